@@ -1,0 +1,37 @@
+# `make run`: set up, then the main job. `make test`: set up, then the tests. `make check`: what CI runs.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: run test slow check lint setup format clean
+
+run: setup
+	$(BIN)/graphmill run quickstart
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/install.sh
+	PYTHON=$(PYTHON) bash scripts/install.sh
+	touch $(STAMP)
+
+test: setup
+	$(BIN)/python -m pytest
+
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

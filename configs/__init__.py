@@ -1,0 +1,1 @@
+"""What a job is: the recipe schema, the component registries and the shipped recipes (one YAML a job)."""

@@ -1,0 +1,41 @@
+"""The exception tree.
+
+GraphmillError
+├── UserError(ValueError)      what the user gave is wrong; the message names it and a way out (exit code 2)
+│   ├── RecipeError            a recipe, an override or an option
+│   └── DataError              a file, a row, a column
+├── IntegrityError             a stored file or pickle is not what was written; it is never trusted
+└── StageError                 a stage could not finish (a rank died, the disk is full); a rerun goes on
+"""
+
+from __future__ import annotations
+
+
+class GraphmillError(Exception):
+    """Base of all errors that graphmill raises on purpose."""
+
+
+class UserError(GraphmillError, ValueError):
+    """Input that its user can mend: the message names what is wrong and a way out."""
+
+
+class RecipeError(UserError):
+    """A recipe, an override or an option is wrong."""
+
+
+class DataError(UserError):
+    """A data file is wrong. The message names the file and, where they exist, the row and the column."""
+
+    def __init__(self, message: str, *, path: object = None, row: int | None = None, column: object = None) -> None:
+        """`row` counts data rows from 0, as the library that read the file does."""
+        where = ", ".join(f"{word} {value}" for word, value in (("row", row), ("column", column)) if value is not None)
+        prefix = f"{path}{' (' + where + ')' if where else ''}: " if path is not None else ""
+        super().__init__(prefix + message)
+
+
+class IntegrityError(GraphmillError):
+    """A stored file is not what was written: wrong size, wrong digest or wrong signature."""
+
+
+class StageError(GraphmillError):
+    """A stage could not finish through no fault of the input; running again continues."""

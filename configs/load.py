@@ -1,0 +1,166 @@
+"""Read a recipe: find the YAML, expand variables, apply overrides, check, and say in words what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from configs.base import ComponentConfig
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, Registry
+from configs.schema import Recipe
+
+RECIPE_DIR = Path(__file__).parent
+
+# Places in a recipe where a component stands, and who knows its options.
+COMPONENT_PATHS: dict[tuple[str, ...], Registry] = {
+    ("dataset",): DATASETS,
+    ("partition",): PARTITIONERS,
+    ("model",): MODELS,
+    ("train", "strategy"): STRATEGIES,
+    ("evaluate", "evaluator"): EVALUATORS,
+}
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Return the shipped recipes: name to YAML file."""
+    return {path.stem: path for path in sorted(RECIPE_DIR.glob("*.yaml"))}
+
+
+def find_recipe(name_or_path: str) -> Path:
+    """Return the YAML file of a shipped recipe's name or a path. Raises RecipeError with the known names."""
+    shipped = shipped_recipes()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise RecipeError(f"{path} is a folder; a recipe is a YAML file")
+    raise RecipeError(
+        f"no recipe {name_or_path!r}{did_you_mean(name_or_path, shipped)}: it is neither a file nor one of "
+        f"{', '.join(shipped)}"
+    )
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply `dotted.key=value` overrides.
+
+    Relative paths inside a recipe are relative to the current folder. `${NAME}` and `${NAME:-default}` are taken from
+    the environment.
+
+    Raises:
+        RecipeError: naming the file and the key, with a way out.
+    """
+    path = find_recipe(name_or_path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise RecipeError(f"{path} must hold sections (dataset, model, ...), found {type(data).__name__}")
+    return build_recipe(_expand(data, path), overrides, source=str(path))
+
+
+def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
+    """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError."""
+    parsed = [_parse_override(text) for text in overrides]
+    # Component names first: they decide which options exist.
+    for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name"):
+        if keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
+            _switch_component(data, keys[:-1], str(value))
+        elif keys in COMPONENT_PATHS and isinstance(value, str):
+            _switch_component(data, keys, value)
+        else:
+            _set(data, keys, value)
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, loc)) or 'recipe'}: {message}" for loc, message in flatten_errors(error)]
+        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+
+
+def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield (location, message) for each mistake, those inside components included."""
+    for item in error.errors(include_url=False):
+        cause = item.get("ctx", {}).get("error")
+        location = prefix + item["loc"]
+        if isinstance(cause, ValidationError):
+            yield from flatten_errors(cause, location)
+        elif cause is not None:
+            yield location, str(cause)
+        elif item["type"] == "missing":
+            yield location, "is missing"
+        else:
+            yield location, f"{item['msg']} (got {item['input']!r})"
+
+
+def dump_recipe(recipe: Recipe) -> dict[str, Any]:
+    """Return the whole recipe as plain values, defaults included; `build_recipe` reads it back."""
+    return recipe.model_dump(mode="json")
+
+
+def _expand(value: Any, path: Path) -> Any:
+    """Replace `${NAME:-default}` in all strings. Raises RecipeError for a variable with no value."""
+    if isinstance(value, dict):
+        return {key: _expand(item, path) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        name, default = match.group(1), match.group(2)
+        found = os.environ.get(name) or default
+        if found is None:
+            raise RecipeError(f"{path} needs the environment variable {name}; set it or write ${{{name}:-default}}")
+        return found
+
+    return _VARIABLE.sub(replace, value)
+
+
+def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
+    key, separator, raw = text.partition("=")
+    keys = tuple(key.strip().split("."))
+    if not separator or not all(keys):
+        raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
+    try:
+        return keys, yaml.safe_load(raw) if raw else None
+    except yaml.YAMLError as error:
+        raise RecipeError(f"override {text!r}: {raw!r} is not a YAML value") from error
+
+
+def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
+    place = data
+    for depth, key in enumerate(keys[:-1]):
+        inner = place.get(key)
+        if isinstance(inner, str) and keys[: depth + 1] in COMPONENT_PATHS:
+            inner = {"name": inner}
+        elif inner is None:
+            inner = {}
+        elif not isinstance(inner, dict):
+            raise RecipeError(f"override {'.'.join(keys)}: {'.'.join(keys[: depth + 1])} is a value, not a section")
+        place[key] = dict(inner)
+        place = place[key]
+    place[keys[-1]] = value
+
+
+def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
+    """Put another component in place; options that it does not know stay behind (a grid over models needs that)."""
+    config_class: type[ComponentConfig] = COMPONENT_PATHS[keys].get(name).Config
+    place: Any = data
+    for key in keys:
+        place = place.get(key) or {}
+        if isinstance(place, str):
+            place = {"name": place}
+    kept = {key: value for key, value in place.items() if key in config_class.model_fields}
+    _set(data, keys, {**kept, "name": name})

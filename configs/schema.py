@@ -1,0 +1,190 @@
+"""The recipe: everything that one job is, in one frozen object."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+
+from configs.base import ComponentConfig, ConfigModel, IntTuple, StrTuple
+from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
+
+STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
+
+DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]
+TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
+PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
+ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
+StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
+EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]
+
+
+class PreprocessConfig(ConfigModel):
+    """Parquet to a graph in memory-mapped arrays."""
+
+    symmetrize: bool = True
+    """Add the reverse of every edge (message passing then goes both ways)."""
+    deduplicate: bool = True
+    """Merge parallel edges."""
+    merge_weights: Literal["sum", "max", "first"] = "sum"
+    """How the weights of merged parallel edges combine."""
+    self_loops: Literal["remove", "keep", "add"] = "remove"
+    """Drop self-loops, leave them as they are, or give every node exactly one."""
+    transforms: tuple[TransformSection, ...] = ()
+    """Feature transforms in order, each fitted on the training split only."""
+    feature_dtype: Literal["float32", "float16"] = "float32"
+    """How features are stored; float16 halves disk and memory, models compute in float32."""
+    runner: Literal["process", "thread", "dask", "ray"] = "process"
+    """Prefect task runner over shards; dask and ray are optional extras for many machines."""
+    workers: int = Field(default=0, ge=0)
+    """Processes over shards; 0: one a core."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
+
+
+class ComponentsConfig(ConfigModel):
+    """Which weakly connected components stay."""
+
+    keep: str = Field(default="all", pattern=r"^(all|largest|min_size=[1-9][0-9]*|top_k=[1-9][0-9]*)$")
+    """`all`, `largest`, `min_size=K` (components of at least K nodes) or `top_k=K` (the K largest)."""
+
+
+class TrainConfig(ConfigModel):
+    """The training loop."""
+
+    loader: Literal["auto", "full", "neighbor", "edge", "graph"] = "auto"
+    """How batches are made: the whole graph, sampled neighbourhoods, edges with negatives, whole graphs; auto: by task."""
+    epochs: int = Field(default=20, ge=1)
+    """Passes over the training split."""
+    batch_size: int = Field(default=1024, ge=1)
+    """Seeds (nodes, edges or graphs) a step and rank."""
+    fanout: IntTuple = (15, 10, 5)
+    """Neighbours sampled a layer, from the seeds outwards; -1 takes all. One number a layer of the model."""
+    num_negatives: int = Field(default=1, ge=1)
+    """Random negative edges for each positive one (link tasks)."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimizer of the dense parameters."""
+    learning_rate: float = Field(default=0.003, gt=0)
+    """Peak learning rate on one rank."""
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """How the learning rate grows with the number of ranks."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """L2 penalty (decoupled with adamw)."""
+    schedule: Literal["constant", "cosine", "linear", "step"] = "constant"
+    """Learning rate after the warm-up."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Clip the gradient's global norm to this."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many evaluations without a better validation metric; null: never."""
+    eval_every: int = Field(default=1, ge=1)
+    """Epochs between validations."""
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Epochs between checkpoints; a killed run resumes from the last one."""
+    num_ranks: int = Field(default=1, ge=1)
+    """Processes on this machine, one device each; more than one runs DistributedDataParallel under torchrun."""
+    num_machines: int = Field(default=1, ge=1)
+    """Machines in the job; each runs the same command."""
+    machine_rank: int = Field(default=0, ge=0)
+    """This machine's number."""
+    rendezvous: str | None = None
+    """host:port of machine 0 (needed when num_machines > 1)."""
+    strategy: StrategySection = Field(default="data_parallel", validate_default=True)  # type: ignore[assignment]
+    """How ranks share the work."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model trains; auto takes a GPU where there is one."""
+    prefetch: int = Field(default=4, ge=0)
+    """Batches prepared ahead by a background thread."""
+    threads: int = Field(default=0, ge=0)
+    """CPU threads a rank; 0: cores divided by ranks."""
+    max_restarts: int = Field(default=2, ge=0)
+    """How often a job whose rank died is started again from its last checkpoint."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset(
+        {"machine_rank", "rendezvous", "prefetch", "threads", "max_restarts", "checkpoint_every"}
+    )
+
+    @field_validator("fanout")
+    @classmethod
+    def _fanout_positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or any(f == 0 or f < -1 for f in value):
+            raise ValueError("fanout needs a number a layer, each positive or -1 (all neighbours)")
+        return value
+
+    @model_validator(mode="after")
+    def _machines_meet(self) -> TrainConfig:
+        if self.num_machines > 1 and not self.rendezvous:
+            raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
+        if self.machine_rank >= self.num_machines:
+            raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
+        return self
+
+
+class EvaluateConfig(ConfigModel):
+    """What is measured, and on what."""
+
+    evaluator: EvaluatorSection = Field(default="auto", validate_default=True)  # type: ignore[assignment]
+    """Metric; auto: the data set's own (OGB's evaluator for OGB data)."""
+    splits: StrTuple = ("valid", "test")
+    """Splits to report."""
+    batch_size: int = Field(default=16384, ge=1)
+    """Nodes, edges or graphs at a time; changes memory and time, never the numbers."""
+    predictions: bool = True
+    """Write predictions as Parquet under the users' own ids."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"batch_size"})
+
+    @field_validator("splits")
+    @classmethod
+    def _known_splits(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = set(value) - {"train", "valid", "test"}
+        if unknown or not value:
+            raise ValueError(f"splits are train, valid and test, not {', '.join(sorted(unknown)) or 'none'}")
+        return value
+
+
+class TrackingConfig(ConfigModel):
+    """MLflow and the model registry."""
+
+    experiment: str = "graphmill"
+    """MLflow experiment."""
+    model_name: str | None = None
+    """Name in the model registry; null: the recipe's name."""
+    gate_metric: str | None = None
+    """Metric that decides who is champion, as `split/metric`; null: the validation metric of the evaluator."""
+    system_metrics: bool = True
+    """Log CPU, memory and GPU use while training."""
+
+
+class Recipe(ConfigModel):
+    """One job from source data to a registered model."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    """Name of the job: runs, reports and the registered model carry it."""
+    description: str = ""
+    """What it is for, in one line."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Seed of everything that is random in training; splits and generated data have their own."""
+    dataset: DatasetSection
+    """Where the graph comes from (`graphmill datasets`)."""
+    preprocess: PreprocessConfig = PreprocessConfig()
+    """Edges and features."""
+    components: ComponentsConfig = ComponentsConfig()
+    """Filter by connected component."""
+    partition: PartitionerSection = Field(default="auto", validate_default=True)  # type: ignore[assignment]
+    """How the graph is split (`graphmill partitioners`)."""
+    model: ModelSection
+    """The model (`graphmill models`)."""
+    train: TrainConfig = TrainConfig.model_construct()
+    """The training loop."""
+    evaluate: EvaluateConfig = EvaluateConfig.model_construct()
+    """Metrics and predictions."""
+    tracking: TrackingConfig = TrackingConfig()
+    """MLflow."""
+
+    @field_validator("train", "evaluate", mode="before")
+    @classmethod
+    def _fill_defaults(cls, value: Any) -> Any:
+        # Sections that hold components are filled when a recipe is read: filling them at import would import torch.
+        return value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value

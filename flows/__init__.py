@@ -1,0 +1,1 @@
+"""Which stages run, in which order and when: the `graphmill` command and the Prefect flows."""

@@ -1,0 +1,1 @@
+"""Everything with a gradient or a kernel. Knows nothing of Prefect, MLflow or file formats."""

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Make .venv with everything pinned. Without an NVIDIA driver a CPU build of torch is preferred (minutes, not gigabytes).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+"$python" - <<'EOF' || exit 1
+import sys
+if not (3, 11) <= sys.version_info[:2] < (3, 13):
+    sys.exit(f"graphmill needs Python 3.11 or 3.12, this is {sys.version.split()[0]}; set PYTHON=python3.11")
+EOF
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
+torch=$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
+  echo "setup: NVIDIA GPU found, installing $torch with CUDA"
+  "${pip[@]}" "$torch"
+else
+  echo "setup: no GPU, installing $torch for CPU"
+  # The CPU index's build (2.x+cpu) counts as newer than the plain one; where that index is out of reach pip goes on without.
+  "${pip[@]}" --retries 0 --timeout 15 --extra-index-url https://download.pytorch.org/whl/cpu "$torch"
+fi
+echo "setup: installing graphmill and its packages (about two minutes)"
+"${pip[@]}" --constraint constraints.txt --editable ".[dev]"
+.venv/bin/python -m pip --disable-pip-version-check check

@@ -1,0 +1,75 @@
+"""Pickles that are only read when this home's key signed them.
+
+A pickle runs code when it is read. So each one carries an HMAC-SHA256 over its own name and content, made with the key in
+`secret.key` (0600); a foreign, moved or altered pickle is never unpickled, it is reported and computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+from configs.errors import IntegrityError
+from tasks.artifacts import write_atomic
+
+_MAC_BYTES = hashlib.sha256().digest_size
+logger = logging.getLogger(__name__)
+
+
+def sign(key: bytes, name: str, content: bytes) -> bytes:
+    """Return the signature of `content` under `name`."""
+    return hmac.digest(key, name.encode() + b"\0" + content, "sha256")
+
+
+def seal(key: bytes, name: str, content: bytes) -> bytes:
+    """Return `content` with its signature in front."""
+    return sign(key, name, content) + content
+
+
+def unseal(key: bytes, name: str, sealed: bytes) -> bytes:
+    """Return the content of a sealed record. Raises IntegrityError unless the signature fits name and content."""
+    mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+    if not hmac.compare_digest(mac, sign(key, name, content)):
+        raise IntegrityError(f"{name}: the signature does not fit; the content is not trusted")
+    return content
+
+
+class PickleCache:
+    """Results of pure functions on shards: protocol-5 pickles of arrays and plain types, named by what made them."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        """`key` is the home's secret."""
+        self.folder = folder
+        self._key = key
+
+    @staticmethod
+    def name(function: str, version: int, **parts: Any) -> str:
+        """Name a result by the function, its version and everything that it depends on."""
+        text = repr((function, version, sorted(parts.items())))
+        return f"{function}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+    def path(self, name: str) -> Path:
+        """File of a result."""
+        return self.folder / name[-32:][:2] / f"{name}.pkl"
+
+    def load(self, name: str) -> Any | None:
+        """Return a result, or None where there is none that can be trusted."""
+        path = self.path(name)
+        try:
+            sealed = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return pickle.loads(unseal(self._key, name, sealed))
+        except IntegrityError:
+            logger.warning("%s was not written by this home or was altered; it is computed again", path)
+            path.unlink(missing_ok=True)
+            return None
+
+    def store(self, name: str, value: Any) -> None:
+        """Keep a result (arrays and plain types only)."""
+        write_atomic(self.path(name), seal(self._key, name, pickle.dumps(value, protocol=5)))

@@ -1,0 +1,1 @@
+"""Stage 3: weakly connected components and the filter over them."""

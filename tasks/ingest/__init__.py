@@ -1,0 +1,1 @@
+"""Stage 1: any source to sharded, typed Parquet under one documented schema."""

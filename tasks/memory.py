@@ -1,0 +1,63 @@
+"""Peak memory of a stage, child processes included."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+_INTERVAL_SECONDS = 0.05
+
+
+def process_bytes(pid: int | str = "self") -> int:
+    """Return anonymous + shared memory of a process in bytes; 0 if it is gone.
+
+    Pages of memory-mapped files are left out: they are the kernel's cache, taken back when memory is short.
+    """
+    total = 0
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return total
+
+
+def tree_bytes() -> int:
+    """Return the same for this process and all its descendants."""
+    total = process_bytes()
+    try:
+        children = psutil.Process().children(recursive=True)
+    except psutil.Error:
+        children = []
+    return total + sum(process_bytes(child.pid) for child in children)
+
+
+class PeakMemory:
+    """Context manager that samples memory from a thread; `peak_bytes` holds the highest value seen."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="peak-memory")
+
+    def __enter__(self) -> PeakMemory:
+        """Start sampling."""
+        self.peak_bytes = tree_bytes()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop sampling."""
+        self._stop.set()
+        self._thread.join()
+        self.peak_bytes = max(self.peak_bytes, tree_bytes())
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_INTERVAL_SECONDS):
+            self.peak_bytes = max(self.peak_bytes, tree_bytes())

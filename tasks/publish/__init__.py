@@ -1,0 +1,1 @@
+"""Stage 7: MLflow run, registered model, Prefect artifacts and the report."""

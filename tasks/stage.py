@@ -1,0 +1,238 @@
+"""Run a stage: find its artifact or build it once, whoever asks, and leave nothing half-written."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from configs.errors import IntegrityError
+from configs.schema import Recipe
+from tasks.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_lock
+from tasks.caching import PickleCache
+from tasks.home import Home
+from tasks.manifests import Manifest
+from tasks.memory import PeakMemory
+
+M = TypeVar("M", bound=Manifest)
+A = TypeVar("A")
+B = TypeVar("B")
+
+logger = logging.getLogger(__name__)
+
+
+class MapShards(Protocol):
+    """Apply a module-level function to each item, in any order and any process; results come in the items' order."""
+
+    def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]: ...
+
+
+def map_here(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """Apply in this process, one after the other."""
+    return map(function, items)
+
+
+class Listener:
+    """Hears what a stage says while it runs. The default one only logs; flows put a progress bar and Prefect in."""
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """`done` of `total` units are finished."""
+
+    def message(self, stage: str, text: str) -> None:
+        """Something worth a line."""
+        logger.info("%s: %s", stage, text)
+
+    def warning(self, stage: str, text: str) -> None:
+        """Something that the user should know; it also stays in the manifest."""
+        logger.warning("%s: %s", stage, text)
+
+    def metrics(self, stage: str, record: dict[str, float]) -> None:
+        """A record of training metrics, with `step` and `epoch`."""
+
+
+@dataclass
+class StageContext:
+    """What a stage's builder works with."""
+
+    stage: str
+    work: Path
+    """Folder to write the artifact's files into; a resumable stage may find its own earlier files there."""
+    home: Home
+    cache: PickleCache
+    listener: Listener = field(default_factory=Listener)
+    map_shards: MapShards = map_here
+    warnings: list[str] = field(default_factory=list)
+
+    def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
+        """Report progress."""
+        self.listener.progress(self.stage, done, total, unit, note)
+
+    def message(self, text: str) -> None:
+        """Say something worth a line."""
+        self.listener.message(self.stage, text)
+
+    def warn(self, text: str) -> None:
+        """Warn the user; the warning stays in the manifest and is shown again when the artifact is reused."""
+        self.warnings.append(text)
+        self.listener.warning(self.stage, text)
+
+    def metrics(self, record: dict[str, float]) -> None:
+        """Pass on a record of training metrics."""
+        self.listener.metrics(self.stage, record)
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A finished artifact: its manifest and where it lies."""
+
+    manifest: Any
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Stage(Generic[M]):
+    """One stage: a name, a version to raise when its output changes, and plain functions."""
+
+    name: str
+    version: int
+    manifest: type[M]
+    parents: tuple[str, ...]
+    config: Callable[[Recipe], dict[str, Any]]
+    """The part of the recipe (and of the outside world: source files) that decides the output."""
+    build: Callable[[StageContext, Recipe, dict[str, Parent]], dict[str, Any]]
+    """Write files into `context.work`; return the manifest's own fields (the common ones are filled in here).
+
+    `parents` holds those named in `parents`, by stage."""
+    resumable: bool = False
+    """Whether files of an interrupted build are kept for the next one."""
+
+
+@dataclass(frozen=True)
+class StageOutcome(Generic[M]):
+    """What a call of a stage came to."""
+
+    manifest: M
+    folder: Path
+    cached: bool
+    seconds: float
+    repaired: str = ""
+    """Why a stored artifact was not trusted, where one was built again."""
+
+    @property
+    def parent(self) -> Parent:
+        """The outcome as the next stage reads it."""
+        return Parent(self.manifest, self.folder)
+
+
+def stage_key(stage: Stage[M], recipe: Recipe, parents: dict[str, Parent]) -> str:
+    """Return the key that the stage's artifact has for this recipe and these parents."""
+    digests = {name: parents[name].manifest.digest for name in stage.parents}
+    return artifact_key(stage.name, stage.version, stage.config(recipe), digests)
+
+
+def run_stage(
+    stage: Stage[M],
+    recipe: Recipe,
+    parents: dict[str, Parent],
+    home: Home,
+    *,
+    listener: Listener | None = None,
+    map_shards: MapShards = map_here,
+    force: bool = False,
+) -> StageOutcome[M]:
+    """Return the stage's artifact, building it if there is none that can be trusted.
+
+    Two processes that ask at once do the work once: the second waits for the first, then finds it done.
+    """
+    started = time.perf_counter()
+    listener = listener or Listener()
+    store = ArtifactStore(home)
+    config = stage.config(recipe)
+    digests = {name: parents[name].manifest.digest for name in stage.parents}
+    key = artifact_key(stage.name, stage.version, config, digests)
+    folder = store.folder(stage.name, key)
+
+    def waiting() -> None:
+        listener.message(stage.name, "another run is building this; waiting for it")
+
+    repaired = ""
+    asked_at = time.time()
+    with disk_errors(home.root), file_lock(store.lock_path(stage.name, key), waiting):
+        try:
+            found = store.load(stage.name, key, stage.manifest)
+        except IntegrityError as error:
+            repaired, found = str(error), None
+            listener.warning(stage.name, f"a stored artifact is damaged and is made again: {error}")
+        # A forced run takes what another forced run finished while it waited.
+        fresh = found is not None and (folder / "manifest.json").stat().st_mtime >= asked_at
+        if found is not None and (not force or fresh):
+            return StageOutcome(found, folder, True, time.perf_counter() - started)
+        work = store.work_folder(stage.name, key)
+        if work.exists() and (force or not stage.resumable):
+            shutil.rmtree(work)
+        work.mkdir(parents=True, exist_ok=True)
+        context = StageContext(stage.name, work, home, PickleCache(home.cache, home.secret_key()), listener, map_shards)
+        built = time.perf_counter()
+        try:
+            with PeakMemory() as memory:
+                fields = stage.build(context, recipe, parents)
+        except BaseException:
+            if not stage.resumable:
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+        manifest = stage.manifest(
+            stage=stage.name,
+            stage_version=stage.version,
+            key=key,
+            config=config,
+            parents=digests,
+            files=describe_files(work),
+            code_version=code_version(),
+            created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            seconds=round(time.perf_counter() - built, 3),
+            peak_bytes=memory.peak_bytes,
+            warnings=tuple(context.warnings),
+            **fields,
+        )
+        folder = store.commit(work, manifest)
+    return StageOutcome(manifest, folder, False, time.perf_counter() - started, repaired)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give an unchanged file a second name: artifacts never change, so a hard link is as good as a copy and free."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+
+
+@cache
+def code_version() -> str:
+    """Return the git commit of the code, with `-dirty` where it was changed, or the package's version."""
+    import subprocess
+
+    root = Path(__file__).resolve().parent.parent
+    try:
+        text = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("graphmill")
+        except PackageNotFoundError:
+            return "unknown"
+    return text

@@ -1,0 +1,1 @@
+"""Stage 5: the one training loop and everything that feeds it."""

@@ -1,0 +1,1 @@
+"""How seeds, edges and graphs become mini-batches."""

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.home import Home
+
+SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.open(tmp_path / "home")
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Real data sets that lie beside a developer's checkout; tests that want them are skipped where they are not."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("no ../shared/data here")
+    return SHARED_DATA
