@@ -1,7 +1,7 @@
 """Registries of components, filled on demand by importing the package where they live.
 
-`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into the
-registry's package, nothing else needs to be edited. configs imports no stage; a registry knows its packages by name only.
+`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into
+the registry's package, nothing else is edited. configs imports no stage; a registry knows its package by name only.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ class Registry:
             if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a nested class Config(ComponentConfig)")
             if not (cls.__doc__ or "").strip():
-                raise TypeError(
-                    f"{self.kind} {name!r}: {cls.__name__} needs a docstring, its first line is shown to users"
-                )
+                raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a docstring: users see its first line")
             known = self._classes.get(name)
             if known is not None and known.__qualname__ != cls.__qualname__:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")

@@ -53,7 +53,7 @@ class TrainConfig(ConfigModel):
     """The training loop."""
 
     loader: Literal["auto", "full", "neighbor", "edge", "graph"] = "auto"
-    """How batches are made: the whole graph, sampled neighbourhoods, edges with negatives, whole graphs; auto: by task."""
+    """How batches are made: whole graph, sampled neighbourhoods, edges with negatives, graphs; auto: by task."""
     epochs: int = Field(default=20, ge=1)
     """Passes over the training split."""
     batch_size: int = Field(default=1024, ge=1)
@@ -90,7 +90,7 @@ class TrainConfig(ConfigModel):
     """This machine's number."""
     rendezvous: str | None = None
     """host:port of machine 0 (needed when num_machines > 1)."""
-    strategy: StrategySection = Field(default="data_parallel", validate_default=True)  # type: ignore[assignment]
+    strategy: StrategySection = Field(default="data_parallel", validate_default=True)
     """How ranks share the work."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model trains; auto takes a GPU where there is one."""
@@ -124,7 +124,7 @@ class TrainConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    evaluator: EvaluatorSection = Field(default="auto", validate_default=True)  # type: ignore[assignment]
+    evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
     """Metric; auto: the data set's own (OGB's evaluator for OGB data)."""
     splits: StrTuple = ("valid", "test")
     """Splits to report."""
@@ -172,7 +172,7 @@ class Recipe(ConfigModel):
     """Edges and features."""
     components: ComponentsConfig = ComponentsConfig()
     """Filter by connected component."""
-    partition: PartitionerSection = Field(default="auto", validate_default=True)  # type: ignore[assignment]
+    partition: PartitionerSection = Field(default="auto", validate_default=True)
     """How the graph is split (`graphmill partitioners`)."""
     model: ModelSection
     """The model (`graphmill models`)."""

@@ -1,7 +1,7 @@
 """Pickles that are only read when this home's key signed them.
 
-A pickle runs code when it is read. So each one carries an HMAC-SHA256 over its own name and content, made with the key in
-`secret.key` (0600); a foreign, moved or altered pickle is never unpickled, it is reported and computed again.
+A pickle runs code when it is read. So each one carries an HMAC-SHA256 over its own name and content, made with the key
+in `secret.key` (0600); a foreign, moved or altered pickle is never unpickled, it is reported and computed again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import hashlib
 import hmac
 import logging
 import pickle
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from configs.errors import IntegrityError
 from tasks.artifacts import write_atomic
+from tasks.home import Home
 
 _MAC_BYTES = hashlib.sha256().digest_size
 logger = logging.getLogger(__name__)
@@ -41,10 +43,22 @@ def unseal(key: bytes, name: str, sealed: bytes) -> bytes:
 class PickleCache:
     """Results of pure functions on shards: protocol-5 pickles of arrays and plain types, named by what made them."""
 
-    def __init__(self, folder: Path, key: bytes) -> None:
-        """`key` is the home's secret."""
-        self.folder = folder
-        self._key = key
+    def __init__(self, home: Home) -> None:
+        """The key is read from the home where it is needed: a cache that is sent to a worker carries no secret."""
+        self.home = home
+
+    @property
+    def folder(self) -> Path:
+        """Where the pickles lie."""
+        return self.home.cache
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self.home.secret_key()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the key behind."""
+        return {"home": self.home}
 
     @staticmethod
     def name(function: str, version: int, **parts: Any) -> str:

@@ -71,7 +71,7 @@ class GraphStore:
 
     def get(self, name: str) -> Array | None:
         """Return an array or None."""
-        return self[name] if name in self else None
+        return self.get(name, None)
 
     def _resolve(self, name: str) -> str:
         return (

@@ -178,7 +178,7 @@ def run_stage(
         if work.exists() and (force or not stage.resumable):
             shutil.rmtree(work)
         work.mkdir(parents=True, exist_ok=True)
-        context = StageContext(stage.name, work, home, PickleCache(home.cache, home.secret_key()), listener, map_shards)
+        context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         built = time.perf_counter()
         try:
             with PeakMemory() as memory:

@@ -39,23 +39,23 @@ def write_csc(writer: ArrayWriter, num_nodes: int, src: np.ndarray, dst: np.ndar
 
 def finish(folder: Path, writer: ArrayWriter, kind: type[Manifest] = GraphManifest, **fields: Any) -> Parent:
     """Fill in a manifest and write it."""
-    defaults: dict[str, Any] = dict(
-        stage="preprocess",
-        dataset="test",
-        task="node",
-        task_type="multiclass",
-        num_classes=0,
-        num_tasks=1,
-        metric="accuracy",
-        ogb_name=None,
-        symmetric=True,
-        node_types=("node",),
-        edge_types=("node__to__node",),
-        target_type="node",
-        feature_dim=0,
-        splits={},
-        type_offsets=(0, fields["num_nodes"]),
-    )
+    defaults: dict[str, Any] = {
+        "stage": "preprocess",
+        "dataset": "test",
+        "task": "node",
+        "task_type": "multiclass",
+        "num_classes": 0,
+        "num_tasks": 1,
+        "metric": "accuracy",
+        "ogb_name": None,
+        "symmetric": True,
+        "node_types": ("node",),
+        "edge_types": ("node__to__node",),
+        "target_type": "node",
+        "feature_dim": 0,
+        "splits": {},
+        "type_offsets": (0, fields["num_nodes"]),
+    }
     manifest = kind(**COMMON, files=describe_files(folder), arrays=writer.entries, **{**defaults, **fields})
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     return Parent(manifest, folder)
