@@ -22,8 +22,8 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 
-On link tasks the graph holds the training edges only. On graph tasks all graphs lie end to end, so that a graph's nodes and
-its in-edges are contiguous.
+On link tasks the graph holds the training edges only. On graph tasks all graphs lie end to end, so that a graph's nodes
+and its in-edges are contiguous.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tasks.manifests import ArrayEntry, GraphManifest
 
 Array = NDArray[Any]
 INT32_MAX = np.iinfo(np.int32).max
+_SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 
 
 def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:
@@ -71,14 +72,10 @@ class GraphStore:
 
     def get(self, name: str) -> Array | None:
         """Return an array or None."""
-        return self.get(name, None)
+        return self[name] if name in self else None  # noqa: SIM401
 
     def _resolve(self, name: str) -> str:
-        return (
-            {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}.get(name, name)
-            if self.manifest.symmetric
-            else name
-        )
+        return _SAME_IF_SYMMETRIC.get(name, name) if self.manifest.symmetric else name
 
 
 def open_array(path: Path, entry: ArrayEntry) -> Array:

@@ -1,4 +1,4 @@
-"""Where everything of one installation lives: `--home DIR`, `GRAPHMILL_HOME`, or `.graphmill` under the current folder."""
+"""Where one installation lives: `--home DIR`, `GRAPHMILL_HOME`, or `.graphmill` under the current folder."""
 
 from __future__ import annotations
 

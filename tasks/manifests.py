@@ -81,7 +81,7 @@ class FeatureColumn(_Frozen):
     dim: int
     """Values a row: 1 for a scalar column, else the length of its fixed-size list."""
     cardinalities: tuple[int, ...] = ()
-    """Categorical integer codes only: number of codes of each of the `dim` values, where known beforehand (OGB's atoms)."""
+    """Categorical codes only: how many codes each of the `dim` values has, where known beforehand (OGB's atoms)."""
 
 
 class NodeType(_Frozen):

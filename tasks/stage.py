@@ -31,7 +31,9 @@ logger = logging.getLogger(__name__)
 class MapShards(Protocol):
     """Apply a module-level function to each item, in any order and any process; results come in the items' order."""
 
-    def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]: ...
+    def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
+        """Apply `function` to each of `items`."""
+        ...
 
 
 def map_here(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
