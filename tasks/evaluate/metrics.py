@@ -1,0 +1,194 @@
+"""Metrics as plain functions on NumPy arrays; each states what it does with ties and with missing labels.
+
+A label of NaN (float labels) or -1 (class indices) is missing and is left out. A score is higher for a likelier class
+or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negatives a positive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.floating[Any]]
+
+_ROWS_AT_A_TIME = 4096
+
+
+def rocauc(label: Array, score: Floats) -> float:
+    """Area under the ROC curve of one binary label; a tie between a positive and a negative counts one half.
+
+    Args:
+        label: (n,) of 0 and 1, none missing.
+        score: (n,).
+
+    Returns:
+        The share of (positive, negative) pairs in the right order; NaN if one of the two classes is absent.
+    """
+    positive = label == 1
+    num_positive = int(positive.sum())
+    num_negative = len(label) - num_positive
+    if num_positive == 0 or num_negative == 0:
+        return float("nan")
+    ordered = np.sort(score[~positive])
+    below = np.searchsorted(ordered, score[positive], side="left")
+    not_above = np.searchsorted(ordered, score[positive], side="right")
+    return float((below.sum(dtype=np.float64) + not_above.sum(dtype=np.float64)) / 2 / num_positive / num_negative)
+
+
+def average_precision(label: Array, score: Floats) -> float:
+    """Average precision of one binary label: sum of (recall_i - recall_(i-1)) * precision_i over distinct scores.
+
+    No interpolation; rows with equal scores enter together (scikit-learn's convention).
+
+    Returns:
+        NaN if no row is positive.
+    """
+    order = np.argsort(-score, kind="stable")
+    hit = (label[order] == 1).astype(np.int64)
+    last_of_score = np.append(np.diff(score[order]) != 0, True)
+    true_positives = np.cumsum(hit)[last_of_score]
+    taken = np.flatnonzero(last_of_score) + 1
+    if len(label) == 0 or true_positives[-1] == 0:
+        return float("nan")
+    gained = np.diff(true_positives, prepend=0) / true_positives[-1]
+    return float(np.sum(gained * (true_positives / taken)))
+
+
+def mean_over_tasks(label: Array, score: Floats, metric: Any) -> float:
+    """Average a binary metric over label columns, each on its own labelled rows, as OGB does.
+
+    Columns without both a positive and a negative are left out (the metric is not defined there).
+
+    Args:
+        label: (n, T) of 0, 1 and NaN.
+        score: (n, T).
+
+    Returns:
+        NaN if no column could be measured.
+    """
+    values = []
+    for column in range(label.shape[1]):
+        known = ~np.isnan(label[:, column])
+        truth = label[known, column]
+        if (truth == 1).any() and (truth == 0).any():
+            values.append(metric(truth, score[known, column]))
+    return float(np.mean(values)) if values else float("nan")
+
+
+def column_accuracy(label: Array, predicted: Array) -> float:
+    """Share of right predictions a column, averaged over the columns that have labels; (n, T) each, NaN: missing."""
+    known = ~np.isnan(label)
+    right = (label == predicted) & known
+    count = known.sum(axis=0)
+    return float(np.mean(right.sum(axis=0)[count > 0] / count[count > 0])) if count.any() else float("nan")
+
+
+def confusion_matrix(label: Array, predicted: Array, num_classes: int) -> NDArray[np.int64]:
+    """Count rows by true class (rows of the result) and predicted class (columns); (C, C)."""
+    flat = label.astype(np.int64) * num_classes + predicted.astype(np.int64)
+    return np.bincount(flat, minlength=num_classes * num_classes).reshape(num_classes, num_classes)
+
+
+def class_f1(confusion: NDArray[np.int64]) -> Floats:
+    """F1 of each class, 2 TP / (2 TP + FP + FN); 0 where it is never right, NaN where it neither occurs nor is guessed.
+
+    Args:
+        confusion: (C, C), true classes down, predicted across.
+    """
+    right = np.diag(confusion).astype(np.float64)
+    total = confusion.sum(axis=0) + confusion.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(total > 0, 2 * right / total, np.nan)
+
+
+def f1_of_classes(label: Array, predicted: Array, num_classes: int, average: str) -> float:
+    """F1 of a single-label problem; `macro` averages over classes that occur in labels or predictions, `micro` pools.
+
+    (Micro-F1 of a single-label problem equals accuracy.)
+    """
+    confusion = confusion_matrix(label, predicted, num_classes)
+    if average == "micro":
+        return float(np.trace(confusion) / max(1, confusion.sum()))
+    return float(np.nanmean(class_f1(confusion))) if len(label) else float("nan")
+
+
+def f1_of_columns(label: Array, predicted: Array, average: str) -> float:
+    """F1 of a multi-label problem over entries that are labelled; (n, T) of 0, 1 and NaN (missing).
+
+    `macro` averages over columns (0 where neither a label nor a prediction is positive, as scikit-learn does),
+    `micro` pools all entries. Of a single column the F1 of its positive class.
+    """
+    known = ~np.isnan(label)
+    truth, guess = (label == 1) & known, (predicted == 1) & known
+    right = (truth & guess).sum(axis=0).astype(np.float64)
+    total = truth.sum(axis=0) + guess.sum(axis=0)
+    if average == "micro":
+        return float(2 * right.sum() / max(1, total.sum()))
+    return float(np.mean(2 * right / np.maximum(1, total)))
+
+
+def rmse(label: Array, value: Floats) -> float:
+    """Root of the mean squared error a column, averaged over the columns that have labels (as OGB); (n, T) each."""
+    return _mean_error(label, value, squared=True)
+
+
+def mae(label: Array, value: Floats) -> float:
+    """Mean absolute error a column, averaged over the columns that have labels; (n, T) each."""
+    return _mean_error(label, value, squared=False)
+
+
+def _mean_error(label: Array, value: Floats, squared: bool) -> float:
+    values = []
+    for column in range(label.shape[1]):
+        known = ~np.isnan(label[:, column])
+        if known.any():
+            error = np.abs(label[known, column].astype(np.float64) - value[known, column])
+            values.append(np.sqrt(np.mean(error**2)) if squared else np.mean(error))
+    return float(np.mean(values)) if values else float("nan")
+
+
+def ranks(positive: Floats, negative: Floats) -> Floats:
+    """Rank of each positive score among its negatives, from 1.
+
+    Ties: the mean of the optimistic rank (first of its equals) and the pessimistic one (last), as OGB's MRR does. So a
+    model that scores everything alike gets the middle rank, not the first.
+
+    Args:
+        positive: (n,).
+        negative: (m,): one pool for all; or (n, K): row i belongs to positive i.
+
+    Returns:
+        (n,), whole or half numbers.
+    """
+    if negative.ndim == 1:
+        ordered = np.sort(negative)
+        higher = len(ordered) - np.searchsorted(ordered, positive, side="right")
+        not_lower = len(ordered) - np.searchsorted(ordered, positive, side="left")
+        return 0.5 * (higher + not_lower) + 1
+    result = np.empty(len(positive))
+    for start in range(0, len(positive), _ROWS_AT_A_TIME):
+        rows = slice(start, start + _ROWS_AT_A_TIME)
+        higher = (negative[rows] > positive[rows, None]).sum(axis=1)
+        not_lower = (negative[rows] >= positive[rows, None]).sum(axis=1)
+        result[rows] = 0.5 * (higher + not_lower) + 1
+    return result
+
+
+def hits(positive: Floats, negative: Floats, k: int) -> float:
+    """Share of positive edges that rank among the first k.
+
+    With a pool (m,) as OGB's Hits@K: a positive hits if it scores strictly above the k-th best negative (a tie is a
+    miss), and everything hits if there are fewer than k negatives. With (n, K) as OGB does beside its MRR: the mean of
+    optimistic and pessimistic rank is at most k.
+    """
+    if len(positive) == 0:
+        return float("nan")
+    if negative.ndim == 2:
+        return float(np.mean(ranks(positive, negative) <= k))
+    if len(negative) < k:
+        return 1.0
+    threshold = np.partition(negative, len(negative) - k)[len(negative) - k]
+    return float(np.mean(positive > threshold))

@@ -1,0 +1,84 @@
+"""OGB's own evaluators (ogb 1.3.6), so that numbers compare with the leaderboard's.
+
+Importing `ogb` asks a server for newer versions and pulls in DGL and PyG readers. The evaluators need neither: their
+files are loaded by path, and nothing else of the package runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.base import ComponentConfig
+from configs.errors import DataError, RecipeError
+from configs.registry import EVALUATORS
+from tasks.evaluate import metrics
+from tasks.evaluate.evaluators import Evaluator, Prediction
+from tasks.manifests import GraphManifest
+
+_FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}
+
+
+@cache
+def ogb_evaluator_class(task: str) -> type[Any]:
+    """Return OGB's `Evaluator` class for a kind of task (node, link, graph) without importing the package."""
+    spec = importlib.util.find_spec("ogb")
+    assert spec is not None, "ogb is a requirement of graphmill"
+    assert spec.submodule_search_locations, "ogb is a package"
+    path = Path(spec.submodule_search_locations[0]) / _FOLDERS[task] / "evaluate.py"
+    file_spec = importlib.util.spec_from_file_location(f"_graphmill_ogb_{task}", path)
+    assert file_spec is not None
+    assert file_spec.loader is not None
+    module = importlib.util.module_from_spec(file_spec)
+    file_spec.loader.exec_module(module)
+    evaluator: type[Any] = module.Evaluator
+    return evaluator
+
+
+@EVALUATORS.register("ogb")
+class Ogb(Evaluator):
+    """OGB's evaluator of the data set."""
+
+    class Config(ComponentConfig):
+        """No options."""
+
+    task_types = frozenset({"multiclass", "binary", "multilabel", "regression", "link"})
+
+    def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
+        """Raises RecipeError for a data set that OGB does not list; DataError for ogbg-code2's sequences."""
+        super().__init__(config, graph)
+        if not graph.ogb_name:
+            raise RecipeError(
+                f"evaluate.evaluator=ogb works for OGB data sets only, {graph.dataset} is none; leave it at auto"
+            )
+        self._ogb = ogb_evaluator_class(graph.task)(graph.ogb_name)
+        self._kind: str = self._ogb.eval_metric
+        if self._kind == "F1":
+            raise DataError(f"{graph.ogb_name} predicts sequences of words, which no model here does")
+        self.metric = "accuracy" if self._kind == "acc" else self._kind
+        self.higher_is_better = self._kind != "rmse"
+
+    def __call__(self, prediction: Prediction) -> dict[str, float]:
+        """What OGB prints; `acc` is called `accuracy`."""
+        if self._kind == "mrr":
+            # OGB's NumPy branch calls sum(dim=1), which NumPy has not; this is its torch branch (same tie rule).
+            rank = metrics.ranks(*prediction.pairs())
+            return {"mrr": float(np.mean(1 / rank)), **{f"hits@{k}": float(np.mean(rank <= k)) for k in (1, 3, 10)}}
+        if self.graph.task == "link":
+            positive, negative = prediction.pairs()
+            given = {"y_pred_pos": positive, "y_pred_neg": negative.ravel()}
+        elif self._kind == "acc":
+            label, predicted = prediction.classes()
+            given = {"y_true": label[:, None], "y_pred": predicted[:, None]}
+        else:
+            columns, score = prediction.columns()
+            given = {"y_true": columns, "y_pred": score}
+        try:
+            value = self._ogb.eval(given)[self._kind]
+        except RuntimeError as error:
+            raise DataError(f"{self.graph.ogb_name}: OGB's evaluator says: {error}") from error
+        return {self.metric: float(value)}

@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+
+from configs.errors import DataError, RecipeError
+from configs.registry import EVALUATORS
+from tasks.evaluate import metrics
+from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
+from tasks.evaluate.ogb import ogb_evaluator_class
+from tasks.manifests import GraphManifest
+from tests.support import COMMON
+
+
+def graph(task: str = "node", task_type: str = "multiclass", metric: str = "accuracy", ogb: str | None = None):
+    return GraphManifest(
+        **COMMON,
+        files={},
+        stage="preprocess",
+        dataset=ogb or "test",
+        task=task,
+        task_type=task_type,
+        num_classes=0,
+        num_tasks=1,
+        metric=metric,
+        ogb_name=ogb,
+        num_nodes=0,
+        num_edges=0,
+        symmetric=True,
+        node_types=("node",),
+        edge_types=(),
+        target_type="node",
+        type_offsets=(0, 0),
+        feature_dim=0,
+        splits={},
+        arrays={},
+    )
+
+
+def evaluator(name: str, task_type: str = "multiclass", **options: object) -> Evaluator:
+    task = "link" if task_type == "link" else "node"
+    return make_evaluator(EVALUATORS.config({"name": name, **options}), graph(task, task_type))
+
+
+def auto(**fields: str) -> Evaluator:
+    return make_evaluator(EVALUATORS.config("auto"), graph(**fields))
+
+
+# ------------------------------------------------------------------ hand-worked
+
+
+def test_accuracy_leaves_out_unlabelled_rows() -> None:
+    scores = np.array([[2.0, 1.0], [0.0, 1.0], [5.0, 0.0], [0.0, 3.0]], np.float32)
+    label = np.array([0, 1, 1, -1])
+    assert evaluator("accuracy")(Prediction(scores, label)) == {"accuracy": pytest.approx(2 / 3)}
+
+
+def test_accuracy_of_one_logit_counts_it_positive_above_zero() -> None:
+    scores = np.array([[0.1], [-0.1], [3.0]], np.float32)
+    label = np.array([[1.0], [1.0], [np.nan]], np.float32)
+    assert evaluator("accuracy", "binary")(Prediction(scores, label)) == {"accuracy": 0.5}
+    assert evaluator("accuracy", "binary")(Prediction(scores, np.array([1, 1, -1]))) == {"accuracy": 0.5}
+
+
+def test_rocauc_by_hand() -> None:
+    # pairs: (.8,.5) right, (.8,.3) right, (.5,.5) tie, (.5,.3) right -> 3.5 of 4
+    scores = np.array([[0.8], [0.5], [0.5], [0.3]], np.float32)
+    label = np.array([[1.0], [1.0], [0.0], [0.0]], np.float32)
+    assert evaluator("rocauc", "binary")(Prediction(scores, label)) == {"rocauc": 3.5 / 4}
+
+
+def test_mrr_gives_ties_the_middle_rank() -> None:
+    positive = np.array([0.5, 0.9], np.float32)
+    negative = np.array([[0.5, 0.5, 0.1], [0.1, 0.2, 0.3]], np.float32)
+    result = evaluator("mrr", "link")(Prediction(positive=positive, negative=negative))
+    assert list(result) == ["mrr", "hits@1", "hits@3", "hits@10"]
+    assert result["mrr"] == pytest.approx((1 / 2 + 1) / 2)  # ranks 1..3 -> 2, and 1
+    assert result["hits@1"] == 0.5
+
+
+def test_hits_counts_a_tie_as_a_miss() -> None:
+    positive = np.array([0.9, 0.5, 0.4], np.float32)
+    negative = np.array([0.8, 0.5, 0.1], np.float32)
+    assert evaluator("hits", "link", k=2)(Prediction(positive=positive, negative=negative)) == {
+        "hits@2": pytest.approx(1 / 3)
+    }
+    assert evaluator("hits", "link", k=4)(Prediction(positive=positive, negative=negative)) == {"hits@4": 1.0}
+
+
+def test_rmse_and_mae_are_printed_positive_and_scored_negative() -> None:
+    scores = np.array([[1.0], [2.0]], np.float32)
+    label = np.array([[0.0], [4.0]], np.float32)
+    rmse = evaluator("rmse", "regression")
+    assert rmse(Prediction(scores, label)) == {"rmse": pytest.approx(np.sqrt(2.5))}
+    assert rmse.score({"rmse": 2.0}) == -2.0
+    assert not rmse.higher_is_better
+    assert evaluator("mae", "regression")(Prediction(scores, label)) == {"mae": 1.5}
+
+
+def test_f1_by_hand() -> None:
+    # class 0: tp 1, fn 1; class 1: tp 1, fp 1; class 2 never
+    scores = np.eye(3, dtype=np.float32)[[0, 1, 1]]
+    label = np.array([0, 0, 1])
+    assert evaluator("f1")(Prediction(scores, label)) == {"f1_macro": pytest.approx(2 / 3)}
+    assert evaluator("f1", average="micro")(Prediction(scores, label)) == {"f1_micro": pytest.approx(2 / 3)}
+
+
+# ------------------------------------------------------------------ against scikit-learn
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_binary_metrics_match_sklearn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 400))
+    label = np.append(rng.integers(0, 2, n), [0, 1])
+    score = rng.integers(0, rng.integers(2, 60), n + 2).astype(np.float32)  # many ties
+    assert metrics.rocauc(label, score) == pytest.approx(sk.roc_auc_score(label, score))
+    assert metrics.average_precision(label, score) == pytest.approx(sk.average_precision_score(label, score))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_class_metrics_match_sklearn(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((257, 7)).astype(np.float32)
+    label = rng.integers(0, 6, 257)  # class 6 never occurs but is predicted
+    predicted = scores.argmax(1)
+    for average in ("macro", "micro"):
+        (value,) = evaluator("f1", average=average)(Prediction(scores, label)).values()
+        assert value == pytest.approx(sk.f1_score(label, predicted, average=average, zero_division=0))
+    np.testing.assert_array_equal(
+        metrics.confusion_matrix(label, predicted, 7), sk.confusion_matrix(label, predicted, labels=range(7))
+    )
+    all_classes = rng.integers(0, 7, 257)
+    probability = torch.softmax(torch.from_numpy(scores).double(), 1).numpy()
+    assert evaluator("rocauc")(Prediction(scores, all_classes))["rocauc"] == pytest.approx(
+        sk.roc_auc_score(all_classes, probability, multi_class="ovr", average="macro")
+    )
+
+
+@pytest.mark.parametrize("average", ["macro", "micro"])
+def test_multilabel_f1_matches_sklearn(average: str) -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.standard_normal((101, 5)).astype(np.float32)
+    label = rng.integers(0, 2, (101, 5)).astype(np.float32)
+    label[:, 4], scores[:, 4] = 0, -1  # a column with neither labels nor predictions
+    (value,) = evaluator("f1", "multilabel", average=average)(Prediction(scores, label)).values()
+    assert value == pytest.approx(sk.f1_score(label, scores > 0, average=average, zero_division=0))
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (17, 3), (4099, 5)])
+def test_ranks_match_a_plain_loop(n: int, k: int) -> None:
+    rng = np.random.default_rng(n)
+    positive = rng.integers(0, 9, n).astype(np.float32)
+    for negative in (rng.integers(0, 9, (n, k)).astype(np.float32), rng.integers(0, 9, k).astype(np.float32)):
+        plain = []
+        for i, score in enumerate(positive):
+            row = negative if negative.ndim == 1 else negative[i]
+            plain.append(1 + sum(row > score) + 0.5 * sum(row == score))
+        np.testing.assert_allclose(metrics.ranks(positive, negative), plain)
+
+
+# ------------------------------------------------------------------ against OGB
+
+
+@pytest.mark.parametrize("name", ["ogbl-ppa", "ogbl-collab", "ogbl-ddi", "ogbl-vessel"])
+def test_pooled_link_metrics_match_ogb(name: str) -> None:
+    rng = np.random.default_rng(0)
+    positive = rng.integers(0, 200, 333).astype(np.float32)  # ties
+    negative = rng.integers(0, 190, 1001).astype(np.float32)
+    theirs = ogb_evaluator_class("link")(name)
+    expected = theirs.eval({"y_pred_pos": torch.from_numpy(positive), "y_pred_neg": torch.from_numpy(negative)})
+    metric = theirs.eval_metric
+    prediction = Prediction(positive=positive, negative=negative)
+    for mine in (auto(task="link", task_type="link", ogb=name), auto(task="link", task_type="link", metric=metric)):
+        assert mine.metric == metric
+        assert mine(prediction)[metric] == pytest.approx(expected[metric])
+
+
+@pytest.mark.parametrize("name", ["ogbl-citation2", "ogbl-wikikg2"])
+def test_mrr_matches_ogb(name: str) -> None:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.integers(0, 50, 77).astype(np.float32), rng.integers(0, 50, (77, 30)).astype(np.float32)
+    theirs = ogb_evaluator_class("link")(name).eval(
+        {"y_pred_pos": torch.from_numpy(positive), "y_pred_neg": torch.from_numpy(negative)}
+    )
+    prediction = Prediction(positive=positive, negative=negative)
+    for mine in (auto(task="link", task_type="link", ogb=name), auto(task="link", task_type="link", metric="mrr")):
+        result = mine(prediction)
+        for metric, values in theirs.items():
+            assert result[metric.removesuffix("_list")] == pytest.approx(float(values.mean()))
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "task_type", "own"),
+    [
+        ("ogbg-molhiv", "graph", "binary", "rocauc"),
+        ("ogbg-moltox21", "graph", "multilabel", "rocauc"),
+        ("ogbg-molpcba", "graph", "multilabel", "ap"),
+        ("ogbg-molfreesolv", "graph", "regression", "rmse"),
+        ("ogbn-proteins", "node", "multilabel", "rocauc"),
+    ],
+)
+def test_column_metrics_match_ogb(name: str, task: str, task_type: str, own: str) -> None:
+    theirs = ogb_evaluator_class(task)(name)
+    rng = np.random.default_rng(1)
+    shape = (211, theirs.num_tasks)
+    scores = rng.standard_normal(shape).astype(np.float32)
+    label = (rng.random(shape) < 0.4).astype(np.float32) if task_type != "regression" else scores * 2 + 1
+    label[rng.random(shape) < 0.2] = np.nan
+    if theirs.num_tasks > 1:
+        label[:, 0] = 0  # OGB leaves such a column out
+    expected = theirs.eval({"y_true": label, "y_pred": scores})[theirs.eval_metric]
+    for mine in (auto(task=task, task_type=task_type, ogb=name), auto(task=task, task_type=task_type, metric=own)):
+        assert mine(Prediction(scores, label))[own] == pytest.approx(expected, rel=1e-5)
+        assert mine.higher_is_better is (own != "rmse")
+
+
+@pytest.mark.parametrize(("name", "task"), [("ogbn-arxiv", "node"), ("ogbg-ppa", "graph")])
+def test_accuracy_matches_ogb(name: str, task: str) -> None:
+    rng = np.random.default_rng(2)
+    scores, label = rng.standard_normal((99, 37)).astype(np.float32), rng.integers(0, 37, 99)
+    theirs = ogb_evaluator_class(task)(name).eval({"y_true": label[:, None], "y_pred": scores.argmax(1)[:, None]})
+    mine = auto(task=task, ogb=name)
+    assert mine.metric == "accuracy"
+    assert mine(Prediction(scores, label))["accuracy"] == pytest.approx(theirs["acc"])
+
+
+def test_ogb_neither_prints_nor_starts_threads_nor_loads_its_readers() -> None:
+    script = (
+        "import socket, sys, threading\n"
+        "socket.socket.connect = None\n"
+        "from tasks.evaluate.ogb import ogb_evaluator_class\n"
+        "for task, name in (('node', 'ogbn-arxiv'), ('link', 'ogbl-ddi'), ('graph', 'ogbg-molhiv')):\n"
+        "    ogb_evaluator_class(task)(name)\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "assert not {'ogb', 'dgl', 'outdated'} & set(sys.modules)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ------------------------------------------------------------------ refusals and contracts
+
+
+def test_every_evaluator_states_its_metric() -> None:
+    for name in EVALUATORS.names():
+        for task_type in sorted(EVALUATORS.get(name).task_types):
+            task = "link" if task_type == "link" else "node"
+            metric = {"link": "mrr", "regression": "rmse"}.get(task_type, "accuracy")
+            ogb = {"link": "ogbl-ddi"}.get(task_type, "ogbn-arxiv") if name == "ogb" else None
+            made = make_evaluator(EVALUATORS.config(name), graph(task, task_type, metric, ogb))
+            assert made.metric
+            assert isinstance(made.higher_is_better, bool)
+
+
+def test_a_metric_that_does_not_fit_the_task_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"evaluate.evaluator=hits measures link.*leave it at auto"):
+        evaluator("hits", "multiclass")
+    with pytest.raises(RecipeError, match="works for OGB data sets only"):
+        evaluator("ogb")
+    with pytest.raises(DataError, match=r"unknown metric 'bleu'.*hits@K"):
+        auto(metric="bleu")
+    with pytest.raises(DataError, match="sequences of words"):
+        auto(task="graph", ogb="ogbg-code2")
+
+
+def test_diverged_scores_are_not_measured() -> None:
+    scores = np.array([[np.nan, 1.0], [0.0, 1.0]], np.float32)
+    with pytest.raises(RecipeError, match=r"1 of 4 scores.*learning_rate"):
+        evaluator("accuracy")(Prediction(scores, np.array([0, 1])))
+    with pytest.raises(RecipeError, match="diverged"):
+        evaluator("mrr", "link")(Prediction(positive=np.array([np.inf]), negative=np.array([0.0])))
+
+
+def test_a_split_without_labels_is_refused() -> None:
+    scores = np.zeros((2, 2), np.float32)
+    with pytest.raises(DataError, match="no labelled row"):
+        evaluator("accuracy")(Prediction(scores, np.array([-1, -1])))
+    with pytest.raises(DataError, match="not defined on this split"):
+        evaluator("rocauc", "binary")(Prediction(scores[:, :1], np.ones((2, 1), np.float32)))
+    with pytest.raises(DataError, match="nothing to rank"):
+        evaluator("mrr", "link")(Prediction(positive=np.zeros(0), negative=np.zeros(3)))
