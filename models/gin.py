@@ -1,0 +1,110 @@
+"""Graph isomorphism network (Xu et al., ICLR 2019, https://arxiv.org/abs/1810.00826, equation 4.1), as OGB applies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models import dgl_adapter
+from models.base import GraphFacts, GraphModel, ModelConfig
+from models.block import Batch, Block, aggregate
+from models.encoders import EdgeEncoder
+from models.heads import pool
+
+
+class GinConv(nn.Module):
+    """y_v = MLP((1 + eps) x_v + sum_{u in N(v)} m_uv), eps learnt.
+
+    m_uv = x_u, or ReLU(x_u + e_uv) where edges carry features (Hu et al., https://arxiv.org/abs/1905.12265).
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, facts: GraphFacts) -> None:
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(1))
+        self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
+        self.mlp = nn.Sequential(
+            nn.Linear(in_dim, 2 * out_dim), nn.BatchNorm1d(2 * out_dim), nn.ReLU(), nn.Linear(2 * out_dim, out_dim)
+        )
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
+        if self.edges is None:
+            summed = aggregate(block, x, "sum")
+        else:
+            # The ReLU stands between the addition and the sum, so these messages have to exist.
+            messages = torch.relu(dgl_adapter.add_source(block.dgl, x, self.edges(block)))
+            summed = dgl_adapter.edge_sum(block.dgl, messages)
+            if block.scale is not None:
+                summed = summed * block.scale
+        return self.mlp((1 + self.eps) * x[: block.num_dst] + summed)
+
+
+class VirtualNode(nn.Module):
+    """A node joined to all nodes of its graph: added to their inputs, then updated from their sum."""
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, 2 * dim),
+            nn.BatchNorm1d(2 * dim),
+            nn.ReLU(),
+            nn.Linear(2 * dim, dim),
+            nn.BatchNorm1d(dim),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
+        """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""
+        return self.mlp(state + pool(x, offsets, "sum"))
+
+
+@MODELS.register("gin")
+class Gin(GraphModel):
+    """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
+
+    uses_edge_features = True
+    project_inputs = True
+
+    class Config(ModelConfig):
+        """Options."""
+
+        virtual_node: bool = False
+        """Join all nodes of a graph to one more node (graph tasks)."""
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for a virtual node without graphs."""
+        super().__init__(config, facts)
+        self.virtual: nn.ModuleList | None = None
+        if config.virtual_node:
+            if facts.task != "graph":
+                raise RecipeError(f"model.virtual_node is for graph tasks and this is a {facts.task} task; remove it")
+            self.start = nn.Parameter(torch.zeros(1, config.hidden_dim))
+            count = config.num_layers - 1
+            self.virtual = nn.ModuleList(VirtualNode(config.hidden_dim, config.dropout) for _ in range(count))
+
+    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return one convolution."""
+        return GinConv(in_dim, out_dim, self.facts)
+
+    def represent(self, batch: Batch) -> Tensor:
+        """Return nodes as vectors, the virtual nodes' messages included."""
+        if self.virtual is None:
+            return super().represent(batch)
+        offsets = batch.graph_offsets
+        assert offsets is not None
+        state = self.start.expand(len(offsets) - 1, -1)
+        x = self.encoder(batch.inputs)
+        collected: Tensor | None = None
+        for number, layer in enumerate(self.layers):
+            x = x + torch.repeat_interleave(state, offsets[1:] - offsets[:-1], dim=0)
+            if number < len(self.virtual):
+                state = self.virtual[number](state, x, offsets)
+            x = layer(batch.block(number), x)
+            collected = self.collect(collected, x)
+        assert collected is not None
+        return collected

@@ -1,0 +1,50 @@
+"""GraphSAGE (Hamilton et al., NeurIPS 2017, https://arxiv.org/abs/1706.02216, algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from configs.registry import MODELS
+from models.base import GraphModel, ModelConfig
+from models.block import Block, aggregate
+
+
+class SageConv(nn.Module):
+    """y_v = W_self x_v + W_neigh AGG_{u in N(v)} x_u.
+
+    AGG is mean, sum or max (max first maps neighbours through a ReLU layer, the paper's pooling aggregator).
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, aggregator: str) -> None:
+        super().__init__()
+        self.aggregator = aggregator
+        self.own = nn.Linear(in_dim, out_dim)
+        self.neighbor = nn.Linear(in_dim, out_dim, bias=False)
+        self.pool = nn.Sequential(nn.Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
+        # Linear reductions commute with the linear map: aggregate whichever side is narrower.
+        self.map_first = aggregator != "max" and out_dim < in_dim
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
+        own = self.own(x[: block.num_dst])
+        if self.map_first:
+            return own + aggregate(block, self.neighbor(x), self.aggregator)
+        pooled = x if self.pool is None else self.pool(x)
+        return own + self.neighbor(aggregate(block, pooled, self.aggregator))
+
+
+@MODELS.register("graphsage")
+class GraphSage(GraphModel):
+    """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
+
+    class Config(ModelConfig):
+        """Options."""
+
+        aggregator: Literal["mean", "max", "sum"] = "mean"
+        """How neighbours combine."""
+
+    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return one convolution."""
+        return SageConv(in_dim, out_dim, self.config.aggregator)

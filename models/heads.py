@@ -1,0 +1,79 @@
+"""From node vectors to scores: of nodes, of pairs, of graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from models.block import Batch
+
+
+class NodeHead(nn.Module):
+    """A linear map: x (n, hidden) -> (n, out)."""
+
+    def __init__(self, hidden_dim: int, out_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden_dim, out_dim)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the nodes that the batch asks about."""
+        return self.score(x if batch.rows is None else x[batch.rows])
+
+    def score(self, x: Tensor) -> Tensor:
+        """Score each row."""
+        return self.linear(x)
+
+
+class LinkHead(nn.Module):
+    """Scores of pairs: x_u, x_v (n, hidden) -> (n,).
+
+    `dot`: <x_u, x_v>. `mlp`: an MLP on the element-wise product, as OGB's link predictor.
+    """
+
+    def __init__(self, hidden_dim: int, kind: str, num_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.mlp: nn.Sequential | None = None
+        if kind == "mlp":
+            parts: list[nn.Module] = []
+            for _ in range(num_layers - 1):
+                parts += [nn.Linear(hidden_dim, hidden_dim), nn.ReLU(), nn.Dropout(dropout)]
+            self.mlp = nn.Sequential(*parts, nn.Linear(hidden_dim, 1))
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the batch's pairs."""
+        assert batch.pairs is not None
+        return self.score(x[batch.pairs[0]], x[batch.pairs[1]])
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        """Score row i of `source` with row i of `target`."""
+        product = source * target
+        return product.sum(1) if self.mlp is None else self.mlp(product).squeeze(1)
+
+
+class GraphHead(nn.Module):
+    """Pool each graph's nodes, then a linear map: x (num_nodes, hidden) -> (num_graphs, out)."""
+
+    def __init__(self, hidden_dim: int, out_dim: int, pooling: str) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.linear = nn.Linear(hidden_dim, out_dim)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Score the batch's graphs."""
+        assert batch.graph_offsets is not None
+        return self.linear(pool(x, batch.graph_offsets, self.pooling))
+
+
+def pool(x: Tensor, offsets: Tensor, kind: str) -> Tensor:
+    """Reduce contiguous groups of rows by mean, sum or max: x (n, D), offsets int64 (G + 1,) -> (G, D).
+
+    A group without rows gets zeros.
+    """
+    if kind == "sum":
+        return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0)
+    pooled = torch.segment_reduce(x, kind, offsets=offsets, axis=0)
+    empty = (offsets[1:] == offsets[:-1]).unsqueeze(1)  # mean gives nan and max gives -inf there
+    return pooled.masked_fill(empty, 0)

@@ -1,0 +1,47 @@
+"""Losses by task type. Missing labels (-1, or NaN in a float label) cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """Mean softmax cross-entropy: scores (n, C), target int64 (n,); -1 is no label."""
+    return F.cross_entropy(scores, target, ignore_index=-1) if bool((target >= 0).any()) else scores.sum() * 0
+
+
+def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
+    """Mean logistic loss over the labels that exist: scores and target (n, T), target in {0, 1, NaN}."""
+    known = ~torch.isnan(target)
+    return F.binary_cross_entropy_with_logits(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
+
+
+def squared_error(scores: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error over the labels that exist: scores and target (n, T)."""
+    known = ~torch.isnan(target)
+    return F.mse_loss(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
+
+
+def link_loss(scores: Tensor, target: Tensor) -> Tensor:
+    """Sum of the mean logistic losses of positive and of negative pairs: scores (n,), target 1 or 0 (n,).
+
+    Each side counts the same however many negatives there are (as in OGB's link examples).
+    """
+    loss = F.binary_cross_entropy_with_logits(scores, target, reduction="none")
+    positive = target > 0.5
+    return loss[positive].mean() + loss[~positive].mean()
+
+
+LOSSES: dict[str, Loss] = {
+    "multiclass": cross_entropy,
+    "binary": binary_cross_entropy,
+    "multilabel": binary_cross_entropy,
+    "regression": squared_error,
+    "link": link_loss,
+}
