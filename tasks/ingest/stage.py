@@ -1,0 +1,60 @@
+"""The ingest stage: any source to typed, checked, compressed Parquet."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from configs.base import ComponentConfig, cache_view
+from configs.errors import RecipeError
+from configs.registry import DATASETS
+from configs.schema import Recipe
+from tasks.manifests import DatasetManifest
+from tasks.stage import Parent, Stage, StageContext
+
+
+class Dataset(Protocol):
+    """A registered data set. Its `Config` is what a recipe's `dataset` section holds."""
+
+    def __init__(self, config: ComponentConfig) -> None:
+        """Cheap: nothing is read before `fingerprint` or `ingest`."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what tells one state of the source from another (files' sizes and times): part of the cache key.
+
+        `plan` calls it: cheap, and without writing anything.
+        """
+        ...
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Write tables into `context.work` and return the fields of DatasetManifest.
+
+        Raises:
+            DataError: naming file, row and column.
+            RecipeError: naming an option.
+        """
+        ...
+
+
+def config(recipe: Recipe) -> dict[str, Any]:
+    """Return the data set's options and the fingerprint of its source."""
+    dataset: Dataset = DATASETS.create(recipe.dataset)
+    return {"dataset": cache_view(recipe.dataset), "source": dataset.fingerprint()}
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Ingest the recipe's data set and refuse what no later stage could use."""
+    dataset: Dataset = DATASETS.create(recipe.dataset)
+    fields = dataset.ingest(context)
+    splits = fields["splits"]
+    empty = [split for split in ("train", "valid", "test") if not splits.get(split)]
+    if empty:
+        raise RecipeError(
+            f"dataset {recipe.dataset.name}: the {' and '.join(empty)} split is empty; check the split's files, column "
+            f"or shares (sizes: {splits})"
+        )
+    rows = sum(t.num_nodes for t in fields["node_types"]) + sum(t.num_edges for t in fields["edge_types"])
+    return {"rows": rows, **fields}
+
+
+STAGE: Stage[DatasetManifest] = Stage("ingest", 1, DatasetManifest, (), config, build)

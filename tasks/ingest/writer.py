@@ -1,0 +1,210 @@
+"""Write Parquet tables in shards: typed, compressed, never more than a row group in memory.
+
+Encodings, measured on 24 M edges sorted by source and unsorted (one thread, Zen 5, 2026): zstd over byte-stream-split
+takes 2.4 bytes an edge and writes 97 M edges/s; Parquet's default (dictionary, snappy) 4.6 bytes and 54 M/s. Ids never
+get a dictionary: theirs would be as long as the column. Ascending ids are delta-packed, which makes them almost free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tasks.manifests import Table
+
+Array = NDArray[Any]
+Column: TypeAlias = Any  # a NumPy array or an Arrow array
+
+# A shard is a unit of parallel work, a row group a unit of memory. Both are bounded in rows and in bytes, since an
+# edge has 8 bytes and a row of features may have thousands.
+SHARD_ROWS, SHARD_BYTES = 1 << 22, 128 << 20
+GROUP_ROWS, GROUP_BYTES = 1 << 20, 32 << 20
+_ASCENDING = frozenset({"node_id", "graph_id"})
+
+
+class DatasetWriter:
+    """Writes the tables of a data set into an artifact's folder and remembers what they are.
+
+    Compression runs in one background thread, so that reading the next chunk overlaps with writing the last.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tables: dict[str, Table] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
+
+    def __enter__(self) -> DatasetWriter:
+        """Nothing is opened yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the background thread."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def table(self, name: str) -> TableWriter:
+        """Open a table for chunks; a context manager."""
+        return TableWriter(self, name, self._pool)
+
+    def write(self, name: str, columns: Mapping[str, Column]) -> None:
+        """Write a whole table that is in memory already."""
+        with self.table(name) as table:
+            table.write(columns)
+
+
+class TableWriter:
+    """One table: chunks of equal columns go in, shards come out.
+
+    A column is a 1-D array, a 2-D array (rows, width) which becomes a fixed-size list, or an Arrow array. The first
+    chunk decides the types; it may have no rows. No value is ever null.
+    """
+
+    def __init__(self, owner: DatasetWriter, name: str, pool: ThreadPoolExecutor) -> None:
+        self.name = name
+        self.num_rows = 0
+        self._owner = owner
+        self._pool = pool
+        self._schema: pa.Schema | None = None
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._shard_rows: list[int] = []
+        self._shards: list[str] = []
+        self._job: Future[None] | None = None
+
+    def __enter__(self) -> TableWriter:
+        """Nothing is opened before the first chunk."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the table, or only close its file after an error."""
+        if error is None:
+            self._finish()
+        elif self._writer is not None:
+            if self._job is not None:
+                self._job.exception()
+            self._writer.close()
+
+    def write(self, columns: Mapping[str, Column]) -> None:
+        """Append a chunk of rows. The arrays may be reused by the caller only after the table is closed."""
+        arrays = {name: _to_arrow(column) for name, column in columns.items()}
+        if self._schema is None:
+            self._start(arrays)
+        assert self._schema is not None
+        chunk = pa.table(list(arrays.values()), schema=self._schema)
+        self._pending.append(chunk)
+        self._pending_rows += chunk.num_rows
+        self.num_rows += chunk.num_rows
+        if self._pending_rows >= self._group_rows:
+            self._flush(whole_groups=True)
+
+    def _start(self, arrays: Mapping[str, pa.Array]) -> None:
+        self._schema = pa.schema([pa.field(name, array.type, nullable=False) for name, array in arrays.items()])
+        width = sum(_row_bytes(field.type) for field in self._schema)
+        self._group_rows = max(1, min(GROUP_ROWS, GROUP_BYTES // width))
+        self._max_shard_rows = max(self._group_rows, min(SHARD_ROWS, SHARD_BYTES // width))
+        self._max_shard_rows -= self._max_shard_rows % self._group_rows
+        (self._owner.folder / self.name).mkdir(parents=True, exist_ok=True)
+
+    def _flush(self, whole_groups: bool) -> None:
+        rows = pa.concat_tables(self._pending)
+        keep = rows.num_rows % self._group_rows if whole_groups else 0
+        ready = rows.slice(0, rows.num_rows - keep)
+        self._pending = [rows.slice(rows.num_rows - keep)] if keep else []
+        self._pending_rows = keep
+        self._wait()
+        self._job = self._pool.submit(self._write_rows, ready)
+
+    def _wait(self) -> None:
+        """At most one batch is on its way: memory stays bounded, and errors come out."""
+        if self._job is not None:
+            self._job.result()
+
+    def _write_rows(self, rows: pa.Table) -> None:
+        at = 0
+        while True:
+            if self._writer is None:
+                self._open_shard()
+            assert self._writer is not None
+            take = min(rows.num_rows - at, self._max_shard_rows - self._shard_rows[-1])
+            self._writer.write_table(rows.slice(at, take), row_group_size=self._group_rows)
+            self._shard_rows[-1] += take
+            at += take
+            if self._shard_rows[-1] == self._max_shard_rows:
+                self._writer.close()
+                self._writer = None
+            if at == rows.num_rows:
+                return
+
+    def _open_shard(self) -> None:
+        assert self._schema is not None
+        path = f"{self.name}/{len(self._shards):05d}.parquet"
+        self._writer = pq.ParquetWriter(
+            self._owner.folder / path,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            column_encoding=_encodings(self._schema),
+            write_statistics=[field.name for field in self._schema if not pa.types.is_nested(field.type)],
+        )
+        self._shards.append(path)
+        self._shard_rows.append(0)
+
+    def _finish(self) -> None:
+        assert self._schema is not None, f"{self.name}: a table needs at least one chunk (it may have no rows)"
+        if self._pending_rows or self._job is None:
+            self._flush(whole_groups=False)
+        self._wait()
+        if self._writer is not None:
+            self._writer.close()
+        self._owner.tables[self.name] = Table(
+            num_rows=self.num_rows,
+            columns={field.name: str(field.type) for field in self._schema},
+            shards=tuple(self._shards),
+            shard_rows=tuple(self._shard_rows),
+        )
+
+
+def _to_arrow(column: Column) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.ndim == 1:
+        return pa.array(column)
+    assert column.ndim == 2, column.shape
+    flat = pa.array(np.ascontiguousarray(column).reshape(-1))
+    kind = pa.list_(pa.field("element", flat.type, nullable=False), column.shape[1])
+    return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+
+
+def _row_bytes(kind: pa.DataType) -> int:
+    """Bytes of a value; texts are taken to have 32."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * _row_bytes(kind.value_type)
+    return max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 32
+
+
+def _encodings(schema: pa.Schema) -> dict[str, str]:
+    encodings = {}
+    for field in schema:
+        nested = pa.types.is_fixed_size_list(field.type)
+        kind = field.type.value_type if nested else field.type
+        path = f"{field.name}.list.element" if nested else field.name
+        if field.name in _ASCENDING:
+            encodings[path] = "DELTA_BINARY_PACKED"
+        elif pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width >= 32):
+            encodings[path] = "BYTE_STREAM_SPLIT"
+        else:
+            encodings[path] = "PLAIN"
+    return encodings
