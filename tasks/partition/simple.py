@@ -1,0 +1,86 @@
+"""Partitioners that do not look at edges: none, random, hash."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from configs.registry import PARTITIONERS
+from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, deal
+
+
+@PARTITIONERS.register("none")
+class NonePartitioner(Partitioner):
+    """Leaves the graph whole."""
+
+    class Config(PartitionerConfig):
+        """Options of `none`: only one part is possible."""
+
+        name: str = "none"
+        balances_train: ClassVar[bool] = False
+
+        @model_validator(mode="after")
+        def _one_part(self) -> NonePartitioner.Config:
+            if self.num_parts != 1:
+                raise ValueError(f"partitioner 'none' makes one part, not {self.num_parts}; take auto or metis")
+            return self
+
+    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+        """Return zeros, (num_nodes,)."""
+        assert num_parts == 1
+        return np.zeros(csr.num_nodes, np.int32)
+
+
+@PARTITIONERS.register("random")
+class RandomPartitioner(Partitioner):
+    """Deals shuffled nodes out: perfectly even parts, cuts (k - 1) / k of all edges."""
+
+    class Config(PartitionerConfig):
+        """Options of `random`."""
+
+        name: str = "random"
+
+    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+        """Return the part of each node, (num_nodes,)."""
+        rng = np.random.default_rng(self.config.seed)
+        part = np.empty(csr.num_nodes, np.int32)
+        train_idx = aids.train_idx if aids is not None else None
+        if train_idx is None:
+            deal(rng.permutation(csr.num_nodes), num_parts, part)
+            return part
+        is_train = np.zeros(csr.num_nodes, bool)
+        is_train[train_idx] = True
+        train = np.flatnonzero(is_train)
+        deal(rng.permutation(train), num_parts, part)
+        deal(rng.permutation(np.flatnonzero(~is_train)), num_parts, part, first=len(train))
+        return part
+
+
+@PARTITIONERS.register("hash")
+class HashPartitioner(Partitioner):
+    """Hashes the node's id: any machine can say where a node lives without a table; cuts (k - 1) / k of all edges."""
+
+    class Config(PartitionerConfig):
+        """Options of `hash`."""
+
+        name: str = "hash"
+        balances_train: ClassVar[bool] = False
+
+    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+        """Return the part of each node, (num_nodes,)."""
+        return hash_parts(np.arange(csr.num_nodes, dtype=np.uint64), num_parts, self.config.seed)
+
+
+def hash_parts(ids: NDArray[np.uint64], num_parts: int, seed: int = 0) -> NDArray[np.int32]:
+    """Return the part of each id: SplitMix64's finaliser over id and seed, modulo the number of parts.
+
+    Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014 (the constants of
+    Vigna's splitmix64.c).
+    """
+    mixed = ids + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(num_parts)).astype(np.int32)
