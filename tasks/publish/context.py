@@ -1,0 +1,34 @@
+"""Which Prefect run a publication belongs to; set by the flow, read by the stage, part of no key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The Prefect flow run that publishes; empty where a stage runs without Prefect."""
+
+    flow_run_id: str = ""
+    flow_run_url: str = ""
+
+
+_CURRENT: ContextVar[RunContext] = ContextVar("graphmill_run_context", default=RunContext())
+
+
+def current_run() -> RunContext:
+    """Return the flow run that this code runs in."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def publishing_from(context: RunContext) -> Iterator[None]:
+    """Say which flow run the stages called inside the block belong to."""
+    token = _CURRENT.set(context)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
