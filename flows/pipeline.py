@@ -1,0 +1,182 @@
+"""The pipeline as a Prefect flow: seven stages, each a task, chained by the keys of their artifacts.
+
+Load it by module, `flows.pipeline:train_graph`, never by file (that would put this folder first on sys.path).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from prefect import flow, runtime
+
+from configs.errors import IntegrityError, RecipeError
+from configs.load import build_recipe, dump_recipe, load_recipe
+from configs.schema import Recipe
+from flows.console import format_bytes, format_seconds
+from flows.hooks import close_tracking, leave_artifacts, open_tracking
+from flows.listening import REPORTER, RunListener
+from flows.results import result_storage
+from flows.runs import RunRecord, now_text, recorded
+from flows.selection import Selection, select_stages
+from flows.shards import make_map_shards
+from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
+from tasks.components.task import components
+from tasks.evaluate.task import evaluate
+from tasks.home import Home
+from tasks.ingest.task import ingest
+from tasks.partition.task import partition
+from tasks.preprocess.task import preprocess
+from tasks.publish.context import RunContext, publishing_from
+from tasks.publish.task import publish
+from tasks.train.task import train
+
+TASKS = {
+    "ingest": ingest,
+    "preprocess": preprocess,
+    "components": components,
+    "partition": partition,
+    "train": train,
+    "evaluate": evaluate,
+    "publish": publish,
+}
+
+
+def _run_name() -> str:
+    parameters = runtime.flow_run.parameters
+    recipe = parameters.get("recipe")
+    name = recipe.get("name", "recipe") if isinstance(recipe, dict) else str(recipe).rpartition("/")[2]
+    return f"{name.removesuffix('.yaml')} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S}"
+
+
+@flow(name="train_graph", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
+def train_graph(
+    recipe: str | dict[str, Any],
+    overrides: list[str] | None = None,
+    home: str | None = None,
+    only: list[str] | None = None,
+    from_stage: str | None = None,
+    force: list[str] | None = None,
+) -> dict[str, Any]:
+    """Run a recipe from source data to a registered model; what is there already is found, not made again.
+
+    Args:
+        recipe: name of a shipped recipe, path of a YAML file, or the recipe itself.
+        overrides: `dotted.key=value` texts.
+        home: folder of artifacts; default `GRAPHMILL_HOME`, else `.graphmill` under the current folder.
+        only: stages to run; what they read must be there.
+        from_stage: first stage to run; what it reads must be there.
+        force: stages to build even where there is an artifact.
+
+    Returns:
+        The run's record (`flows.runs.RunRecord`) as plain values.
+    """
+    place = Home.open(home)
+    checked = read_recipe(recipe, overrides)
+    selection = select_stages(only, from_stage, force)
+    record = RunRecord(
+        id=runtime.flow_run.id,
+        recipe=checked.name,
+        source=recipe if isinstance(recipe, str) else "",
+        overrides=list(overrides or ()),
+        config=dump_recipe(checked),
+        started_at=now_text(),
+        selected=list(selection.stages),
+    )
+    listener = RunListener(REPORTER.get())
+    context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "")
+    with ExitStack() as stack:
+        stack.enter_context(recorded(place, record))
+        stack.enter_context(publishing_from(context))
+        stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
+        try:
+            _Run(place, checked, selection, record, listener).stages()
+        except BaseException as error:
+            close_tracking(listener, error)
+            raise
+        finally:
+            if listener.reporter is not None:
+                listener.reporter.close()
+        leave_artifacts(place, record)
+    return record.model_dump(mode="json")
+
+
+def read_recipe(recipe: str | dict[str, Any], overrides: list[str] | None) -> Recipe:
+    """Return the checked recipe. Raises RecipeError."""
+    if isinstance(recipe, str):
+        return load_recipe(recipe, overrides or ())
+    return build_recipe(dict(recipe), overrides or ())
+
+
+class _Run:
+    """One pass over the selected stages."""
+
+    def __init__(
+        self, home: Home, recipe: Recipe, selection: Selection, record: RunRecord, listener: RunListener
+    ) -> None:
+        self.home = home
+        self.recipe = recipe
+        self.selection = selection
+        self.record = record
+        self.listener = listener
+        self._values = dump_recipe(recipe)
+        self._storage = result_storage(home)
+
+    def stages(self) -> None:
+        """Run the selected stages in order; the record is on disk after each."""
+        for name in self.selection.all:
+            self.record.stages[name] = self._run(name) if name in self.selection.stages else self._given(name)
+            self.record.write(self.home)
+
+    def _given(self, name: str) -> dict[str, Any]:
+        """Find an artifact that the selected stages build on."""
+        outcome = find_stage(name, self.recipe, self.record.parent_keys(load_stage(name).parents), self.home)
+        if outcome is None:
+            wanted = ",".join(self.selection.stages)
+            raise RecipeError(
+                f"{wanted} cannot run by themselves: {name} has not run for this recipe; run it first "
+                f"(graphmill run {self.record.source or 'RECIPE'} --only {name}) or leave --only and --from out"
+            )
+        mark_used(outcome.folder)
+        return stage_record(outcome)
+
+    def _run(self, name: str) -> dict[str, Any]:
+        if name == "train":
+            open_tracking(self.listener, self.home, self.recipe, self.record)
+        self.listener.begin(name)
+        try:
+            result = self._call(name)
+        except (ParentGoneError, IntegrityError) as error:
+            # A parent that was whole a moment ago is not any more: make it again, then go on.
+            self.listener.warning(name, f"{error}; looking at the earlier stages again")
+            for parent in self._ancestors(name):
+                self.record.stages[parent] = self._call(parent, again=True)
+            result = self._call(name, again=True)
+        self.listener.end(name, describe(result))
+        return result
+
+    def _call(self, name: str, *, again: bool = False) -> dict[str, Any]:
+        task = TASKS[name].with_options(result_storage=self._storage, refresh_cache=again)
+        parents = self.record.parent_keys(load_stage(name).parents)
+        result: dict[str, Any] = task(self._values, str(self.home.root), parents, name in self.selection.force)
+        return result
+
+    def _ancestors(self, name: str) -> list[str]:
+        needed = {name}
+        for stage in reversed(list(TASKS)):
+            if stage in needed:
+                needed.update(load_stage(stage).parents)
+        return [stage for stage in TASKS if stage in needed - {name}]
+
+
+def describe(result: dict[str, Any]) -> str:
+    """Say in a line what a stage did."""
+    size = format_bytes(result["bytes"])
+    if result["status"] == "cached":
+        return f"cached  {size}"
+    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
+    if result["rows"]:
+        parts.append(f"{result['rows']:,} rows")
+    return ", ".join([*parts, size])
+
+

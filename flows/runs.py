@@ -1,0 +1,123 @@
+"""The record of a run: one JSON file under `runs/`, for `plan`, `clean`, `inspect` and people."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from tasks.artifacts import file_lock, is_locked, write_atomic
+from tasks.home import Home
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+
+
+class RunRecord(BaseModel):
+    """What one `graphmill run` was asked, did and came to."""
+
+    id: str
+    """Id of the Prefect flow run; a retried run keeps its record."""
+    recipe: str
+    """Name of the recipe."""
+    source: str = ""
+    """What the user named: a shipped recipe or a file."""
+    overrides: list[str] = []
+    config: dict[str, Any] = {}
+    """The whole resolved recipe."""
+    status: Status = "running"
+    error: str = ""
+    started_at: str
+    finished_at: str = ""
+    selected: list[str] = []
+    stages: dict[str, dict[str, Any]] = {}
+    """Stage to `tasks.calls.stage_record`, in order."""
+    metrics: dict[str, dict[str, float]] = {}
+    mlflow_run_id: str | None = None
+    process: int = 0
+    host: str = ""
+
+    @property
+    def started(self) -> datetime.datetime:
+        """When it began."""
+        return datetime.datetime.fromisoformat(self.started_at)
+
+    def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:
+        """Return the keys of these stages' artifacts."""
+        return {name: self.stages[name]["key"] for name in parents}
+
+    def write(self, home: Home) -> None:
+        """Write the record, whole or not at all."""
+        write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
+
+
+def now_text() -> str:
+    """Return the time as records keep it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def record_path(home: Home, run_id: str) -> Path:
+    """File of a record."""
+    return home.runs / f"{run_id}.json"
+
+
+def _lock_path(home: Home, run_id: str) -> Path:
+    return home.locks / f"run-{run_id}.lock"
+
+
+@contextmanager
+def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
+    """Keep the record true while the block runs, however it ends; the run's lock tells a living run from a dead one."""
+    record.process, record.host = os.getpid(), socket.gethostname()
+    with file_lock(_lock_path(home, record.id)):
+        record.write(home)
+        try:
+            yield record
+            record.status = "completed"
+        except Exception as error:
+            record.status, record.error = "failed", f"{type(error).__name__}: {error}"
+            raise
+        except BaseException as error:
+            record.status, record.error = "cancelled", type(error).__name__
+            raise
+        finally:
+            record.finished_at = now_text()
+            record.write(home)
+
+
+def is_alive(home: Home, record: RunRecord) -> bool:
+    """Whether the run's process still works on it."""
+    return record.status == "running" and is_locked(_lock_path(home, record.id))
+
+
+def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
+    """Return the records (of a recipe), newest first; files that are not records are passed over."""
+    records = []
+    for path in home.runs.glob("*.json"):
+        try:
+            record = RunRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            continue
+        if recipe is None or record.recipe == recipe:
+            records.append(record)
+    return sorted(records, key=lambda record: record.started_at, reverse=True)
+
+
+def latest_run(home: Home, recipe: str) -> RunRecord:
+    """Return the newest record of a recipe. Raises RecipeError naming the recipes that have run."""
+    records = all_runs(home)
+    for record in records:
+        if recipe in (record.recipe, record.source, record.id):
+            return record
+    known = sorted({record.recipe for record in records})
+    raise RecipeError(
+        f"no run of {recipe!r} in {home.root}{did_you_mean(recipe, known)}; "
+        + (f"recipes that ran here: {', '.join(known)}" if known else f"start one with: graphmill run {recipe}")
+    )

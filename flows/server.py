@@ -1,0 +1,195 @@
+"""A Prefect server for the length of one run, where the user has none of their own.
+
+Prefect can start such a server by itself, but after `kill -9` that one stays behind for ever, anyone on the machine may
+talk to it, and it starts only when the flow does. This one dies with its parent, wants a password, and starts while
+the libraries are still being imported (about 4 of the 8 s of a run that finds everything cached, on 2 cores).
+
+`python -m flows.server FD PARENT` is the server itself; `EmbeddedServer` is the side that starts it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from configs.errors import StageError
+from tasks.artifacts import file_lock
+from tasks.home import Home
+
+_START_SECONDS = 180.0
+_PR_SET_PDEATHSIG = 1
+
+
+class EmbeddedServer:
+    """A Prefect server over this home's SQLite file, as a child process."""
+
+    def __init__(self, home: Home) -> None:
+        """Nothing is started yet."""
+        self.home = home
+        self.url = ""
+        self._password = f"graphmill:{secrets.token_urlsafe(24)}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._first_start = contextlib.ExitStack()
+
+    @property
+    def _log(self) -> Path:
+        return self.home.prefect / "server.log"
+
+    @property
+    def _ready_mark(self) -> Path:
+        """Exists once this version's database has been made; a first start makes it and must not race another one."""
+        from importlib.metadata import version
+
+        return self.home.prefect / f".database-{version('prefect')}"
+
+    def start(self) -> None:
+        """Start the server and point this process's Prefect at it; `wait` says when it answers.
+
+        Call it from the main thread: the kernel ends the server when the thread that started it ends.
+        """
+        self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._ready_mark.exists():
+            self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
+        self._launch()
+        os.environ["PREFECT_API_URL"] = self.url
+        os.environ["PREFECT_API_AUTH_STRING"] = self._password
+        # Heartbeats tell a lasting server that a run died; they hold up the end of a run for a second.
+        os.environ["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] = "3600"
+
+    def _launch(self) -> None:
+        environment = {
+            **os.environ,
+            "PREFECT_SERVER_API_AUTH_STRING": self._password,
+            "PREFECT_UI_ENABLED": "0",
+            "PREFECT__SERVER_EPHEMERAL": "1",
+            "PREFECT__SERVER_FINAL": "1",
+            "PREFECT_LOGGING_TO_API_ENABLED": "false",
+            "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
+            "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+            "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+            "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+        }
+        if self._ready_mark.exists():  # a second of start-up
+            environment["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
+            environment["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"
+        for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            environment.pop(name, None)
+        listener = socket.create_server(("127.0.0.1", 0))
+        with listener, self._log.open("wb") as log:
+            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "flows.server", str(listener.fileno()), str(os.getpid())],
+                pass_fds=[listener.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the run; the server still takes its last state
+            )
+
+    def wait(self) -> None:
+        """Wait until the server answers. Raises StageError with its log's last lines."""
+        try:
+            if not self._answers():
+                if self._ready_mark.exists():
+                    raise StageError(self._trouble())
+                self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
+                self._launch()
+                os.environ["PREFECT_API_URL"] = self.url
+                if not self._answers():
+                    raise StageError(self._trouble())
+            self._ready_mark.touch()
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            self._first_start.close()
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        token = base64.b64encode(self._password.encode()).decode()
+        request = urllib.request.Request(f"{self.url}/health", headers={"Authorization": f"Basic {token}"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                # The socket listens from the beginning: the connection waits in its queue until the server is up.
+                with opener.open(request, timeout=5) as response:
+                    if response.status == 200:
+                        return True
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.05)
+        self.stop()
+        return False
+
+    def _set_database_aside(self) -> None:
+        database = self.home.prefect / "prefect.db"
+        for path in (database, Path(f"{database}-wal"), Path(f"{database}-shm")):
+            if path.exists():
+                path.replace(path.with_name(f"{path.name}.broken"))
+
+    def _trouble(self) -> str:
+        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-8:]) if self._log.exists() else ""
+        return f"the Prefect server of this run did not start; its log is {self._log}:\n{tail}"
+
+    def stop(self) -> None:
+        """End the server."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def embedded_server(home: Home) -> Iterator[EmbeddedServer]:
+    """Start a server for the block; the caller waits for it when it needs it."""
+    server = EmbeddedServer(home)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to end this process when the thread that started it ends, however that happens."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)
+
+
+def main() -> None:
+    """Serve on the socket that was handed down."""
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent)
+    import uvicorn
+
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        fd=descriptor,
+        log_level="error",
+        lifespan="on",
+        timeout_graceful_shutdown=2,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""A stage called by its name with plain JSON values: what a Prefect task passes in and hands back.
+
+Prefect sees names, keys and small numbers only; manifests and arrays stay in the home. Who listens and who maps over
+shards is set around the call, since neither travels through Prefect.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from configs.load import build_recipe
+from configs.schema import Recipe
+from tasks.artifacts import ArtifactStore
+from tasks.home import Home
+from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_here, run_stage, stage_key
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("graphmill_listener", default=None)
+_MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_here)
+
+
+class ParentGoneError(Exception):
+    """An artifact that a stage reads is no longer there; its stage has to run again first."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"the artifact of {stage} is gone")
+        self.stage = stage
+
+
+@contextmanager
+def calling(listener: Listener, map_shards: MapShards) -> Iterator[None]:
+    """Say who hears the stages called inside the block, and how shards are mapped."""
+    listener_token, map_token = _LISTENER.set(listener), _MAP_SHARDS.set(map_shards)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(listener_token)
+        _MAP_SHARDS.reset(map_token)
+
+
+def load_stage(name: str) -> Stage[Any]:
+    """Import a stage; only then are its libraries loaded."""
+    stage: Stage[Any] = importlib.import_module(f"tasks.{name}.stage").STAGE
+    return stage
+
+
+def load_parents(stage: Stage[Any], home: Home, keys: dict[str, str]) -> dict[str, Parent]:
+    """Open the artifacts that `stage` reads.
+
+    Raises:
+        ParentGoneError: one of them does not exist.
+        IntegrityError: one of them is damaged.
+    """
+    store = ArtifactStore(home)
+    parents = {}
+    for name in stage.parents:
+        manifest = store.load(name, keys[name], load_stage(name).manifest)
+        if manifest is None:
+            raise ParentGoneError(name)
+        parents[name] = Parent(manifest, store.folder(name, keys[name]))
+    return parents
+
+
+def find_stage(
+    name: str, recipe: Recipe, parents: dict[str, str], home: Home, *, deep: bool = False
+) -> StageOutcome[Any] | None:
+    """Return the verified artifact of a stage without building anything; None where there is none.
+
+    Raises:
+        ParentGoneError: a parent does not exist.
+        IntegrityError: the artifact or a parent is damaged.
+    """
+    stage, store = load_stage(name), ArtifactStore(home)
+    key = stage_key(stage, recipe, load_parents(stage, home, parents))
+    manifest = store.load(name, key, stage.manifest, deep=deep)
+    return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
+
+
+def call_stage(
+    name: str, recipe: dict[str, Any], home: str, parents: dict[str, str], *, force: bool = False
+) -> dict[str, Any]:
+    """Run (or find) a stage; `parents` maps stage to key. Returns what `stage_record` returns."""
+    place = Home.open(home)
+    stage = load_stage(name)
+    checked = build_recipe(dict(recipe))
+    outcome = run_stage(
+        stage,
+        checked,
+        load_parents(stage, place, parents),
+        place,
+        listener=_LISTENER.get(),
+        map_shards=_MAP_SHARDS.get(),
+        force=force,
+    )
+    mark_used(outcome.folder)
+    return stage_record(outcome)
+
+
+def mark_used(folder: Path) -> None:
+    """Remember that an artifact was used now; `graphmill clean --older-than` looks at it."""
+    now = time.time()
+    os.utime(folder, (now, now))
+
+
+def stage_record(outcome: StageOutcome[Any]) -> dict[str, Any]:
+    """Return what a run remembers of a stage, as plain JSON values."""
+    manifest = outcome.manifest
+    return {
+        "name": manifest.stage,
+        "status": "cached" if outcome.cached else "ran",
+        "key": manifest.key,
+        "digest": manifest.digest,
+        "version": manifest.stage_version,
+        "config": manifest.config,
+        "parents": manifest.parents,
+        "seconds": round(outcome.seconds, 3),
+        "build_seconds": manifest.seconds,
+        "peak_bytes": manifest.peak_bytes,
+        "rows": manifest.rows,
+        "bytes": manifest.num_bytes,
+        "folder": str(outcome.folder),
+        "warnings": list(manifest.warnings),
+        "repaired": outcome.repaired,
+    }
