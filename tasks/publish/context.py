@@ -16,7 +16,8 @@ class RunContext:
     flow_run_url: str = ""
 
 
-_CURRENT: ContextVar[RunContext] = ContextVar("graphmill_run_context", default=RunContext())
+_OUTSIDE = RunContext()
+_CURRENT: ContextVar[RunContext] = ContextVar("graphmill_run_context", default=_OUTSIDE)
 
 
 def current_run() -> RunContext:

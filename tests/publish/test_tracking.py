@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from configs.errors import StageError
+from tasks.home import Home
+from tasks.publish import tracking
+from tasks.publish.context import RunContext, current_run, publishing_from
+from tasks.publish.gate import Candidate
+from tasks.publish.live import LiveTracker
+from tasks.publish.model_registry import ModelRegistry
+from tasks.publish.system_metrics import SystemSampler, parse_gpus
+from tasks.publish.tracking import Tracker, how_to_open, public_uri
+
+
+@pytest.fixture(autouse=True)
+def no_tracking_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with tables: making them takes seconds."""
+    home = Home.open(tmp_path_factory.mktemp("mlflow") / "home")
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    tracker = Tracker(home, "Default")
+    tracker.client.search_registered_models()
+    return home.mlflow / "mlflow.db"
+
+
+@pytest.fixture
+def tracked_home(home: Home, empty_store: Path) -> Home:
+    home.mlflow.mkdir(parents=True)
+    shutil.copy(empty_store, home.mlflow / "mlflow.db")
+    return home
+
+
+@pytest.fixture
+def tracker(tracked_home: Home) -> Tracker:
+    tracker = Tracker(tracked_home, "test")
+    tracker.open_run("key-1", "recipe")
+    return tracker
+
+
+def history(tracker: Tracker, key: str) -> list[tuple[int, float]]:
+    return sorted((p.step, p.value) for p in tracker.client.get_metric_history(tracker.run_id, key))
+
+
+def test_a_second_opening_resumes_the_run(tracked_home: Home) -> None:
+    first = Tracker(tracked_home, "test")
+    assert not first.open_run("key-1", "recipe", RunContext("flow-1", "http://prefect/flow-1"))
+    first.close("KILLED")
+    second = Tracker(tracked_home, "test")
+    assert second.open_run("key-1", "recipe", RunContext("flow-2", "http://prefect/flow-2"))
+    assert second.run_id == first.run_id
+    run = second.client.get_run(second.run_id)
+    assert run.info.status == "RUNNING"
+    assert run.data.tags["prefect.flow_run_id"] == "flow-2"
+    assert run.data.tags["prefect.flow_run_url"] == "http://prefect/flow-2"
+    other = Tracker(tracked_home, "test")
+    assert not other.open_run("key-2", "recipe")
+    assert not other.open_run("key-1", "another-recipe")
+    second.close("FINISHED")
+    assert second.client.get_run(second.run_id).info.status == "FINISHED"
+
+
+def test_recorded_metrics_arrive_by_step_and_only_once(tracker: Tracker) -> None:
+    for step in range(5):
+        tracker.record({"step": step, "epoch": 0, "seconds": 0.1 * step, "loss": 1.0 / (step + 1)})
+    tracker.flush()
+    tracker.flush()
+    assert history(tracker, "loss") == [(s, pytest.approx(1.0 / (s + 1))) for s in range(5)]
+    records = [{"step": s, "seconds": float(s), "loss": 9.0, "valid/hits@20": 0.1 * s} for s in range(8)]
+    assert tracker.log_curves(records, 1000.0) == 3 + 8  # steps 0-4 of the loss were there
+    assert tracker.log_curves(records, 1000.0) == 0
+    assert [s for s, _ in history(tracker, "loss")] == list(range(8))
+    assert len(history(tracker, "valid/hits_at_20")) == 8
+    point = max(tracker.client.get_metric_history(tracker.run_id, "loss"), key=lambda p: p.step)
+    assert point.timestamp == 1007 * 1000
+
+
+def test_many_metrics_go_in_batches(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    log_batch = tracker.client.log_batch
+
+    def counting(run_id: str, metrics: Any = (), **rest: Any) -> Any:
+        calls.append(len(metrics))
+        return log_batch(run_id, metrics=metrics, **rest)
+
+    monkeypatch.setattr(tracker.client, "log_batch", counting)
+    for step in range(1203):
+        tracker.record({"step": step, "a": 1.0, "b": 2.0})
+    tracker.close(None)
+    assert sum(calls) == 2406
+    assert len(calls) == 3
+    assert max(calls) == 1000
+    assert tracker.client.get_run(tracker.run_id).info.status == "RUNNING"
+
+
+def test_parameters_keep_their_first_value(tracker: Tracker) -> None:
+    tracker.log_params({f"section.option_{i}": str(i) for i in range(130)})
+    tracker.log_params({"section.option_0": "changed", "new": "1"})
+    params = tracker.client.get_run(tracker.run_id).data.params
+    assert len(params) == 131
+    assert params["section.option_0"] == "0"
+
+
+def test_dataset_and_artifact(tracker: Tracker, tmp_path: Path) -> None:
+    tracker.log_dataset("cora", "d" * 64, "artifact://ingest/k", '{"num_nodes": 3}', "{}")
+    tracker.log_dataset("cora", "d" * 64, "artifact://ingest/k", '{"num_nodes": 3}', "{}")
+    run = tracker.client.get_run(tracker.run_id)
+    assert [(d.dataset.name, d.dataset.digest) for d in run.inputs.dataset_inputs] == [("cora", "d" * 36)]
+    (tmp_path / "report.html").write_text("<p>x</p>")
+    tracker.log_artifact(tmp_path / "report.html")
+    assert [f.path for f in tracker.client.list_artifacts(tracker.run_id)] == ["report.html"]
+    assert (tracker.home.mlflow / "artifacts").is_dir()
+
+
+def candidate(value: float, metric: str = "valid/accuracy", dataset: str = "d") -> Candidate:
+    return Candidate("", metric, value, True, dataset)
+
+
+def test_model_version_and_champion(tracker: Tracker, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "recipe.json").write_text("{}")
+    model_id = tracker.log_model(folder, "m", "digest-1", {"model.name": "gcn"})
+    assert tracker.log_model(folder, "m", "digest-1", {}) == model_id
+    tracker.log_metrics({"final/valid/accuracy": 0.5}, 7, model_id)
+    tracker.log_metrics({"final/valid/accuracy": 0.5}, 7, model_id)
+    assert history(tracker, "final/valid/accuracy") == [(7, 0.5)]
+    (logged,) = tracker.client.get_logged_model(model_id).metrics
+    assert (logged.key, logged.value) == ("final/valid/accuracy", 0.5)
+
+    registry = ModelRegistry(tracker, "m")
+    assert registry.champion() is None
+    version, decision = registry.publish(model_id, candidate(0.5), {"t": "1"}, "first")
+    assert (version, decision.promote) == ("1", True)
+    again, decision = registry.publish(model_id, candidate(0.5), {"t": "2"}, "first")
+    assert (again, decision.promote, "stays" in decision.reason) == ("1", True, True)
+
+    versions = {}
+    for number, (value, metric) in enumerate([(0.5, "valid/accuracy"), (0.9, "test/f1"), (0.6, "valid/accuracy")]):
+        other = tracker.log_model(folder, "m", f"digest-{number + 2}", {})
+        versions[number] = registry.publish(other, candidate(value, metric), {}, "")
+    assert "equals version 1's 0.5000" in versions[0][1].reason
+    assert not versions[0][1].promote
+    assert "not comparable" in versions[1][1].reason
+    assert not versions[1][1].promote
+    assert versions[2] == ("4", versions[2][1])
+    assert versions[2][1].promote
+    champion = registry.champion()
+    assert champion is not None
+    assert (champion.version, champion.value) == ("4", 0.6)
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+
+
+def test_the_registered_model_can_be_fetched_by_alias(tracker: Tracker, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "graph.json").write_text('{"x": 1}')
+    model_id = tracker.log_model(tmp_path / "model", "m", "d", {})
+    ModelRegistry(tracker, "m").publish(model_id, candidate(0.1), {}, "")
+    version = tracker.client.get_model_version_by_alias("m", "champion")
+    assert version.source == f"models:/{model_id}"
+    location = tracker.client.get_model_version_download_uri("m", version.version)
+    assert (Path(location.removeprefix("file://")) / "graph.json").read_text() == '{"x": 1}'
+
+
+def test_a_server_that_is_away_is_asked_again_then_named(home: Home) -> None:
+    with pytest.raises(StageError, match=r"MLflow at http://127.0.0.1:9 did not do it.*run again when it answers"):
+        Tracker(home, "test", "http://user:secret@127.0.0.1:9", pauses=(0.01, 0.01))
+
+
+def test_calls_are_repeated_only_where_that_helps(tracker: Tracker) -> None:
+    from mlflow.exceptions import MlflowException
+
+    tracker._pauses = (0.0, 0.0)
+    calls = []
+
+    def flaky(code: int, fail: int) -> str:
+        calls.append(code)
+        if len(calls) <= fail:
+            raise MlflowException("it failed", code)
+        return "done"
+
+    assert tracker.call(flaky, 1, 2) == "done"  # 1: INTERNAL_ERROR
+    assert len(calls) == 3
+    calls.clear()
+    with pytest.raises(StageError, match="it failed"):
+        tracker.call(flaky, 1000, 99)  # INVALID_PARAMETER_VALUE
+    assert len(calls) == 1
+
+
+def test_credentials_stay_out_of_messages_and_urls() -> None:
+    assert public_uri("https://user:secret@host:5000/mlflow") == "https://host:5000/mlflow"
+    assert public_uri("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
+    assert how_to_open("https://h/#/experiments/1/runs/2") == "https://h/#/experiments/1/runs/2"
+    assert how_to_open("sqlite:////x.db#/experiments/1/runs/2").startswith("mlflow ui --backend-store-uri sqlite:////x")
+
+
+def test_run_context_is_set_for_a_block() -> None:
+    with publishing_from(RunContext("id", "url")):
+        assert current_run().flow_run_id == "id"
+    assert current_run() == RunContext()
+
+
+def recipe(system_metrics: bool = True) -> Any:
+    return SimpleNamespace(
+        name="recipe", tracking=SimpleNamespace(experiment="test", system_metrics=system_metrics, model_name=None)
+    )
+
+
+def test_live_tracker_logs_records_and_the_machine(tracked_home: Home) -> None:
+    warnings: list[str] = []
+    live = LiveTracker(tracked_home, recipe(), "key-9", RunContext("flow", "url"), warnings.append)
+    for step in range(30):
+        live.record({"step": step, "loss": float(step)})
+    live.close("FAILED")
+    assert warnings == []
+    tracker = Tracker(tracked_home, "test")
+    assert tracker.open_run("key-9", "recipe")
+    assert history(tracker, "loss")[-1] == (29, 29.0)
+    assert history(tracker, "system/system_memory_usage_megabytes")
+    assert live.run_url == tracker.run_url
+
+
+def test_live_tracker_never_ends_a_training(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr(tracking, "_PAUSES_SECONDS", ())
+    monkeypatch.setattr(Tracker.__init__, "__defaults__", (None, ()))
+    warned = threading.Event()
+    live = LiveTracker(home, recipe(), "key", warn=lambda text: warned.set())
+    live.record({"step": 1, "loss": 1.0})
+    assert warned.wait(30)
+    live.record({"step": 2, "loss": 1.0})
+    live.close("FINISHED")
+
+
+def test_system_sampler() -> None:
+    sample = SystemSampler()()
+    assert 0 <= sample["system/cpu_utilization_percentage"] <= 100
+    assert sample["system/process_tree_memory_megabytes"] > 1
+
+
+def test_gpu_lines_with_and_without_values() -> None:
+    metrics = parse_gpus("0, 37, 1024, 81920, 112.5\n1, [N/A], 0, 81920, [N/A]\nrubbish\n")
+    assert metrics["system/gpu_0_utilization_percentage"] == 37
+    assert metrics["system/gpu_0_memory_usage_megabytes"] == pytest.approx(1073.741824)
+    assert metrics["system/gpu_0_memory_usage_percentage"] == 1.25
+    assert "system/gpu_1_utilization_percentage" not in metrics
+    assert metrics["system/gpu_1_memory_usage_percentage"] == 0
