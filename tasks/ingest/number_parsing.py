@@ -1,0 +1,311 @@
+"""Parse integers and decimal floats from bytes: exactly, with the position of the first bad cell.
+
+Floats are rounded as `float()` rounds, to the nearest double, ties to even: digits and exponent that are both exact in
+a double take one multiplication or division (Clinger: How to read floating point numbers accurately, PLDI 1990);
+others go through 128-bit powers of five (Lemire: Number parsing at a gigabyte per second, Software: Practice and
+Experience 51, 2021); the few that this cannot decide (subnormals, more than 19 digits near a tie) are handed back to
+the caller, who asks Python.
+"""
+
+# ruff: noqa: SIM109, SIM114 -- tests of one byte against a tuple are slower in compiled code
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# What stopped a kernel.
+DONE, BAD_NUMBER, TOO_FEW, TOO_MANY, EMPTY_CELL, NOT_FINITE, OVERFLOW, SLOW_FULL = range(8)
+
+_MIN_POWER, _MAX_POWER = -342, 308
+_MAX_DIGITS_INT64 = 18
+_NEWLINE, _RETURN, _MINUS, _PLUS, _DOT, _ZERO, _SPACE, _TAB = 10, 13, 45, 43, 46, 48, 32, 9
+_EXACT_POWERS = np.array([10.0**k for k in range(23)])
+
+
+def _powers_of_five() -> tuple[Array, Array]:
+    """Return the upper and lower 64 bits of 5^q, scaled to 128 bits, for q in -342..308 (Lemire 2021, section 5)."""
+    values = []
+    for q in range(_MIN_POWER, _MAX_POWER + 1):
+        power = 5 ** abs(q)
+        if q >= 0:
+            value = power << 128 >> power.bit_length()
+        else:
+            width = (power - 1).bit_length()
+            shift = width + 127 if q >= -27 else 2 * width + 128
+            value = (1 << shift) // power + 1
+            value >>= max(0, value.bit_length() - 128)
+        values.append(value)
+    high = np.array([v >> 64 for v in values], np.uint64)
+    low = np.array([v & 0xFFFFFFFFFFFFFFFF for v in values], np.uint64)
+    return high, low
+
+
+_FIVE_HIGH, _FIVE_LOW = _powers_of_five()
+
+
+@njit(cache=True, nogil=True)
+def _multiply(a, b):  # type: ignore[no-untyped-def]
+    """Return the upper and lower half of a 64 x 64 bit product."""
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a0, a1, b0, b1 = a & mask, a >> half, b & mask, b >> half
+    low = a0 * b0
+    middle = a1 * b0 + (low >> half)
+    other = a0 * b1 + (middle & mask)
+    return a1 * b1 + (middle >> half) + (other >> half), (other << half) | (low & mask)
+
+
+@njit(cache=True, nogil=True)
+def _leading_zeros(x):  # type: ignore[no-untyped-def]
+    count = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if x >> np.uint64(64 - step) == np.uint64(0):
+            x <<= np.uint64(step)
+            count += step
+    return count
+
+
+@njit(cache=True, nogil=True)
+def round_decimal(digits, power):  # type: ignore[no-untyped-def]
+    """Return (digits * 10^power as the nearest double, whether that is certain); digits is uint64."""
+    if digits == np.uint64(0) or power < _MIN_POWER:
+        return 0.0, True
+    if power > _MAX_POWER:
+        return np.inf, True
+    zeros = _leading_zeros(digits)
+    scaled = digits << np.uint64(zeros)
+    high, low = _multiply(scaled, _FIVE_HIGH[power - _MIN_POWER])
+    if high & np.uint64(0x1FF) == np.uint64(0x1FF):  # the bits below could carry
+        carry, _ = _multiply(scaled, _FIVE_LOW[power - _MIN_POWER])
+        low += carry
+        if carry > low:
+            high += np.uint64(1)
+    upper = high >> np.uint64(63)
+    shift = upper + np.uint64(9)
+    mantissa = high >> shift
+    exponent = ((217706 * power) >> 16) + 63 + np.int64(upper) - zeros + 1023
+    if exponent <= 0 or (low == np.uint64(0xFFFFFFFFFFFFFFFF) and (power < -27 or power > 55)):
+        return 0.0, False
+    half_way = low <= np.uint64(1) and -4 <= power <= 23 and mantissa & np.uint64(3) == np.uint64(1)
+    if half_way and mantissa << shift == high:
+        mantissa &= ~np.uint64(1)
+    mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
+    if mantissa >= np.uint64(1 << 53):
+        mantissa = np.uint64(1 << 52)
+        exponent += 1
+    if exponent >= 2047:
+        return np.inf, True
+    word = np.uint64((np.uint64(exponent) << np.uint64(52)) | (mantissa & np.uint64((1 << 52) - 1)))
+    return np.uint64(word).view(np.float64), True
+
+
+@njit(cache=True, nogil=True)
+def _end_of_cell(buf, i, last, delimiter):  # type: ignore[no-untyped-def]
+    """Step over what ends a cell; `delimiter` 0 is a run of blanks. Return (next position, what stopped)."""
+    c = buf[i]
+    if delimiter == 0:
+        while c == _SPACE or c == _TAB:
+            i += 1
+            c = buf[i]
+        if not last and c != _NEWLINE and c != _RETURN and (buf[i - 1] == _SPACE or buf[i - 1] == _TAB):
+            return i, DONE
+    elif not last and c == delimiter:
+        return i + 1, DONE
+    if c == _RETURN and buf[i + 1] == _NEWLINE:
+        i += 1
+        c = np.uint8(_NEWLINE)
+    if c == _NEWLINE:
+        return i + 1, (DONE if last else TOO_FEW)
+    if last and (c == delimiter or (delimiter == 0 and (buf[i - 1] == _SPACE or buf[i - 1] == _TAB))):
+        return i, TOO_MANY
+    return i, BAD_NUMBER
+
+
+@njit(cache=True, nogil=True)
+def _skip_lines(buf, i, end, comment, delimiter):  # type: ignore[no-untyped-def]
+    """Step over blank lines and comments (`comment` 0: none), and over blanks before the first cell."""
+    while i < end:
+        if delimiter == 0:
+            while buf[i] == _SPACE or buf[i] == _TAB:
+                i += 1
+        c = buf[i]
+        if c == _NEWLINE:
+            i += 1
+        elif c == _RETURN and buf[i + 1] == _NEWLINE:
+            i += 2
+        elif comment != 0 and c == comment:
+            while buf[i] != _NEWLINE:
+                i += 1
+            i += 1
+        else:
+            break
+    return i
+
+
+@njit(cache=True, nogil=True)
+def parse_ints(buf, start, end, out, delimiter, comment):  # type: ignore[no-untyped-def]
+    """Parse lines buf[start:end], the last byte a newline, into rows of `out` (rows, columns), int32 or int64.
+
+    Return (rows, columns of a row that was not finished, position of the cell that stopped it, what stopped it).
+    """
+    columns = out.shape[1]
+    limit = np.int64(2147483647) if out.itemsize == 4 else np.int64(0x7FFFFFFFFFFFFFFF)
+    row, i = 0, _skip_lines(buf, start, end, comment, delimiter)
+    while i < end:
+        for column in range(columns):
+            cell = i
+            negative = buf[i] == _MINUS
+            if negative:
+                i += 1
+            first = i
+            value = np.int64(0)
+            while True:
+                digit = np.uint8(buf[i] - np.uint8(_ZERO))
+                if digit > 9:
+                    break
+                value = value * 10 + np.int64(digit)
+                i += 1
+            if i == first:
+                blank = buf[i] == delimiter or buf[i] == _NEWLINE or buf[i] == _RETURN
+                return row, column, cell, EMPTY_CELL if blank and not negative else BAD_NUMBER
+            if i - first > _MAX_DIGITS_INT64 or value > limit:
+                return row, column, cell, OVERFLOW
+            out[row, column] = -value if negative else value
+            if column + 1 < columns and buf[i] == delimiter and delimiter != 0:
+                i += 1
+            elif column + 1 == columns and buf[i] == _NEWLINE:
+                i += 1
+            else:
+                i, code = _end_of_cell(buf, i, column + 1 == columns, delimiter)
+                if code != DONE:
+                    return row, column, cell, code
+        row += 1
+        if buf[i] < 48:  # within the line after: not a digit, so perhaps a blank line or a comment
+            i = _skip_lines(buf, i, end, comment, delimiter)
+    return row, 0, end, DONE
+
+
+@njit(cache=True, nogil=True)
+def _read_decimal(buf, i):  # type: ignore[no-untyped-def]
+    """Read [digits][.digits][e[+-]digits] at i; return (position, digits, power of ten, cut off, whether valid)."""
+    digits, power, count, seen, cut = np.uint64(0), np.int64(0), 0, 0, False
+    point = False
+    while True:
+        c = buf[i]
+        digit = np.uint8(c - np.uint8(_ZERO))
+        if digit <= 9:
+            seen += 1
+            if count < 19:
+                digits = digits * np.uint64(10) + np.uint64(digit)
+                count += digits != np.uint64(0)
+                power -= point
+            else:
+                cut |= digit != 0
+                power += not point
+        elif c == _DOT and not point:
+            point = True
+        else:
+            break
+        i += 1
+    if seen == 0:
+        return i, digits, power, cut, False
+    if buf[i] | 32 == 101:  # e or E
+        i += 1
+        negative = buf[i] == _MINUS
+        if negative or buf[i] == _PLUS:
+            i += 1
+        first, exponent = i, np.int64(0)
+        while np.uint8(buf[i] - np.uint8(_ZERO)) <= 9:
+            exponent = min(exponent * 10 + np.int64(buf[i] - np.uint8(_ZERO)), np.int64(100000))
+            i += 1
+        if i == first:
+            return i, digits, power, cut, False
+        power += -exponent if negative else exponent
+    return i, digits, power, cut, True
+
+
+@njit(cache=True, nogil=True)
+def _to_double(digits, power, cut):  # type: ignore[no-untyped-def]
+    """Return (the nearest double, whether that is certain)."""
+    if not cut and digits <= np.uint64(1 << 53) and -22 <= power <= 22:
+        value = np.float64(digits)
+        return (value / _EXACT_POWERS[-power] if power < 0 else value * _EXACT_POWERS[power]), True
+    value, certain = round_decimal(digits, power)
+    if certain and cut:  # digits were cut off: the truth lies between these two
+        above, certain = round_decimal(digits + np.uint64(1), power)
+        certain = certain and above == value
+    return value, certain
+
+
+@njit(cache=True, nogil=True)
+def parse_floats(buf, start, end, out, delimiter, comment, missing, slow):  # type: ignore[no-untyped-def]
+    """Parse lines buf[start:end], the last byte a newline, into rows of `out` (rows, columns), float32 or float64.
+
+    `missing`: take empty cells and `nan` as NaN instead of stopping. `slow` (n, 3) int64 receives row, column and
+    position of cells that the caller must parse. Return (rows, columns of an unfinished row, position, what stopped
+    it, number of slow cells).
+    """
+    columns, num_slow = out.shape[1], 0
+    limit = 3.4028235677973366e38 if out.itemsize == 4 else 1.7976931348623157e308
+    row, i = 0, _skip_lines(buf, start, end, comment, delimiter)
+    while i < end:
+        for column in range(columns):
+            cell = i
+            negative = buf[i] == _MINUS
+            if negative or buf[i] == _PLUS:
+                i += 1
+            at, digits, power, cut, valid = _read_decimal(buf, i)
+            if valid:
+                i = at
+                value, certain = _to_double(digits, power, cut)
+                if not certain:
+                    if num_slow == len(slow):
+                        return row, column, cell, SLOW_FULL, num_slow
+                    slow[num_slow, 0], slow[num_slow, 1], slow[num_slow, 2] = row, column, cell
+                    num_slow += 1
+                elif value > limit or (out.itemsize == 4 and value == limit):
+                    return row, column, cell, OVERFLOW, num_slow
+                out[row, column] = -value if negative else value
+            else:
+                i, code = _no_number(buf, i, cell, delimiter)
+                if code == BAD_NUMBER or not missing or (code == NOT_FINITE and buf[i - 1] | 32 != 110):
+                    return row, column, cell, code, num_slow
+                out[row, column] = np.nan
+            if column + 1 < columns and buf[i] == delimiter and delimiter != 0:
+                i += 1
+            elif column + 1 == columns and buf[i] == _NEWLINE:
+                i += 1
+            else:
+                i, code = _end_of_cell(buf, i, column + 1 == columns, delimiter)
+                if code != DONE:
+                    return row, column, cell, code, num_slow
+        row += 1
+        if buf[i] < 48 and not (missing and columns == 1):
+            i = _skip_lines(buf, i, end, comment, delimiter)
+    return row, 0, end, DONE, num_slow
+
+
+@njit(cache=True, nogil=True)
+def _no_number(buf, i, cell, delimiter):  # type: ignore[no-untyped-def]
+    """Tell what stands where a number should: return (position after it, EMPTY_CELL, NOT_FINITE or BAD_NUMBER)."""
+    c = buf[i]
+    if i == cell and (c == delimiter or c == _NEWLINE or c == _RETURN):
+        return i, EMPTY_CELL
+    first, second, third = buf[i] | 32, np.uint8(0), np.uint8(0)
+    if buf[i] != _NEWLINE:
+        second = buf[i + 1] | 32
+        if buf[i + 1] != _NEWLINE:
+            third = buf[i + 2] | 32
+    if first == 110 and second == 97 and third == 110:  # nan
+        return i + 3, NOT_FINITE
+    if first == 105 and second == 110 and third == 102:  # inf, infinity
+        i += 3
+        while (buf[i] | 32) >= 97 and (buf[i] | 32) <= 122:
+            i += 1
+        return i, NOT_FINITE
+    return i, BAD_NUMBER

@@ -1,0 +1,169 @@
+"""Data sets of the Open Graph Benchmark, by name, and folders in its layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from configs.base import ComponentConfig
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean
+from configs.registry import DATASETS
+from tasks.ingest.ogb_meta import OgbMeta, listed_meta, listed_names
+from tasks.stage import StageContext
+
+# Written into a folder that graphmill downloaded: its content is OGB's as long as sizes and times still fit.
+MARKER = ".graphmill.json"
+_META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "split", "directed", "categorical")
+
+
+@DATASETS.register("ogb")
+class Ogb:
+    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout.
+
+    `<root>/<name>` (with `_` for `-`) is used if it is there, and nothing is downloaded then. raw/ and split/ are read
+    by graphmill's own readers in chunks; whatever disagrees is refused. What the layout itself does not say (task,
+    classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
+    """
+
+    class Config(ComponentConfig):
+        """Options of an OGB data set."""
+
+        dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+        """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
+        root: str | None = None
+        """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
+        offline: bool = False
+        """Never download: say what is missing instead."""
+        task: Literal["node", "link", "graph"] | None = None
+        """What is predicted. This and all below: only for a folder that OGB does not list."""
+        task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
+        """Kind of label; null: multiclass (link for a link task)."""
+        num_classes: int | None = Field(default=None, ge=2)
+        """Classes of a multiclass label."""
+        num_tasks: int = Field(default=1, ge=1)
+        """Columns of the label file (multilabel and regression)."""
+        metric: str | None = None
+        """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+        split: str | None = None
+        """Folder under split/; null: the only one there."""
+        directed: bool = True
+        """Whether edges mean one direction; false where each undirected edge is stored once."""
+        categorical: bool = False
+        """Whether the node and edge features are codes (0, 1, 2, ...) instead of measurements."""
+
+        runtime_fields: ClassVar[frozenset[str]] = frozenset({"root", "offline"})
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @property
+    def meta(self) -> OgbMeta:
+        """What OGB or the options say of the data set. Raises RecipeError."""
+        config = self.config
+        name = config.dataset.replace("_", "-")
+        if name in listed_names():
+            given = sorted(set(_META_OPTIONS) & config.model_fields_set)
+            if given:
+                raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
+            return listed_meta(name)
+        if config.task is None:
+            if config.root is None or not self.folder(Path()).is_dir():
+                hint = did_you_mean(name, listed_names())
+                raise RecipeError(
+                    f"dataset.dataset: OGB has no {config.dataset!r}{hint}. For your own folder in OGB's layout give "
+                    "dataset.root (the folder above it) and dataset.task"
+                )
+            raise RecipeError(f"dataset.task: OGB does not list {config.dataset!r}; say node, link or graph")
+        return _own_meta(config)
+
+    def folder(self, default_root: Path) -> Path:
+        """Folder of the data set."""
+        root = Path(self.config.root).expanduser() if self.config.root else default_root
+        return root / self.config.dataset.replace("-", "_")
+
+    def fingerprint(self) -> dict[str, Any]:
+        """OGB's name and version for what was downloaded as it is, else the files' sizes and times."""
+        meta = self.meta
+        as_listed = {"ogb": meta.name, "version": meta.version}
+        if self.config.root is None:
+            return as_listed
+        folder = self.folder(Path())
+        files = source_files(folder)
+        if meta.listed and (not files or read_marker(folder) == files):
+            return as_listed
+        return {"files": files}
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Download if need be, then read raw/ and split/ into tables."""
+        from tasks.ingest.ogb_folder import ingest_folder
+
+        meta = self.meta
+        folder = self.folder(context.home.downloads / "ogb")
+        if not folder.is_dir():
+            if not meta.listed:
+                raise DataError("there is no such folder; check dataset.root and dataset.dataset", path=folder)
+            self._download(meta, folder, context)
+        return ingest_folder(folder, meta, self.config.categorical or meta.molecules, context)
+
+    def _download(self, meta: OgbMeta, folder: Path, context: StageContext) -> None:
+        if self.config.offline:
+            raise DataError(
+                f"{meta.name} is not here and dataset.offline forbids a download; fetch {meta.url} elsewhere and "
+                "unpack it as this folder, give dataset.root, or allow the download (dataset.offline=false)",
+                path=folder,
+            )
+        from tasks.artifacts import file_lock, write_atomic
+        from tasks.ingest.download import download_archive
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with file_lock(folder.parent / f".{folder.name}.lock", lambda: context.message("another run downloads this")):
+            if not folder.is_dir():
+                download_archive(meta.url, folder, meta.archive_folder, context)
+                write_atomic(folder / MARKER, json.dumps(source_files(folder)).encode())
+
+
+def _own_meta(config: Ogb.Config) -> OgbMeta:
+    """Check the options that describe a folder which OGB does not list."""
+    assert config.task is not None
+    task_type = config.task_type or ("link" if config.task == "link" else "multiclass")
+    if (task_type == "link") != (config.task == "link"):
+        raise RecipeError(f"dataset.task_type: {task_type} does not go with a {config.task} task")
+    if task_type == "multiclass" and config.num_classes is None:
+        raise RecipeError("dataset.num_classes: a multiclass label needs it")
+    if task_type in ("multiclass", "binary") and config.num_tasks != 1:
+        raise RecipeError(f"dataset.num_tasks: a {task_type} label has one column; several are multilabel")
+    metrics = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
+    classes = {"multiclass": config.num_classes or 0, "binary": 2, "multilabel": 2}
+    return OgbMeta(
+        name=config.dataset,
+        task=config.task,
+        task_type=task_type,
+        num_classes=classes.get(task_type, 0),
+        num_tasks=config.num_tasks,
+        metric=config.metric or metrics.get(task_type, "rocauc"),
+        split=config.split or "",
+        directed=config.directed,
+    )
+
+
+def source_files(folder: Path) -> dict[str, list[int]]:
+    """Return the source's files: relative path to size and time of change in ns."""
+    found = {}
+    for part in ("raw", "split", "mapping"):
+        for path in sorted((folder / part).rglob("*")):
+            if path.is_file():
+                stat = path.stat()
+                found[path.relative_to(folder).as_posix()] = [stat.st_size, stat.st_mtime_ns]
+    return found
+
+
+def read_marker(folder: Path) -> dict[str, list[int]] | None:
+    """Return what was there right after the download; None where graphmill did not download the folder."""
+    try:
+        return dict(json.loads((folder / MARKER).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None

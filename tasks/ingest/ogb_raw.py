@@ -1,0 +1,256 @@
+"""Where the raw files of a folder in OGB's layout lie: CSV or binary, one type of node or many."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from tasks.ingest.csv_reader import STREAM_ERRORS, open_stream, read_numbers, stream_error
+from tasks.ingest.ogb_meta import OgbMeta
+from tasks.ingest.raw_rows import CsvRows, NpyRows, Rows
+
+Array = NDArray[Any]
+Triplet = tuple[str, str, str]
+# The one type of node and edge of a homogeneous graph.
+NODE, EDGE = "node", ("node", "to", "node")
+
+
+class Raw(Protocol):
+    """The raw files of a data set. Names are those of OGB's CSV files: feat, label, node_year, edge_weight, ..."""
+
+    folder: Path
+    count_file: str
+    """File that says how many nodes and edges there are."""
+    num_nodes: dict[str, Array]
+    """Node type to nodes of each graph, int64 (num_graphs,)."""
+    num_edges: dict[Triplet, Array]
+
+    def node_rows(self, kind: str, what: str) -> Rows | None:
+        """Return rows of one node type: `feat`, `label` or an additional file; None where there are none."""
+        ...
+
+    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+        """Return rows of one edge type: `edge` (m, 2), `feat` or an additional file."""
+        ...
+
+    def graph_labels(self) -> Rows | None:
+        """Return the labels of graphs."""
+        ...
+
+    def mapping_names(self, kind: str) -> Sequence[str]:
+        """Return patterns of the files under mapping/ that hold original ids of a node type."""
+        ...
+
+
+def open_raw(folder: Path, meta: OgbMeta) -> Raw:
+    """Open raw/ in whatever format it is. Raises DataError listing everything that is missing."""
+    raw = folder / "raw"
+    if (raw / "data.npz").is_file():
+        return BinaryRaw(folder)
+    if (raw / "triplet-type-list.csv.gz").is_file():
+        return HeteroCsvRaw(folder)
+    missing = [name for name in _needed(raw, meta) if not (raw / name).is_file()]
+    if missing:
+        there = ", ".join(sorted(path.name for path in raw.iterdir())) if raw.is_dir() else "nothing"
+        mend = (
+            f"move the folder away and run again to download it from {meta.url}"
+            if meta.listed
+            else "add what is missing"
+        )
+        raise DataError(f"is incomplete: raw/ lacks {', '.join(missing)} (it has {there}); {mend}", path=folder)
+    return CsvRaw(folder)
+
+
+def _needed(raw: Path, meta: OgbMeta) -> list[str]:
+    names = ["edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz"]
+    if meta.has_node_features:
+        names.append("node-feat.csv.gz")
+    if meta.has_edge_features:
+        names.append("edge-feat.csv.gz")
+    return names + {"node": ["node-label.csv.gz"], "graph": ["graph-label.csv.gz"], "link": []}[meta.task]
+
+
+def _counts(path: Path) -> Array:
+    counts = read_numbers(path, np.int64, num_columns=1)[:, 0]
+    if len(counts) == 0 or (counts < 0).any():
+        raise DataError("needs one count (>= 0) a graph", path=path)
+    return counts
+
+
+def _csv(path: Path) -> Rows | None:
+    return CsvRows(path) if path.is_file() else None
+
+
+class CsvRaw:
+    """One type of node and edge in `raw/*.csv.gz`, one graph or many."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.raw = folder / "raw"
+        self.count_file = "num-node-list.csv.gz"
+        self.num_nodes = {NODE: _counts(self.raw / "num-node-list.csv.gz")}
+        self.num_edges = {EDGE: _counts(self.raw / "num-edge-list.csv.gz")}
+        nodes, edges = len(self.num_nodes[NODE]), len(self.num_edges[EDGE])
+        if nodes != edges:
+            raise DataError(
+                f"counts edges of {edges:,} graphs, num-node-list.csv.gz nodes of {nodes:,}",
+                path=self.raw / "num-edge-list.csv.gz",
+            )
+
+    def node_rows(self, kind: str, what: str) -> Rows | None:
+        """See Raw."""
+        if what == "node_species":  # ogbn-proteins calls it so
+            return _csv(self.raw / "node_species.csv.gz") or _csv(self.raw / "species.csv.gz")
+        return _csv(self.raw / {"feat": "node-feat.csv.gz", "label": "node-label.csv.gz"}.get(what, f"{what}.csv.gz"))
+
+    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+        """See Raw."""
+        return _csv(self.raw / {"edge": "edge.csv.gz", "feat": "edge-feat.csv.gz"}.get(what, f"{what}.csv.gz"))
+
+    def graph_labels(self) -> Rows | None:
+        """See Raw."""
+        return _csv(self.raw / "graph-label.csv.gz")
+
+    def mapping_names(self, kind: str) -> Sequence[str]:
+        """See Raw."""
+        return ("nodeidx2*.csv.gz",)
+
+
+class HeteroCsvRaw:
+    """Several types of nodes and edges, as ogbn-mag has them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.raw = folder / "raw"
+        self.count_file = "num-node-dict.csv.gz"
+        header, *rows = _text_rows(self.raw / self.count_file)
+        if len(rows) != 1:
+            raise DataError(
+                f"has counts of {len(rows)} graphs; a data set with types has one graph",
+                path=self.raw / self.count_file,
+            )
+        self.num_nodes = {kind: _whole(rows[0], i, self.raw / self.count_file) for i, kind in enumerate(header)}
+        self.num_edges: dict[Triplet, Array] = {}
+        for row, line in enumerate(_text_rows(self.raw / "triplet-type-list.csv.gz")):
+            self._add_triplet(row, line)
+
+    def _add_triplet(self, row: int, line: list[str]) -> None:
+        path = self.raw / "triplet-type-list.csv.gz"
+        if len(line) != 3:
+            raise DataError(f"has {len(line)} columns; source, relation and target are needed", path=path, row=row)
+        for column in (0, 2):
+            if line[column] not in self.num_nodes:
+                known = ", ".join(sorted(self.num_nodes))
+                raise DataError(
+                    f"unknown node type {line[column]!r}; known: {known}", path=path, row=row, column=column
+                )
+        triplet = (line[0], line[1], line[2])
+        folder = self._relation(triplet)
+        missing = [name for name in ("edge.csv.gz", "num-edge-list.csv.gz") if not (folder / name).is_file()]
+        if missing:
+            raise DataError(f"is incomplete: lacks {' and '.join(missing)}", path=folder)
+        self.num_edges[triplet] = _counts(folder / "num-edge-list.csv.gz")
+
+    def _relation(self, triplet: Triplet) -> Path:
+        return self.raw / "relations" / "___".join(triplet)
+
+    def node_rows(self, kind: str, what: str) -> Rows | None:
+        """See Raw."""
+        if what == "label":
+            return _csv(self.raw / "node-label" / kind / "node-label.csv.gz")
+        return _csv(self.raw / "node-feat" / kind / ("node-feat.csv.gz" if what == "feat" else f"{what}.csv.gz"))
+
+    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+        """See Raw."""
+        names = {"edge": "edge.csv.gz", "feat": "edge-feat.csv.gz"}
+        return _csv(self._relation(triplet) / names.get(what, f"{what}.csv.gz"))
+
+    def graph_labels(self) -> Rows | None:
+        """See Raw."""
+        return None
+
+    def mapping_names(self, kind: str) -> Sequence[str]:
+        """See Raw."""
+        return (f"{kind}_entidx2*.csv.gz",)
+
+
+class BinaryRaw:
+    """One type of node and edge in `raw/data.npz`, as ogbn-papers100M has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "raw" / "data.npz"
+        self.count_file = "num_nodes_list"
+        try:
+            with np.load(self.file, allow_pickle=False) as data:
+                self.members = set(data.files)
+                missing = {"edge_index", "num_nodes_list", "num_edges_list"} - self.members
+                if missing:
+                    raise DataError(f"lacks {', '.join(sorted(missing))}", path=self.file)
+                self.num_nodes = {NODE: np.atleast_1d(data["num_nodes_list"]).astype(np.int64)}
+                self.num_edges = {EDGE: np.atleast_1d(data["num_edges_list"]).astype(np.int64)}
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise stream_error(error, self.file) from error
+        if len(self.num_nodes[NODE]) != len(self.num_edges[EDGE]):
+            raise DataError("num_nodes_list and num_edges_list differ in length", path=self.file)
+
+    def _member(self, name: str) -> Rows | None:
+        return NpyRows(self.file, name, transposed=name == "edge_index") if name in self.members else None
+
+    def node_rows(self, kind: str, what: str) -> Rows | None:
+        """See Raw."""
+        if what == "label":
+            return self._label("node")
+        return self._member("node_feat" if what == "feat" else what)
+
+    def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
+        """See Raw."""
+        return self._member({"edge": "edge_index", "feat": "edge_feat"}.get(what, what))
+
+    def graph_labels(self) -> Rows | None:
+        """See Raw."""
+        return self._label("graph")
+
+    def _label(self, kind: str) -> Rows | None:
+        path = self.file.with_name(f"{kind}-label.npz")
+        return NpyRows(path, f"{kind}_label") if path.is_file() else None
+
+    def mapping_names(self, kind: str) -> Sequence[str]:
+        """See Raw."""
+        return ("nodeidx2*.csv.gz",)
+
+
+def _text_rows(path: Path) -> list[list[str]]:
+    """Read a small CSV of words."""
+    try:
+        with open_stream(path) as stream:
+            text = stream.read().decode("utf-8")
+    except (*STREAM_ERRORS, UnicodeDecodeError) as error:
+        raise stream_error(error, path) from error
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    if not rows:
+        raise DataError("is empty", path=path)
+    return rows
+
+
+def _whole(cells: list[str], column: int, path: Path) -> Array:
+    try:
+        return np.array([int(float(cells[column]))], np.int64)
+    except (IndexError, ValueError):
+        raise DataError("needs one count a node type", path=path, row=0, column=column) from None
+
+
+def labelled_types(path: Path) -> list[str]:
+    """Return the node types that `nodetype-has-label.csv.gz` (or has-split) marks as true."""
+    header, *rows = _text_rows(path)
+    if len(rows) != 1 or len(rows[0]) != len(header):
+        raise DataError("needs a header of node types and one row of True and False", path=path)
+    return [kind for kind, cell in zip(header, rows[0], strict=True) if cell.strip().lower() in ("true", "1")]
