@@ -1,0 +1,401 @@
+"""Kernels that turn edge lists into compressed rows: radix sort, counting sort, merging of parallel edges.
+
+N nodes, E edges. A row is the node whose edges are listed (the destination in CSC), a column the other end. All kernels
+release the GIL and run on one thread; `over_rows` spreads them over threads by ranges of rows that hold equally many
+edges. (numba's own parallel loops are not used: their threading layers break in forked workers.)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_DIGIT_BITS = 11  # 2,048 counters of 8 bytes stay in the first-level cache
+_INSERTION_MAX = 48  # rows up to this length are sorted by insertion: they are short or consist of few sorted runs
+
+
+@njit(cache=True, nogil=True)
+def expand_edges(
+    src: Array, dst: Array, src_offset: int, dst_offset: int, symmetrize: bool, drop_loops: bool, bits: int, rows: Array
+) -> tuple[Array, int, int]:
+    """Pack each edge, and its reverse, as `dst << bits | src`.
+
+    An edge and its reverse are neighbours in the result. So a stable sort keeps parallel edges in the order of the
+    table in both directions, and merging them gives both directions the same data.
+
+    Args:
+        src: id (E,), numbered within its node type.
+        dst: id (E,), likewise.
+        src_offset: added to `src`: first id of its type in the graph.
+        dst_offset: likewise.
+        symmetrize: add reverses (a self-loop is its own).
+        drop_loops: leave self-loops out.
+        bits: bits of an id.
+        rows: int32 or int64, room for the row of the table that each key comes from; may be empty (not wanted).
+
+    Returns:
+        keys uint64 (room for all; the first `count` are set), `count`, and the number of self-loops met.
+    """
+    keys = np.empty(len(src) * (2 if symmetrize else 1), np.uint64)
+    count = 0
+    loops = 0
+    keep_rows = len(rows) > 0
+    shift = np.uint64(bits)
+    for e in range(len(src)):
+        s = np.uint64(src[e] + src_offset)
+        d = np.uint64(dst[e] + dst_offset)
+        if s == d:
+            loops += 1
+            if drop_loops:
+                continue
+        keys[count] = (d << shift) | s
+        if keep_rows:
+            rows[count] = e
+        count += 1
+        if symmetrize and s != d:
+            keys[count] = (s << shift) | d
+            if keep_rows:
+                rows[count] = e
+            count += 1
+    return keys, count, loops
+
+
+@njit(cache=True, nogil=True)
+def radix_sort(keys: Array, payload: Array, bits: int) -> tuple[Array, Array]:
+    """Sort uint64 keys of so many bits, stably; the payload (same length, or empty) follows. The inputs are used up."""
+    n = len(keys)
+    follow = len(payload) > 0
+    other_keys = np.empty(n, np.uint64)
+    other_payload = np.empty(len(payload), payload.dtype)
+    mask = np.uint64((1 << _DIGIT_BITS) - 1)
+    count = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
+    digit: Any
+    for low in range(0, bits, _DIGIT_BITS):
+        shift = np.uint64(low)
+        count[:] = 0
+        for i in range(n):
+            count[np.int64((keys[i] >> shift) & mask) + 1] += 1
+        if count.max() == n:  # all keys share this digit
+            continue
+        for digit in range(len(count) - 1):
+            count[digit + 1] += count[digit]
+        for i in range(n):
+            digit = np.int64((keys[i] >> shift) & mask)
+            place = count[digit]
+            count[digit] = place + 1
+            other_keys[place] = keys[i]
+            if follow:
+                other_payload[place] = payload[i]
+        keys, other_keys = other_keys, keys
+        payload, other_payload = other_payload, payload
+    return keys, payload
+
+
+@njit(cache=True, nogil=True)
+def compress_keys(keys: Array, bits: int, merge: bool, cols: Array) -> tuple[Array, Array, int]:
+    """Split sorted keys into rows and columns.
+
+    Args:
+        keys: uint64 (E,), `row << bits | column`, ascending.
+        bits: bits of an id.
+        merge: leave out repeated keys.
+        cols: id (E,), filled with the columns.
+
+    Returns:
+        rows that occur (id, ascending), edges of each (int64), and how many columns were set.
+    """
+    n = len(keys)
+    shift = np.uint64(bits)
+    low = (np.uint64(1) << shift) - np.uint64(1)
+    num_rows = 0
+    for i in range(n):
+        if i == 0 or keys[i] >> shift != keys[i - 1] >> shift:
+            num_rows += 1
+    rows = np.empty(num_rows, cols.dtype)
+    counts = np.zeros(num_rows, np.int64)
+    row = -1
+    size = 0
+    for i in range(n):
+        new_row = i == 0 or keys[i] >> shift != keys[i - 1] >> shift
+        if new_row:
+            row += 1
+            rows[row] = np.int64(keys[i] >> shift)
+        elif merge and keys[i] == keys[i - 1]:
+            continue
+        cols[size] = np.int64(keys[i] & low)
+        counts[row] += 1
+        size += 1
+    return rows, counts, size
+
+
+@njit(cache=True, nogil=True)
+def place_runs(
+    rows: Array, counts: Array, cols: Array, table_rows: Array, base: int, cursor: Array, indices: Array, eids: Array
+) -> None:
+    """Append a shard's rows to the graph's: the scatter of a counting sort, a run of columns at a time.
+
+    Args:
+        rows: id (R,), rows of the shard.
+        counts: int64 (R,), columns of each.
+        cols: id (E,).
+        table_rows: int (E,) or empty, rows of the shard's table.
+        base: first of them in the numbering over all tables.
+        cursor: int64 (N,), where the next column of each row goes; moved on.
+        indices: id, filled.
+        eids: int, filled with base + table_rows unless those are empty.
+    """
+    place = 0
+    for r in range(len(rows)):
+        start = cursor[rows[r]]
+        for k in range(counts[r]):
+            indices[start + k] = cols[place + k]
+        if len(table_rows) > 0:
+            for k in range(counts[r]):
+                eids[start + k] = base + table_rows[place + k]
+        place += counts[r]
+        cursor[rows[r]] = start + counts[r]
+
+
+@njit(cache=True, nogil=True)
+def sort_rows(first: int, last: int, indptr: Array, indices: Array, eids: Array) -> None:
+    """Sort the columns of rows `first` to `last` in place, stably; `eids` (same length, or empty) follow."""
+    follow = len(eids) > 0
+    for v in range(first, last):
+        start, end = indptr[v], indptr[v + 1]
+        ascending = True
+        for i in range(start + 1, end):
+            if indices[i] < indices[i - 1]:
+                ascending = False
+                break
+        if ascending:
+            continue
+        if end - start <= _INSERTION_MAX:
+            for i in range(start + 1, end):
+                col = indices[i]
+                eid = eids[i] if follow else eids.dtype.type(0)
+                k = i - 1
+                while k >= start and indices[k] > col:
+                    indices[k + 1] = indices[k]
+                    if follow:
+                        eids[k + 1] = eids[k]
+                    k -= 1
+                indices[k + 1] = col
+                if follow:
+                    eids[k + 1] = eid
+        elif follow:
+            order = np.argsort(indices[start:end], kind="mergesort")
+            indices[start:end] = indices[start:end][order]
+            eids[start:end] = eids[start:end][order]
+        else:
+            indices[start:end] = np.sort(indices[start:end])
+
+
+@njit(cache=True, nogil=True)
+def _same_edge(indices: Array, eids: Array, table_starts: Array, i: int) -> bool:
+    """Whether position i repeats position i - 1: the same column, from the same edge table."""
+    if indices[i] != indices[i - 1]:
+        return False
+    if len(eids) == 0 or len(table_starts) <= 2:
+        return True
+    return np.searchsorted(table_starts, eids[i], side="right") == np.searchsorted(
+        table_starts, eids[i - 1], side="right"
+    )
+
+
+@njit(cache=True, nogil=True)
+def count_merged(
+    first: int,
+    last: int,
+    indptr: Array,
+    indices: Array,
+    eids: Array,
+    table_starts: Array,
+    merge: bool,
+    add_loops: bool,
+    degree: Array,
+) -> None:
+    """Set `degree` of rows `first` to `last`: edges after merging, plus one where self-loops are added."""
+    for v in range(first, last):
+        start, end = indptr[v], indptr[v + 1]
+        d = end - start
+        if merge:
+            for i in range(start + 1, end):
+                if _same_edge(indices, eids, table_starts, i):
+                    d -= 1
+        degree[v] = d + (1 if add_loops else 0)
+
+
+@njit(cache=True, nogil=True)
+def emit_merged(
+    first: int,
+    last: int,
+    indptr: Array,
+    indices: Array,
+    eids: Array,
+    table_starts: Array,
+    merge: bool,
+    add_loops: bool,
+    out_indptr: Array,
+    out_indices: Array,
+    out_eids: Array,
+    raw_weight: Array,
+    mode: int,
+    out_weight: Array,
+) -> None:
+    """Write rows `first` to `last` merged: columns, the first table row of each edge, and combined weights.
+
+    Args:
+        first: first row.
+        last: row behind the last one.
+        indptr: int64 (N + 1,) of the unmerged rows.
+        indices: id, ascending within a row.
+        eids: int (same length) or empty.
+        table_starts: int64, first number of each edge table and the end of the last.
+        merge: merge parallel edges of one table.
+        add_loops: put one self-loop into each row (table row -1, weight 1); there must be none before.
+        out_indptr: int64 (N + 1,) of the result.
+        out_indices: id, filled.
+        out_eids: int, filled unless `eids` is empty.
+        raw_weight: float32, weight of each table row, or empty.
+        mode: 0 adds the weights of merged edges, 1 takes the largest, 2 the first.
+        out_weight: float32, filled unless `raw_weight` is empty.
+    """
+    follow = len(eids) > 0
+    weighted = len(raw_weight) > 0
+    for v in range(first, last):
+        place = out_indptr[v]
+        waiting = add_loops
+        total = 0.0
+        for i in range(indptr[v], indptr[v + 1]):
+            repeats = merge and i > indptr[v] and _same_edge(indices, eids, table_starts, i)
+            if repeats:
+                if weighted:
+                    w = raw_weight[eids[i]]
+                    if mode == 0:
+                        total += w
+                    elif mode == 1:
+                        total = max(total, w)
+                    out_weight[place - 1] = total
+                continue
+            if waiting and indices[i] > v:
+                waiting = False
+                place = _emit_loop(v, place, follow, weighted, out_indices, out_eids, out_weight)
+            out_indices[place] = indices[i]
+            if follow:
+                out_eids[place] = eids[i]
+            if weighted:
+                total = raw_weight[eids[i]]
+                out_weight[place] = total
+            place += 1
+        if waiting:
+            place = _emit_loop(v, place, follow, weighted, out_indices, out_eids, out_weight)
+
+
+@njit(cache=True, nogil=True)
+def _emit_loop(
+    v: int, place: int, follow: bool, weighted: bool, out_indices: Array, out_eids: Array, out_weight: Array
+) -> int:
+    out_indices[place] = v
+    if follow:
+        out_eids[place] = -1
+    if weighted:
+        out_weight[place] = 1.0
+    return place + 1
+
+
+@njit(cache=True, nogil=True)
+def count_columns(indices: Array, counts: Array) -> None:
+    """Add the number of times that each column occurs to `counts` int64 (N,)."""
+    for i in range(len(indices)):
+        counts[indices[i]] += 1
+
+
+@njit(cache=True, nogil=True)
+def transpose(indptr: Array, indices: Array, cursor: Array, out_indices: Array, out_eids: Array) -> None:
+    """List the edges by the other end: counting sort of CSC into CSR (or back).
+
+    Rows come in ascending order, so the columns of the result ascend too.
+
+    Args:
+        indptr: int64 (N + 1,).
+        indices: id (E,).
+        cursor: int64 (N,), first place of each row of the result; moved on.
+        out_indices: id (E,) or empty (not wanted), filled.
+        out_eids: int64 (E,) or empty (not wanted), filled with positions in `indices`.
+    """
+    want_indices = len(out_indices) > 0
+    want_eids = len(out_eids) > 0
+    for v in range(len(indptr) - 1):
+        for i in range(indptr[v], indptr[v + 1]):
+            u = indices[i]
+            place = cursor[u]
+            cursor[u] = place + 1
+            if want_indices:
+                out_indices[place] = v
+            if want_eids:
+                out_eids[place] = i
+
+
+@njit(cache=True, nogil=True)
+def coo_to_csr(num_nodes: int, row: Array, col: Array) -> tuple[Array, Array]:
+    """Counting sort of an edge list in memory; parallel edges stay, in the order of the list.
+
+    Args:
+        num_nodes: N.
+        row: id (E,).
+        col: id (E,).
+
+    Returns:
+        indptr int64 (N + 1,) and indices (E,) of the dtype of `col`.
+    """
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    for e in range(len(row)):
+        indptr[row[e] + 1] += 1
+    for v in range(num_nodes):
+        indptr[v + 1] += indptr[v]
+    cursor = indptr[:-1].copy()
+    indices = np.empty(len(col), col.dtype)
+    for e in range(len(row)):
+        place = cursor[row[e]]
+        indices[place] = col[e]
+        cursor[row[e]] = place + 1
+    return indptr, indices
+
+
+def row_ranges(indptr: Array, num_ranges: int) -> list[tuple[int, int]]:
+    """Cut the rows into at most `num_ranges` ranges with about equally many edges (and rows, where there are few)."""
+    num_rows = len(indptr) - 1
+    load = indptr[-1] + num_rows
+    cuts = [0]
+    for k in range(1, num_ranges):
+        target = load * k // num_ranges
+        low, high = cuts[-1], num_rows
+        while low < high:  # first row whose edges + rows before it reach the target
+            middle = (low + high) // 2
+            if indptr[middle] + middle < target:
+                low = middle + 1
+            else:
+                high = middle
+        cuts.append(low)
+    cuts.append(num_rows)
+    return [(a, b) for a, b in itertools.pairwise(cuts) if a < b]
+
+
+def over_rows(kernel: Callable[..., None], threads: int, indptr: Array, *args: Any) -> None:
+    """Call `kernel(first, last, indptr, *args)` on ranges of rows, in threads."""
+    ranges = row_ranges(indptr, threads * 4 if threads > 1 else 1)
+    if threads <= 1 or len(ranges) <= 1:
+        for first, last in ranges:
+            kernel(first, last, indptr, *args)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(kernel, first, last, indptr, *args) for first, last in ranges]:
+            future.result()

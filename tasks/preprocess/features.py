@@ -1,0 +1,361 @@
+"""Node features: fit transforms shard by shard on the training rows, merge, apply shard by shard, put together.
+
+Columns with the same history are handled together, and every result on a shard is kept by what made it: the shard's
+content, the columns, the transforms so far with what they learned. So a changed option of one transform recomputes the
+columns it touches from that transform on, and nothing else.
+
+Which rows a transform learns from: the training rows where the labelled node type has the column (on graph tasks the
+nodes of training graphs, on link tasks all nodes); columns that only other types have are learned from all rows.
+
+Types share one feature matrix: columns are the union over types in the order in which they first occur, zero where a
+type lacks a numeric column, a code of its own (the last) where it lacks a categorical one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from configs.base import ComponentConfig
+from configs.errors import RecipeError
+from configs.registry import TRANSFORMS
+from configs.schema import PreprocessConfig
+from tasks.dataset_store import DatasetStore, ShardRef, iter_row_groups, read_shard, to_numpy
+from tasks.graph_store import Array, ArrayWriter
+from tasks.preprocess.graph_view import GraphView
+from tasks.preprocess.layout import Layout, union_of_features
+from tasks.preprocess.scaling import refuse_overflow
+from tasks.preprocess.shards import ShardJob, digest, result, run_jobs
+from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
+from tasks.stage import StageContext
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """Rows that a job works on: a shard of a node type's table, or as many rows of a computed column."""
+
+    sha256: str
+    """Names the content."""
+    first_node: int
+    """Node of the graph that the first row is."""
+    num_rows: int
+    type_index: int
+    shard: ShardRef
+    computed: ShardJob | None = None
+    """Job whose result holds the rows, for columns computed from the graph."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A fitted transform in a column's history."""
+
+    config: ComponentConfig
+    version: int
+    state: State
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells this step from another one."""
+        return {"transform": self.config.model_dump(mode="json"), "version": self.version, "state": digest(self.state)}
+
+
+@dataclass(frozen=True)
+class Track:
+    """A column on its way: where it comes from, what has been done to it."""
+
+    source: Column
+    """As it stands in the table."""
+    column: Column
+    """As it stands after the steps."""
+    types: tuple[int, ...]
+    """Node types that have it."""
+    origin: str = "table"
+    """`table`, or the name of the transform that computes it."""
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def history(self) -> tuple[Any, ...]:
+        """Columns with one history are read and transformed together."""
+        return (self.types, self.origin, tuple(str(step.config) for step in self.steps))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a feature job needs."""
+
+    rows: RowRange
+    tracks: tuple[Track, ...]
+    next_config: ComponentConfig | None = None
+    """Transform to summarise training rows for."""
+    train_rows: Array | None = None
+    """Rows of the range to learn from, ascending; None: all."""
+    dtype: Literal["float32", "float16"] = "float32"
+
+
+def read_column(work: Work, track: Track) -> Array:
+    """Return a column of the range before any transform, (rows, dim)."""
+    if work.rows.computed is not None:
+        computed: Array = result(work.rows.computed)["x"]
+        return computed
+    values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
+    return _plain_values(values.reshape(len(values), -1), track.source)
+
+
+def _plain_values(values: Array, column: Column) -> Array:
+    if column.kind == "numeric":
+        return values.astype(np.float32, copy=False)
+    return values.astype(np.int32, copy=False) if column.kind == "categorical" else values
+
+
+def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
+    """Return a column of the range after its steps."""
+    x = read_column(work, track)
+    if rows is not None:
+        x = x[rows]
+    for step in track.steps:
+        x = TRANSFORMS.create(step.config).apply(x, step.state)
+    return x
+
+
+def summarise_rows(rows: RowRange, work: Work) -> dict[str, Any]:
+    """Job: what the next transform wants to know of the training rows, by column."""
+    assert work.next_config is not None
+    transform: ColumnTransform = TRANSFORMS.create(work.next_config)
+    return {track.source.name: transform.partial(transformed(work, track, work.train_rows)) for track in work.tracks}
+
+
+def transform_rows(rows: RowRange, work: Work) -> dict[str, Any]:
+    """Job: finished columns of a range, by name, in the dtype of the graph's arrays."""
+    return {track.source.name: _finished(work, track, transformed(work, track)) for track in work.tracks}
+
+
+def _finished(work: Work, track: Track, x: Array) -> Array:
+    if track.column.kind == "categorical":
+        return x.astype(np.int32, copy=False)
+    if work.dtype == "float16":
+        refuse_overflow(x)
+    return x.astype(work.dtype, copy=False)
+
+
+def compute_rows(rows: RowRange, payload: tuple[ComponentConfig, GraphView]) -> dict[str, Any]:
+    """Job: a column computed from the graph."""
+    config, graph = payload
+    transform: StructureTransform = TRANSFORMS.create(config)
+    return {"x": transform.compute(graph, rows.first_node, rows.first_node + rows.num_rows)}
+
+
+class FeatureBuilder:
+    """Runs the recipe's transforms and writes `feat` and `feat_cat`.
+
+    Memory: a shard's columns in each worker, one shard's result here, and what the transforms learned.
+    """
+
+    def __init__(
+        self,
+        context: StageContext,
+        store: DatasetStore,
+        layout: Layout,
+        config: PreprocessConfig,
+        graph: GraphView,
+        train_rows: Array | None,
+    ) -> None:
+        self.context, self.store, self.layout, self.config = context, store, layout, config
+        self.graph, self.train_rows = graph, train_rows
+        self.target = layout.type_index(store.manifest.target_type)
+        self.ranges = self._table_ranges()
+        self.tracks = [
+            Track(column, column, self._types_with(column.name))
+            for column in map(_source_column, union_of_features(store.manifest.node_types))
+        ]
+        self.structure: dict[str, StructureTransform] = {}
+        self._computed: dict[str, list[RowRange]] = {}
+        self.described: list[dict[str, Any]] = []
+
+    def _table_ranges(self) -> list[RowRange]:
+        ranges = []
+        for t, name in enumerate(self.layout.node_types):
+            for shard in self.store.shards(f"nodes/{name}"):
+                first = self.layout.type_offsets[t] + shard.first_row
+                ranges.append(RowRange(shard.sha256, first, shard.num_rows, t, shard))
+        return ranges
+
+    def _types_with(self, column: str) -> tuple[int, ...]:
+        types = enumerate(self.store.manifest.node_types)
+        return tuple(i for i, t in types if any(feature.column == column for feature in t.features))
+
+    def build(self, writer: ArrayWriter) -> dict[str, Any]:
+        """Run everything; returns feature_dim, categories and what was fitted."""
+        for config in self.config.transforms:
+            transform = TRANSFORMS.create(config)
+            if isinstance(transform, StructureTransform):
+                self._add_structure(transform)
+            else:
+                self._apply(transform)
+        if any(track.column.kind == "raw" for track in self.tracks):
+            self._apply(TRANSFORMS.create(TRANSFORMS.config("codes")), only_raw=True)
+        return self._write(writer)
+
+    def _add_structure(self, transform: StructureTransform) -> None:
+        column = transform.column(self.graph)
+        if any(track.source.name == column.name for track in self.tracks):
+            raise RecipeError(
+                f"preprocess.transforms: {transform.config.name} adds a column {column.name!r}, and there is one by "
+                "that name already; list the transform once, or rename the table's column"
+            )
+        types = tuple(range(len(self.layout.node_types)))
+        self.tracks.append(Track(column, column, types, origin=transform.config.name))
+        self.described.append({"transform": transform.config.name, "columns": [column.name], "width": column.dim})
+        self.structure[transform.config.name] = transform
+
+    def _apply(self, transform: ColumnTransform, only_raw: bool = False) -> None:
+        """Fit a transform on the columns that it takes and append it to their histories."""
+        names = set(transform.select(tuple(track.column for track in self.tracks)))
+        chosen = [t for t in self.tracks if t.source.name in names and (t.column.kind == "raw" or not only_raw)]
+        partials = self._summarise(transform, chosen) if transform.fits else {}
+        fitted: dict[str, Any] = {}
+        for track in chosen:
+            name = track.source.name
+            state = transform.fit(partials.get(name, []), track.column)
+            step = Step(transform.config, transform.version, state)
+            column = transform.output(track.column, state)
+            fitted[name] = transform.describe(track.column, state)
+            moved = replace(track, column=column, steps=(*track.steps, step))
+            self.tracks = [moved if t.source.name == name else t for t in self.tracks]
+        self.described.append({"transform": transform.config.name, "columns": list(fitted), "fitted": fitted})
+
+    def _summarise(self, transform: ColumnTransform, tracks: list[Track]) -> dict[str, list[State]]:
+        """Return each column's summaries, shard by shard."""
+        partials: dict[str, list[State]] = {track.source.name: [] for track in tracks}
+        for group in _grouped(tracks):
+            # Columns that the labelled type lacks have no training rows: all their rows are taken.
+            learned_from = {self.target} & set(group[0].types) if self.train_rows is not None else set()
+            jobs = []
+            for rows in self._ranges_of(group[0]):
+                if learned_from and rows.type_index not in learned_from:
+                    continue
+                train = self._train_rows_of(rows) if learned_from else None
+                if train is not None and not len(train):
+                    continue
+                key = {
+                    "columns": [track.source.name for track in group],
+                    "steps": [[step.key for step in track.steps] for track in group],
+                    "next": transform.config.model_dump(mode="json"),
+                    "next_version": transform.version,
+                    "train": None if train is None else digest(train),
+                }
+                work = Work(rows, tuple(group), transform.config, train)
+                jobs.append(ShardJob(summarise_rows, VERSION, rows, key, self.context.cache, work))
+            for found in run_jobs(self.context, jobs, f"fit {transform.config.name}"):
+                for name, partial in found.items():
+                    partials[name].append(partial)
+        return partials
+
+    def _train_rows_of(self, rows: RowRange) -> Array:
+        assert self.train_rows is not None
+        first, last = np.searchsorted(self.train_rows, [rows.first_node, rows.first_node + rows.num_rows])
+        return self.train_rows[first:last] - rows.first_node
+
+    def _ranges_of(self, track: Track) -> list[RowRange]:
+        """Ranges of rows that have the column."""
+        ranges = [rows for rows in self.ranges if rows.type_index in track.types]
+        if track.origin == "table":
+            return ranges
+        if track.origin not in self._computed:
+            self._computed[track.origin] = self._compute(track, ranges)
+        return self._computed[track.origin]
+
+    def _compute(self, track: Track, ranges: list[RowRange]) -> list[RowRange]:
+        """Have a column computed from the graph; the ranges that return lead to its rows."""
+        transform: StructureTransform = self.structure[track.origin]
+        graph = self.graph
+        key = {"transform": transform.config.model_dump(mode="json"), "graph": graph.digests}
+        jobs = []
+        for rows in ranges:
+            # Named by the graph and the nodes alone: the table's content plays no part.
+            place = replace(rows, sha256=f"nodes-{rows.first_node}-{rows.num_rows}")
+            payload = (transform.config, graph)
+            version = transform.version
+            jobs.append(ShardJob(compute_rows, version, place, key, self.context.cache, payload))
+        for _ in run_jobs(self.context, jobs, track.origin):
+            pass
+        return [replace(rows, sha256=job.name, computed=job) for rows, job in zip(ranges, jobs, strict=True)]
+
+    def _dtype(self, numeric: list[Track]) -> Literal["float32", "float16"]:
+        cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
+        return "float16" if cast else self.config.feature_dtype
+
+    def _write(self, writer: ArrayWriter) -> dict[str, Any]:
+        numeric = [track for track in self.tracks if track.column.kind == "numeric"]
+        codes = [track for track in self.tracks if track.column.kind == "categorical"]
+        widths = np.cumsum([0, *(track.column.dim for track in numeric)])
+        places = {track.source.name: int(start) for track, start in zip(numeric, widths, strict=False)}
+        starts = np.cumsum([0, *(track.column.dim for track in codes)])
+        places |= {track.source.name: int(start) for track, start in zip(codes, starts, strict=False)}
+        num_nodes, dim, dtype = self.layout.num_nodes, int(widths[-1]), self._dtype(numeric)
+        feat = writer.create("feat", (num_nodes, dim), dtype) if dim else None
+        feat_cat = writer.create("feat_cat", (num_nodes, int(starts[-1])), np.int32) if codes else None
+        categories = []
+        for track in codes:
+            absent = len(track.types) < len(self.layout.node_types)
+            categories += [count + absent for count in track.column.cardinalities]
+            if absent and feat_cat is not None:
+                place = places[track.source.name]
+                feat_cat[:, place : place + track.column.dim] = track.column.cardinalities
+        for group in _grouped(self.tracks):
+            out = feat if group[0].column.kind == "numeric" else feat_cat
+            assert out is not None
+            self._fill(group, out, places, dtype)
+        return {"feature_dim": dim, "categories": tuple(categories), "transforms": self.described}
+
+    def _fill(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
+        """Put a group's finished columns into the matrix."""
+        if group[0].origin == "table" and not group[0].steps:
+            self._copy(group, out, places, dtype)
+            return
+        ranges = self._ranges_of(group[0])
+        key = {
+            "columns": [track.source.name for track in group],
+            "steps": [[step.key for step in track.steps] for track in group],
+            "dtype": dtype,
+        }
+        jobs = [
+            ShardJob(transform_rows, VERSION, rows, key, self.context.cache, Work(rows, tuple(group), dtype=dtype))
+            for rows in ranges
+        ]
+        for rows, found in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
+            for name, x in found.items():
+                place = places[name]
+                out[rows.first_node : rows.first_node + rows.num_rows, place : place + x.shape[1]] = x
+
+    def _copy(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
+        """Columns without a transform come from the table as they are: keeping another copy would help nobody."""
+        for rows in self._ranges_of(group[0]):
+            first = rows.first_node
+            work = Work(rows, tuple(group), dtype=dtype)
+            for table in iter_row_groups(rows.shard, [track.source.name for track in group]):
+                for track in group:
+                    values = to_numpy(table.column(track.source.name))
+                    x = _finished(work, track, _plain_values(values.reshape(len(values), -1), track.source))
+                    place = places[track.source.name]
+                    out[first : first + len(x), place : place + x.shape[1]] = x
+                first += table.num_rows
+
+
+def _source_column(feature: Any) -> Column:
+    if feature.kind == "numeric":
+        return Column(feature.column, "numeric", feature.dim)
+    if feature.cardinalities:
+        return Column(feature.column, "categorical", feature.dim, feature.cardinalities)
+    return Column(feature.column, "raw", feature.dim)
+
+
+def _grouped(tracks: list[Track]) -> list[list[Track]]:
+    """Tracks with one history and of one kind, together."""
+    groups: dict[Any, list[Track]] = {}
+    for track in tracks:
+        groups.setdefault((track.history, track.column.kind == "numeric"), []).append(track)
+    return list(groups.values())

@@ -1,0 +1,104 @@
+"""The preprocess stage: Parquet tables to a graph in memory-mapped arrays.
+
+Order: graphs and splits (small), edges (they decide the structure), node features (some come from the structure).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from configs.base import cache_view
+from configs.schema import Recipe
+from tasks.dataset_store import DatasetStore
+from tasks.graph_store import Array, ArrayWriter
+from tasks.manifests import DatasetManifest, GraphManifest
+from tasks.preprocess.edges import build_edges, check_within_graphs
+from tasks.preprocess.features import FeatureBuilder
+from tasks.preprocess.graph_view import GraphView
+from tasks.preprocess.layout import Layout
+from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
+from tasks.stage import Parent, Stage, StageContext
+
+
+def config(recipe: Recipe) -> dict[str, Any]:
+    """Everything in the recipe's `preprocess` section but how the work is spread."""
+    return cache_view(recipe.preprocess)
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Write the graph's arrays and return the fields of GraphManifest.
+
+    `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
+    `edges` (self-loops met, entries merged away, reverses included) and `transforms` (what was fitted).
+
+    Raises:
+        DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
+        RecipeError: a transform's columns or options.
+    """
+    ingested: DatasetManifest = parents["ingest"].manifest
+    options = recipe.preprocess
+    store = DatasetStore(parents["ingest"].folder, ingested)
+    layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
+    if not options.symmetrize and not ingested.directed:
+        context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
+    writer = ArrayWriter(context.work)
+    write_nodes(store, layout, writer)
+    write_graphs(store, layout, writer)
+    splits = write_splits(store, layout, writer)
+    counts, data = build_edges(context, store, layout, options, writer)
+    indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
+    if ingested.task == "graph":
+        indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
+        check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
+    graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
+    features = FeatureBuilder(context, store, layout, options, graph, training_rows(store, layout, writer))
+    built = features.build(writer)
+    return {
+        "dataset": ingested.dataset,
+        "task": ingested.task,
+        "task_type": ingested.task_type,
+        "num_classes": ingested.num_classes,
+        "num_tasks": ingested.num_tasks,
+        "metric": ingested.metric,
+        "ogb_name": ingested.ogb_name,
+        "num_nodes": layout.num_nodes,
+        "num_edges": counts.pop("num_edges"),
+        "num_graphs": ingested.num_graphs,
+        "symmetric": options.symmetrize,
+        "node_types": layout.node_types,
+        "edge_types": layout.edge_types,
+        "target_type": ingested.target_type,
+        "type_offsets": layout.type_offsets,
+        "feature_dim": built["feature_dim"],
+        "categories": built["categories"],
+        "edge_feature_dim": data.feature_dim,
+        "edge_categories": data.categories,
+        "splits": splits,
+        "arrays": writer.entries,
+        "report": {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]},
+        "rows": ingested.num_edges + ingested.num_nodes,
+    }
+
+
+def degree_report(indptr: Array) -> dict[str, Any]:
+    """Count nodes by in-degree in bins of powers of two: bin 0 is degree 0, bin k holds 2^(k-1) to 2^k - 1."""
+    bins = np.zeros(65, np.int64)
+    largest = 0
+    for start in range(0, len(indptr) - 1, 1 << 20):
+        degree = np.diff(indptr[start : start + (1 << 20) + 1])
+        _, exponent = np.frexp(degree.astype(np.float64))  # degree = m * 2^exponent with m in [0.5, 1); 0 has 0
+        bins += np.bincount(exponent, minlength=65)
+        largest = max(largest, int(degree.max(initial=0)))
+    used = int(np.flatnonzero(bins)[-1]) + 1 if bins.any() else 0
+    num_nodes = len(indptr) - 1
+    return {
+        "log2_bins": bins[:used].tolist(),
+        "mean": round(float(indptr[-1]) / max(num_nodes, 1), 3),
+        "max": largest,
+        "isolated": int(bins[0]),
+    }
+
+
+STAGE: Stage[GraphManifest] = Stage("preprocess", 1, GraphManifest, ("ingest",), config, build)
