@@ -1,0 +1,131 @@
+"""Predictions as one Parquet file under the users' own ids.
+
+| task | columns |
+|---|---|
+| node: multiclass | `id`, `split`, `label`, `prediction`, `score`: probability of the predicted class |
+| node: binary | the same; `score`: probability of class 1 |
+| node: several labels | the same, with fixed-size lists |
+| node: regression | `id`, `split`, `label`, `prediction` |
+| graph | as nodes, with `graph_id` in place of `id` |
+| link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
+
+A missing label is null. Nodes of no split have `split` null: what a model is for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.evaluate.diagnostics import probabilities, sigmoid
+from tasks.evaluate.metrics import Array, Floats
+
+FILE_NAME = "predictions.parquet"
+_ROWS_AT_A_TIME = 1 << 17
+
+
+class PredictionWriter:
+    """Writes predictions split by split; the file appears when it is closed without an error."""
+
+    def __init__(self, folder: Path, task_type: str, names: list[str] | None = None) -> None:
+        """`names` are the classes' names, where the data set kept them."""
+        self.path = folder / FILE_NAME
+        self.num_rows = 0
+        self._draft = folder / f".{FILE_NAME}"
+        self._task_type = task_type
+        self._names = None if names is None else np.array(names, object)
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> PredictionWriter:
+        """Start."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the file, or remove what there is of it."""
+        if self._writer is not None:
+            self._writer.close()
+        if error is None and self._writer is not None:
+            self._draft.replace(self.path)
+        self._draft.unlink(missing_ok=True)
+
+    def items(self, id_name: str, ids: pa.Array, split: str | None, label: Array, scores: Floats) -> None:
+        """Write nodes or graphs: ids (n,), label (n,) or (n, T), scores (n, C)."""
+        for start in range(0, len(scores), _ROWS_AT_A_TIME):
+            rows = slice(start, start + _ROWS_AT_A_TIME)
+            some_ids = ids[rows]
+            columns = {id_name: some_ids, "split": _constant(split, len(some_ids))}
+            columns.update(self._judged(label[rows], scores[rows]))
+            self._write(columns)
+
+    def edges(
+        self, source: pa.Array, target: pa.Array, split: str, label: int, score: Floats, rank: Array | None
+    ) -> None:
+        """Write node pairs; `rank` (n,) for true edges."""
+        for start in range(0, len(score), _ROWS_AT_A_TIME):
+            rows = slice(start, start + _ROWS_AT_A_TIME)
+            num_rows = len(score[rows])
+            ranks = pa.nulls(num_rows, pa.float64()) if rank is None else pa.array(rank[rows], pa.float64())
+            self._write(
+                {
+                    "source": source[rows],
+                    "target": target[rows],
+                    "split": _constant(split, num_rows),
+                    "label": pa.array(np.full(num_rows, label, np.int8)),
+                    "score": pa.array(score[rows], pa.float32()),
+                    "rank": ranks,
+                }
+            )
+
+    def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
+        if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
+            if scores.shape[1] > 1:
+                predicted = scores.argmax(axis=1)
+                score = probabilities(scores)[np.arange(len(scores)), predicted]
+            else:
+                predicted, score = (scores[:, 0] > 0).astype(np.int64), sigmoid(scores[:, 0])
+            return {
+                "label": self._classes(label, label < 0),
+                "prediction": self._classes(predicted, None),
+                "score": pa.array(score, pa.float32()),
+            }
+        label = label.reshape(len(label), -1)
+        if self._task_type == "regression":
+            return {"label": _values(label, pa.float32()), "prediction": _values(scores, pa.float32())}
+        if scores.shape[1] == 2 and label.shape[1] == 1:
+            scores = scores[:, 1:] - scores[:, :1]
+        return {
+            "label": _values(label, pa.int8()),
+            "prediction": _values((scores > 0).astype(np.float32), pa.int8()),
+            "score": _values(sigmoid(scores), pa.float32()),
+        }
+
+    def _classes(self, index: Array, missing: Array | None) -> pa.Array:
+        if self._names is None:
+            return pa.array(index, pa.int64(), mask=missing)
+        known = index if missing is None else np.where(missing, 0, index)
+        return pa.array(self._names[known], pa.string(), mask=missing)
+
+    def _write(self, columns: dict[str, pa.Array]) -> None:
+        table = pa.table(columns)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._draft, table.schema, compression="zstd")
+        self._writer.write_table(table.cast(self._writer.schema))
+        self.num_rows += table.num_rows
+
+
+def _constant(text: str | None, num_rows: int) -> pa.Array:
+    return pa.nulls(num_rows, pa.string()) if text is None else pa.repeat(text, num_rows)
+
+
+def _values(values: Array, kind: Any) -> pa.Array:
+    """A column of numbers, NaN as null; fixed-size lists where there are several a row."""
+    missing = np.isnan(values)
+    flat = pa.array(np.where(missing, 0, values).ravel(), mask=missing.ravel()).cast(kind, safe=False)
+    return flat if values.shape[1] == 1 else pa.FixedSizeListArray.from_arrays(flat, values.shape[1])

@@ -1,0 +1,234 @@
+"""What the evaluation's own process runs: `python -m tasks.evaluate.worker JOB`.
+
+A process of its own, so that the model, the graph's pages and OpenMP's threads leave with it, and the flow's process
+stays small. It writes its outcome into the work folder and says on standard output how far it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError, UserError
+from configs.registry import EVALUATORS
+from tasks.artifacts import write_atomic
+from tasks.evaluate import metrics
+from tasks.evaluate.diagnostics import diagnose
+from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
+from tasks.evaluate.metrics import Array
+from tasks.graph_store import GraphStore
+from tasks.manifests import DatasetManifest, PartitionManifest
+
+RESULT = "result.json"
+# Nodes of no split are predicted too while their scores fit this many numbers (1 GiB as float32).
+_MAX_UNSPLIT_SCORES = 1 << 28
+_MAX_NEGATIVE_ROWS = 5_000_000
+_SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
+    "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
+    "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
+    "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
+    "regression": ({"name": "rmse"}, {"name": "mae"}),
+    "link": ({"name": "mrr"},),
+}
+
+
+@dataclass(frozen=True)
+class EvaluateJob:
+    """What is evaluated, and where."""
+
+    checkpoint: str
+    graph: str
+    """Folder of the partition's artifact."""
+    dataset: str
+    """Folder of the ingest artifact: ids and class names."""
+    work: str
+    evaluator: dict[str, Any]
+    splits: list[str]
+    batch_size: int
+    predictions: bool
+    device: str
+    threads: int = 0
+
+    @classmethod
+    def load(cls, path: Path) -> EvaluateJob:
+        """Read a job's JSON."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+class Evaluation:
+    """One checkpoint on one graph."""
+
+    def __init__(self, job: EvaluateJob) -> None:
+        """Open the graph and the model."""
+        import torch
+
+        from tasks.dataset_store import DatasetStore
+        from tasks.evaluate.ids import IdMap, class_names
+        from tasks.evaluate.predictions import PredictionWriter
+        from tasks.train.checkpoint import load_model
+        from tasks.train.inference import Predictor
+
+        graph_folder, data_folder = Path(job.graph), Path(job.dataset)
+        manifest = PartitionManifest.model_validate_json((graph_folder / "manifest.json").read_text())
+        data_manifest = DatasetManifest.model_validate_json((data_folder / "manifest.json").read_text())
+        self.job = job
+        self.store = GraphStore(graph_folder, manifest)
+        dataset = DatasetStore(data_folder, data_manifest)
+        self.ids = IdMap(self.store, dataset)
+        self.names = class_names(dataset)
+        cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())  # not yet run on a GPU
+        device = torch.device("cuda" if cuda else "cpu")
+        if job.threads:
+            torch.set_num_threads(job.threads)
+        self.model = load_model(Path(job.checkpoint)).to(device)
+        self.predictor = Predictor(self.store, device=device, batch_size=job.batch_size, scratch=Path(job.work))
+        self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
+        self.writer = PredictionWriter(Path(job.work), manifest.task_type, self.names)
+        self.notes: list[str] = []
+        self.rows = 0
+
+    def run(self) -> dict[str, Any]:
+        """Evaluate all splits; returns the fields of EvalReport."""
+        measured: dict[str, dict[str, float]] = {}
+        report: dict[str, Any] = {}
+        extras = self._secondary()
+        with self.writer:
+            for number, (split, prediction) in enumerate(self._predictions()):
+                values = self.evaluator(prediction)
+                for extra in extras:
+                    values = {**_try(extra, prediction), **values}
+                primary = self.evaluator.metric
+                measured[split] = {primary: values.pop(primary), **values}
+                if split == self._drawn_split():
+                    kind = self.store.manifest.task_type
+                    report = {"split": split, **diagnose(prediction, kind, self.names)}
+                say(number + 1, len(self.job.splits), split)
+        if self.notes:
+            report["notes"] = self.notes
+        return {
+            "evaluator": self.evaluator.config.name,
+            "metric": self.evaluator.metric,
+            "metrics": measured,
+            "predictions": self.writer.path.name if self.job.predictions else None,
+            "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
+            "rows": self.rows,
+        }
+
+    def _drawn_split(self) -> str:
+        """The report draws the test split, or the last one where test is not asked for."""
+        return "test" if "test" in self.job.splits else self.job.splits[-1]
+
+    def _secondary(self) -> list[Evaluator]:
+        """Further metrics that cost little; the first one is what the model is judged by."""
+        manifest = self.store.manifest
+        made = [make_evaluator(EVALUATORS.config(dict(c)), manifest) for c in _SECONDARY[manifest.task_type]]
+        return [extra for extra in made if extra.metric != self.evaluator.metric]
+
+    def _predictions(self) -> Any:
+        task = self.store.manifest.task
+        if task == "node":
+            return self._nodes()
+        return self._links() if task == "link" else self._graphs()
+
+    def _nodes(self) -> Any:
+        """Score all splits' nodes in one pass through the layers; then those of no split, for the file only."""
+        indices = {split: self._array(f"{split}_idx") for split in self.job.splits}
+        wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
+        rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)
+        everything = np.union1d(wanted, rest)
+        scores = self.predictor.node_scores(self.model, everything)
+        label = self.store["label"]
+        for split, index in indices.items():
+            place = np.searchsorted(everything, index)
+            yield split, self._items("id", index, split, np.asarray(label[index]), scores[place])
+        if len(rest):
+            self._items("id", rest, None, np.asarray(label[rest]), scores[np.searchsorted(everything, rest)])
+
+    def _unsplit(self) -> Array:
+        """Nodes of the labelled type that are in no split, ascending."""
+        free = np.ones(self.store.manifest.num_nodes, bool)
+        for split in ("train", "valid", "test"):
+            index = self.store.get(f"{split}_idx")
+            if index is not None:
+                free[index] = False
+        nodes = np.flatnonzero(free)
+        nodes = nodes[self.ids.of_target_type(nodes)]
+        if len(nodes) * self.model.facts.out_dim > _MAX_UNSPLIT_SCORES:
+            self.notes.append(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
+            return np.empty(0, np.int64)
+        return nodes
+
+    def _graphs(self) -> Any:
+        for split in self.job.splits:
+            prediction = self.predictor.predict(self.model, split)
+            assert prediction.label is not None
+            assert prediction.scores is not None
+            index = self._array(f"{split}_idx")
+            yield split, self._items("graph_id", index, split, prediction.label, prediction.scores)
+
+    def _items(self, name: str, index: Array, split: str | None, label: Array, scores: Array) -> Prediction:
+        import pyarrow as pa
+
+        self.rows += len(index)
+        if self.job.predictions:
+            ids = self.ids.lookup(index) if name == "id" else pa.array(np.asarray(index, np.int64))
+            self.writer.items(name, ids, split, label, scores)
+        return Prediction(scores=scores, label=label)
+
+    def _links(self) -> Any:
+        for split in self.job.splits:
+            prediction = self.predictor.predict(self.model, split)
+            positive, negative = prediction.pairs()
+            self.rows += positive.size + negative.size
+            if self.job.predictions:
+                rank = metrics.ranks(positive, negative)
+                self._pairs(self._array(f"{split}_edges"), split, 1, positive, rank)
+                given = self.store.get(f"{split}_negative")
+                if given is not None and negative.size <= _MAX_NEGATIVE_ROWS:
+                    self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None)
+                else:
+                    why = "drawn at random" if given is None else "too many"
+                    self.notes.append(f"{negative.size:,} negative edges of {split} are left out of the file: {why}")
+            yield split, prediction
+
+    def _pairs(self, pairs: Array, split: str, label: int, score: Array, rank: Array | None) -> None:
+        pairs = np.asarray(pairs)
+        self.writer.edges(self.ids.lookup(pairs[:, 0]), self.ids.lookup(pairs[:, 1]), split, label, score, rank)
+
+    def _array(self, name: str) -> Array:
+        if name not in self.store:
+            raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
+        return self.store[name]
+
+
+def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:
+    """A further metric may be undefined (one class only) without harm."""
+    try:
+        return evaluator(prediction)
+    except DataError:
+        return {}
+
+
+def say(done: int, total: int, note: str) -> None:
+    """Tell the stage how far this process is."""
+    print(json.dumps({"done": done, "total": total, "note": note}), flush=True)
+
+
+def main(job_path: Path) -> int:
+    """Evaluate; a user's mistake ends as JSON that the stage raises again."""
+    job = EvaluateJob.load(job_path)
+    try:
+        outcome: dict[str, Any] = {"fields": Evaluation(job).run()}
+    except UserError as error:
+        outcome = {"error": type(error).__name__, "message": str(error)}
+    write_atomic(Path(job.work) / RESULT, json.dumps(outcome).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
