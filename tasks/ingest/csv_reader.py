@@ -11,7 +11,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import zstandard
@@ -28,7 +28,8 @@ _MAX_LINE_BYTES = 4 << 20
 _NUM_BUFFERS = 4
 _MAX_SLOW = 1024
 # What a damaged compressed file raises; BadGzipFile is an OSError.
-STREAM_ERRORS: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, isal_zlib.error, zstandard.ZstdError)
+_ISAL_ERROR: type[Exception] = cast(Any, isal_zlib.error)
+STREAM_ERRORS = (EOFError, OSError, zlib.error, _ISAL_ERROR, zstandard.ZstdError)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import zipfile
@@ -65,7 +64,8 @@ def _check_space(folder: Path, size: int, url: str) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
-            f"needs {size / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free; give dataset.root on a larger disk",
+            f"needs {size / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB free; give dataset.root on a larger "
+            "disk",
             path=url,
         )
 
@@ -81,7 +81,7 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
         before = part.stat().st_size if part.exists() else 0
         try:
             if _fetch_once(url, part, tag, context):
-                os.replace(part, target)
+                part.replace(target)
                 tag.unlink(missing_ok=True)
                 return
             reason = "the connection closed early"

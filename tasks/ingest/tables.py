@@ -1,0 +1,236 @@
+"""Users' own tables: Parquet, CSV, TSV and edge lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs.matching import did_you_mean
+from configs.registry import DATASETS
+from tasks.stage import StageContext
+
+SPLIT_NAMES = ("train", "valid", "test")
+_WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+
+
+class FilesConfig(ConfigModel):
+    """Where a table lies."""
+
+    files: StrTuple = ()
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
+    """auto: by the name's ending. edgelist: numbers separated by blanks, # or % comments, columns `0`, `1`, ..."""
+    header: bool = True
+    """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ..."""
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    """Another separator than the format's own."""
+
+
+class NodesConfig(FilesConfig):
+    """Nodes of one type, a row a node. Without files they are found in the edges."""
+
+    type: str = Field(default="node", pattern=_WORD)
+    """Name of the node type."""
+    id: str | None = "id"
+    """Column of the node's own id, a whole number or a text; null: the row's number from 0."""
+    count: int | None = Field(default=None, ge=1)
+    """Without files: ids are 0..count-1 already, isolated nodes included."""
+    features: StrTuple = ()
+    """Columns of numbers, or of lists of numbers of one length."""
+    categorical: StrTuple = ()
+    """Columns of categories: texts or whole numbers; an empty cell is a category of its own."""
+    feature_file: str | None = None
+    """A `.npy` matrix with a row for each row of the table, in its order."""
+    label: StrTuple = ()
+    """Column of the label; several for multilabel and regression."""
+    time: str | None = None
+    """Column of a whole number, a date or a time stamp (kept as seconds)."""
+
+    @model_validator(mode="after")
+    def _files_or_count(self) -> NodesConfig:
+        if not self.files:
+            if self.features or self.categorical or self.label or self.time:
+                raise ValueError(f"nodes of type {self.type}: columns are named, but no files")
+            if self.feature_file and self.count is None:
+                raise ValueError(f"nodes of type {self.type}: feature_file without files needs count")
+        elif self.count is not None:
+            raise ValueError(f"nodes of type {self.type}: count is for nodes without files; the files' rows count")
+        return self
+
+
+class EdgesConfig(FilesConfig):
+    """Edges, a row an edge."""
+
+    files: StrTuple = Field(min_length=1)
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    source: str = "src"
+    """Column of the source's id (`0` in an edge list)."""
+    target: str = "dst"
+    """Column of the target's id (`1` in an edge list)."""
+    source_type: str = Field(default="node", pattern=_WORD)
+    """Node type of the sources."""
+    target_type: str = Field(default="node", pattern=_WORD)
+    """Node type of the targets."""
+    relation: str = Field(default="to", pattern=_WORD)
+    """Name of the relation."""
+    relation_column: str | None = None
+    """Column that names each edge's relation, instead of one for all."""
+    weight: str | None = None
+    """Column of weights."""
+    time: str | None = None
+    """Column of a whole number, a date or a time stamp (kept as seconds)."""
+    features: StrTuple = ()
+    """Columns of numbers, or of lists of numbers of one length."""
+    categorical: StrTuple = ()
+    """Columns of categories."""
+
+
+class LabelsConfig(FilesConfig):
+    """Labels in a table of their own."""
+
+    files: StrTuple = Field(min_length=1)
+    """Paths, folders or patterns. Compressed: .gz, .zst."""
+    id: str = "id"
+    """Column of the node's id."""
+    label: StrTuple = ("label",)
+    """Column of the label; several for multilabel and regression."""
+
+
+class SplitConfig(ConfigModel):
+    """Which nodes (or edges) train, validate and test."""
+
+    by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
+    """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
+    as you say. Only labelled nodes are dealt out."""
+    train: float = Field(default=0.6, ge=0, le=1)
+    """Share of the training split (ratio, stratified, time)."""
+    valid: float = Field(default=0.2, ge=0, le=1)
+    """Share of the validation split."""
+    test: float = Field(default=0.2, ge=0, le=1)
+    """Share of the test split."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the random ones."""
+    column: str | None = None
+    """by column: its cells are train, valid (or val, validation), test, or empty."""
+    files: dict[str, str] = {}
+    """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs)."""
+    header: bool = False
+    """Whether the split's CSV files begin with a line of names."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SplitConfig:
+        shares = self.train + self.valid + self.test
+        if self.by in ("ratio", "stratified", "time") and abs(shares - 1) > 1e-6:
+            raise ValueError(f"train, valid and test are shares of 1; they add up to {shares:g}")
+        if (self.by == "column") != (self.column is not None):
+            raise ValueError("`column` and `by: column` go together")
+        if (self.by == "files") != bool(self.files):
+            raise ValueError("`files` and `by: files` go together")
+        for name in self.files:
+            if name not in SPLIT_NAMES:
+                raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLIT_NAMES)} in split.files")
+        return self
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict | ConfigModel) else value
+
+
+@DATASETS.register("tables")
+class Tables:
+    """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind.
+
+    Original ids become dense ones by a hash index; the map is kept, so that predictions come back under your ids.
+    """
+
+    class Config(ComponentConfig):
+        """Options of users' tables."""
+
+        title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
+        """Name of the data set, for people."""
+        task: Literal["node", "link"] = "node"
+        """What is predicted: a property of nodes, or missing edges."""
+        task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
+        """Kind of label (node tasks)."""
+        num_classes: int | None = Field(default=None, ge=2)
+        """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
+        metric: str | None = None
+        """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+        directed: bool = False
+        """Whether an edge means one direction only."""
+        nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
+        """Node tables, one a type. A type that stands only in edges may be left out."""
+        edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)] = Field(min_length=1)
+        """Edge tables."""
+        labels: LabelsConfig | None = None
+        """Labels that stand in files of their own; they belong to `target_type`."""
+        target_type: str | None = None
+        """Node type that carries the labels; null: the one that has a label column, or the only one."""
+        split: SplitConfig = SplitConfig()
+        """Training, validation and test."""
+        num_negatives: int = Field(default=100_000, ge=1)
+        """Random pairs that validation and test are ranked against (link tasks)."""
+
+        @model_validator(mode="after")
+        def _consistent(self) -> Tables.Config:
+            types = [nodes.type for nodes in self.nodes]
+            if len(set(types)) != len(types):
+                raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
+            labelled = [nodes.type for nodes in self.nodes if nodes.label]
+            if self.task == "node":
+                self._check_labels(labelled)
+            else:
+                self._check_link(labelled)
+            return self
+
+        def _check_labels(self, labelled: list[str]) -> None:
+            if len(labelled) + (self.labels is not None) != 1:
+                raise ValueError(
+                    f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found "
+                    f"{len(labelled) + (self.labels is not None)})"
+                )
+            columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
+            if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
+                raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
+            if self.num_classes is not None and self.task_type != "multiclass":
+                raise ValueError(f"num_classes goes with multiclass labels, not {self.task_type}")
+            if self.target_type not in (None, *labelled) and not self.labels:
+                raise ValueError(f"target_type {self.target_type} has no label column; {labelled[0]} has")
+            if self.split.by == "files" and set(self.split.files) != set(SPLIT_NAMES):
+                raise ValueError("split.files needs train, valid and test")
+            if self.split.by == "stratified" and self.task_type not in ("multiclass", "binary"):
+                raise ValueError(f"a {self.task_type} label has no classes to stratify by")
+
+        def _check_link(self, labelled: list[str]) -> None:
+            if labelled or self.labels:
+                raise ValueError("a link task has no labels: leave out `label` and `labels`")
+            edges = self.edges[0]
+            if len(self.edges) != 1 or edges.relation_column or edges.source_type != edges.target_type:
+                raise ValueError("a link task needs one edge table, of one relation within one node type")
+            if self.split.by == "stratified":
+                raise ValueError("a link task has no classes to stratify by")
+            if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
+                raise ValueError("split.files of a link task are valid and test; the edge table is what trains")
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Names, sizes and times of all files."""
+        from tasks.ingest.table_files import TableFiles
+
+        config = self.config
+        tables = [*config.nodes, *config.edges, *([config.labels] if config.labels else [])]
+        singles = [nodes.feature_file for nodes in config.nodes if nodes.feature_file]
+        return {
+            "tables": [TableFiles(table.files).fingerprint() for table in tables if table.files],
+            "files": [TableFiles((path,)).fingerprint() for path in (*singles, *config.split.files.values())],
+        }
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Read nodes, then edges, then splits."""
+        from tasks.ingest.table_ingest import ingest_tables
+
+        return ingest_tables(self.config, context)
