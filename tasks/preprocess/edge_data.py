@@ -81,9 +81,7 @@ class EdgeData:
         return [(i, t) for i, t in found if column in tables[f"edges/{t.name}"].columns]
 
     def raw_weight(self) -> Array:
-        """Return float32, a weight for each row of all edge tables; empty where no table has weights."""
-        if "weight" not in self.layout.edge_columns:
-            return np.empty(0, np.float32)
+        """Return float32, a weight for each row of all edge tables."""
         return self._raw("weight", np.float32, 1.0)[:, 0]
 
     def _raw(self, column: str, dtype: Any, absent: Any, dim: int = 1) -> Array:
@@ -99,7 +97,7 @@ class EdgeData:
             for shard in self.store.shards(f"edges/{edge_type.name}"):
                 for group in iter_row_groups(shard, [column]):
                     values = to_numpy(group.column(column))
-                    raw[place : place + len(values)] = values.reshape(len(values), -1)
+                    raw[place : place + len(values)] = values.reshape(len(values), dim)
                     place += len(values)
         return raw
 
@@ -149,7 +147,7 @@ class EdgeData:
         for _, edge_type in self._types_with(feature.column):
             for shard in self.store.shards(f"edges/{edge_type.name}"):
                 for group in iter_row_groups(shard, [feature.column]):
-                    values = to_numpy(group.column(feature.column)).reshape(group.num_rows, -1)
+                    values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
                     if len(values):
                         top = np.maximum(top, values.max(0) + 1)
         return tuple(int(count) for count in top)
@@ -167,6 +165,9 @@ class EdgeData:
 
 def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
     """Set out[i] = raw[eids[i]], and `absent` where eids[i] is -1; in chunks."""
+    if not len(raw):
+        out[:] = absent
+        return
     for start in range(0, len(eids), _CHUNK_EDGES):
         chunk = np.asarray(eids[start : start + _CHUNK_EDGES])
         values = raw[chunk]  # -1 takes the last row, replaced below

@@ -28,6 +28,7 @@ from tasks.graph_store import ArrayWriter, id_dtype
 from tasks.preprocess import coo
 from tasks.preprocess.edge_data import EdgeData
 from tasks.preprocess.layout import Layout
+from tasks.preprocess.shard_kernels import compress_keys, expand_edges, radix_sort
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.stage import StageContext
 
@@ -64,13 +65,13 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
     src, dst = table.column("src").to_numpy(), table.column("dst").to_numpy()
     size = len(src) * (2 if plan.symmetrize else 1)
     table_rows = np.empty(size if plan.keep_rows else 0, id_dtype(len(src)))
-    keys, count, loops = coo.expand_edges(
+    keys, count, loops = expand_edges(
         src, dst, plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits, table_rows
     )
     del table, src, dst
-    keys, table_rows = coo.radix_sort(keys[:count], table_rows[:count], 2 * plan.bits)
+    keys, table_rows = radix_sort(keys[:count], table_rows[:count], 2 * plan.bits)
     cols = np.empty(count, np.int32 if plan.bits <= 31 else np.int64)
-    rows, counts, kept = coo.compress_keys(keys, plan.bits, plan.merge, cols)
+    rows, counts, kept = compress_keys(keys, plan.bits, plan.merge, cols)
     return {
         "rows": rows,
         "counts": counts,
@@ -176,10 +177,11 @@ class _Merge:
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
         out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
-        out_eids = self.scratch.create("out_eids", (size if len(eids) else 0,), eids.dtype)
-        raw_weight = self.data.raw_weight()
-        has_weight = len(raw_weight) > 0
-        out_weight = self.writer.create("edge_weight", (size,), np.float32) if has_weight else raw_weight
+        out_eids = self.scratch.create("out_eids", (size if layout.carries_data else 0,), eids.dtype)
+        raw_weight = out_weight = np.empty(0, np.float32)
+        if "weight" in layout.edge_columns:
+            raw_weight = self.data.raw_weight()
+            out_weight = self.writer.create("edge_weight", (size,), np.float32)
         outputs = (out_indptr, np.asarray(out_indices), np.asarray(out_eids))
         weights = (raw_weight, _MERGE_MODES[config.merge_weights], np.asarray(out_weight))
         coo.over_rows(coo.emit_merged, self.threads, indptr, *shared, *outputs, *weights)

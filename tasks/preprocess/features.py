@@ -13,139 +13,33 @@ type lacks a numeric column, a code of its own (the last) where it lacks a categ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
-from tasks.dataset_store import DatasetStore, ShardRef, iter_row_groups, read_shard, to_numpy
+from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter
+from tasks.preprocess.feature_jobs import (
+    VERSION,
+    RowRange,
+    Step,
+    Track,
+    Work,
+    compute_rows,
+    finished,
+    plain_values,
+    summarise_rows,
+    transform_rows,
+)
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.layout import Layout, union_of_features
-from tasks.preprocess.scaling import refuse_overflow
-from tasks.preprocess.shards import ShardJob, digest, result, run_jobs
+from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
 from tasks.stage import StageContext
-
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class RowRange:
-    """Rows that a job works on: a shard of a node type's table, or as many rows of a computed column."""
-
-    sha256: str
-    """Names the content."""
-    first_node: int
-    """Node of the graph that the first row is."""
-    num_rows: int
-    type_index: int
-    shard: ShardRef
-    computed: ShardJob | None = None
-    """Job whose result holds the rows, for columns computed from the graph."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A fitted transform in a column's history."""
-
-    config: ComponentConfig
-    version: int
-    state: State
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """What tells this step from another one."""
-        return {"transform": self.config.model_dump(mode="json"), "version": self.version, "state": digest(self.state)}
-
-
-@dataclass(frozen=True)
-class Track:
-    """A column on its way: where it comes from, what has been done to it."""
-
-    source: Column
-    """As it stands in the table."""
-    column: Column
-    """As it stands after the steps."""
-    types: tuple[int, ...]
-    """Node types that have it."""
-    origin: str = "table"
-    """`table`, or the name of the transform that computes it."""
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def history(self) -> tuple[Any, ...]:
-        """Columns with one history are read and transformed together."""
-        return (self.types, self.origin, tuple(str(step.config) for step in self.steps))
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a feature job needs."""
-
-    rows: RowRange
-    tracks: tuple[Track, ...]
-    next_config: ComponentConfig | None = None
-    """Transform to summarise training rows for."""
-    train_rows: Array | None = None
-    """Rows of the range to learn from, ascending; None: all."""
-    dtype: Literal["float32", "float16"] = "float32"
-
-
-def read_column(work: Work, track: Track) -> Array:
-    """Return a column of the range before any transform, (rows, dim)."""
-    if work.rows.computed is not None:
-        computed: Array = result(work.rows.computed)["x"]
-        return computed
-    values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
-    return _plain_values(values.reshape(len(values), -1), track.source)
-
-
-def _plain_values(values: Array, column: Column) -> Array:
-    if column.kind == "numeric":
-        return values.astype(np.float32, copy=False)
-    return values.astype(np.int32, copy=False) if column.kind == "categorical" else values
-
-
-def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
-    """Return a column of the range after its steps."""
-    x = read_column(work, track)
-    if rows is not None:
-        x = x[rows]
-    for step in track.steps:
-        x = TRANSFORMS.create(step.config).apply(x, step.state)
-    return x
-
-
-def summarise_rows(rows: RowRange, work: Work) -> dict[str, Any]:
-    """Job: what the next transform wants to know of the training rows, by column."""
-    assert work.next_config is not None
-    transform: ColumnTransform = TRANSFORMS.create(work.next_config)
-    return {track.source.name: transform.partial(transformed(work, track, work.train_rows)) for track in work.tracks}
-
-
-def transform_rows(rows: RowRange, work: Work) -> dict[str, Any]:
-    """Job: finished columns of a range, by name, in the dtype of the graph's arrays."""
-    return {track.source.name: _finished(work, track, transformed(work, track)) for track in work.tracks}
-
-
-def _finished(work: Work, track: Track, x: Array) -> Array:
-    if track.column.kind == "categorical":
-        return x.astype(np.int32, copy=False)
-    if work.dtype == "float16":
-        refuse_overflow(x)
-    return x.astype(work.dtype, copy=False)
-
-
-def compute_rows(rows: RowRange, payload: tuple[ComponentConfig, GraphView]) -> dict[str, Any]:
-    """Job: a column computed from the graph."""
-    config, graph = payload
-    transform: StructureTransform = TRANSFORMS.create(config)
-    return {"x": transform.compute(graph, rows.first_node, rows.first_node + rows.num_rows)}
 
 
 class FeatureBuilder:
@@ -339,7 +233,7 @@ class FeatureBuilder:
             for table in iter_row_groups(rows.shard, [track.source.name for track in group]):
                 for track in group:
                     values = to_numpy(table.column(track.source.name))
-                    x = _finished(work, track, _plain_values(values.reshape(len(values), -1), track.source))
+                    x = finished(work, track, plain_values(values.reshape(len(values), track.source.dim), track.source))
                     place = places[track.source.name]
                     out[first : first + len(x), place : place + x.shape[1]] = x
                 first += table.num_rows

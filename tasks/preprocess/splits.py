@@ -56,7 +56,7 @@ def _fill(store: DatasetStore, table: str, column: str, out: Array, place: int) 
                     values = np.where(np.isnan(values), -1, values)
                 out[place : place + len(values)] = values
             else:
-                matrix = values.reshape(len(values), -1)
+                matrix = values.reshape(len(values), out.shape[1])
                 if np.issubdtype(matrix.dtype, np.integer):  # integers have no NaN: -1 is no label
                     matrix = np.where(matrix < 0, np.nan, matrix)
                 out[place : place + len(values)] = matrix
