@@ -15,7 +15,7 @@ from tasks.graph_store import Array
 from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, node_weights
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
-_NUM_OPTIONS, _OPTION_SEED, _OPTION_UFACTOR = 40, 8, 16
+_NUM_OPTIONS, _OPTION_NCUTS, _OPTION_SEED, _OPTION_UFACTOR = 40, 7, 8, 16
 _METIS_OK, _METIS_ERROR_MEMORY = 1, -3
 
 # Anonymous memory beyond the graph itself; see estimated_bytes.
@@ -70,6 +70,7 @@ def part_graph(
     *,
     node_weight: NDArray[np.int64] | None = None,
     edge_weight: NDArray[np.int64] | None = None,
+    tries: int = 1,
 ) -> NDArray[np.int32]:
     """Call METIS_PartGraphKway.
 
@@ -84,6 +85,7 @@ def part_graph(
         seed: METIS' random seed.
         node_weight: int64 (N, C): C constraints.
         edge_weight: int64 (E,), positive.
+        tries: partitions to compute; the best is returned.
 
     Returns:
         int32 (N,).
@@ -101,6 +103,7 @@ def part_graph(
     constraints = 1 if node_weight is None else node_weight.shape[1]
     options = np.full(_NUM_OPTIONS, -1, index)
     library.METIS_SetDefaultOptions(_pointer(options))
+    options[_OPTION_NCUTS] = tries
     options[_OPTION_SEED], options[_OPTION_UFACTOR] = seed, max(1, round(imbalance * 1000))
     part = np.zeros(num_nodes, index)
     # Names keep the converted arrays alive during the call.

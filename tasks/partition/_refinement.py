@@ -1,0 +1,361 @@
+"""Refinement kernels: move nodes between parts so that fewer edges are cut, within the parts' limits.
+
+All kernels are sequential and deterministic. `edge_weight` may be empty (every edge counts 1); `train` may be empty
+(training nodes are not balanced). `size` and `train_size`, int64 (k,), are the parts' weights; `part`, `size` and
+`train_size` are updated in place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tasks.graph_store import Array
+
+# A local search may hold so many candidates and moves; beyond that it stops growing.
+_HEAP_SIZE = 1 << 14
+_LOG_SIZE = 1 << 14
+# Candidates with more neighbours than this are not kept up to date by a local search: each update reads them all.
+_MAX_DEGREE = 200
+_FREE, _QUEUED, _MOVED, _DONE = 0, 1, 2, 3
+
+
+@njit(cache=True, nogil=True)
+def weighted_cut(indptr: Array, indices: Array, edge_weight: Array, part: Array) -> int:
+    """Return the weight of entries whose ends lie in two parts (each edge counts twice)."""
+    cut = 0
+    weighted = len(edge_weight) > 0
+    for v in range(len(part)):
+        for e in range(indptr[v], indptr[v + 1]):
+            if part[indices[e]] != part[v]:
+                cut += edge_weight[e] if weighted else 1
+    return cut
+
+
+@njit(cache=True, nogil=True)
+def best_move(
+    v: int,
+    indptr: Array,
+    indices: Array,
+    edge_weight: Array,
+    weight: Array,
+    train: Array,
+    part: Array,
+    size: Array,
+    train_size: Array,
+    cap: int,
+    train_cap: int,
+    link: Array,
+    near: Array,
+) -> tuple[int, int]:
+    """Return (gain, part) of the best neighbouring part with room; part -1 where there is none.
+
+    `link`, int64 zeros (k,), and `near`, int64 (k,), are working memory.
+    """
+    weighted, trained = len(edge_weight) > 0, len(train) > 0
+    own, count = part[v], 0
+    for e in range(indptr[v], indptr[v + 1]):
+        p = part[indices[e]]
+        if link[p] == 0:
+            near[count] = p
+            count += 1
+        link[p] += edge_weight[e] if weighted else 1
+    inner = link[own]
+    best, best_link = -1, np.int64(-1)
+    for j in range(count):
+        p = near[j]
+        w = link[p]
+        link[p] = 0
+        if p == own or w < best_link or size[p] + weight[v] > cap:
+            continue
+        if trained and train[v] > 0 and train_size[p] + train[v] > train_cap:
+            continue
+        if w > best_link or size[p] < size[best]:
+            best, best_link = p, w
+    return best_link - inner, best
+
+
+@njit(cache=True, nogil=True)
+def descend(
+    indptr: Array,
+    indices: Array,
+    edge_weight: Array,
+    weight: Array,
+    train: Array,
+    part: Array,
+    size: Array,
+    train_size: Array,
+    cap: int,
+    train_cap: int,
+    rounds: int,
+) -> None:
+    """Move nodes that gain, or that gain nothing and even the parts out, until few are left (greedy k-way)."""
+    n, trained = len(part), len(train) > 0
+    link, near = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)
+    active = np.ones(n, np.bool_)
+    for _ in range(rounds):
+        moved = 0
+        for v in range(n):
+            if not active[v]:
+                continue
+            active[v] = False
+            gain, p = best_move(
+                v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+            )
+            own = part[v]
+            if p < 0 or gain < 0 or (gain == 0 and size[p] + weight[v] >= size[own]):
+                continue
+            size[own] -= weight[v]
+            size[p] += weight[v]
+            if trained:
+                train_size[own] -= train[v]
+                train_size[p] += train[v]
+            part[v] = p
+            moved += 1
+            for e in range(indptr[v], indptr[v + 1]):
+                active[indices[e]] = True
+        if moved * 1000 < n:
+            break
+
+
+@njit(cache=True, nogil=True)
+def _rise(heap: Array, key: Array, position: Array, i: int) -> None:
+    v, k = heap[i], key[i]
+    while i > 0:
+        up = (i - 1) >> 1
+        if key[up] >= k:
+            break
+        heap[i], key[i] = heap[up], key[up]
+        position[heap[i]] = i
+        i = up
+    heap[i], key[i] = v, k
+    position[v] = i
+
+
+@njit(cache=True, nogil=True)
+def _sink(heap: Array, key: Array, position: Array, i: int, length: int) -> None:
+    v, k = heap[i], key[i]
+    while True:
+        down = 2 * i + 1
+        if down >= length:
+            break
+        if down + 1 < length and key[down + 1] > key[down]:
+            down += 1
+        if key[down] <= k:
+            break
+        heap[i], key[i] = heap[down], key[down]
+        position[heap[i]] = i
+        i = down
+    heap[i], key[i] = v, k
+    position[v] = i
+
+
+@njit(cache=True, nogil=True)
+def _drop_top(heap: Array, key: Array, position: Array, length: int) -> int:
+    """Remove the best candidate; returns the new length."""
+    length -= 1
+    if length > 0:
+        heap[0], key[0] = heap[length], key[length]
+        _sink(heap, key, position, 0, length)
+    return length
+
+
+@njit(cache=True, nogil=True)
+def search(
+    indptr: Array,
+    indices: Array,
+    edge_weight: Array,
+    weight: Array,
+    train: Array,
+    part: Array,
+    size: Array,
+    train_size: Array,
+    cap: int,
+    train_cap: int,
+    order: Array,
+    patience: int,
+    max_work: int,
+    check_work: int,
+    min_gain: float,
+) -> int:
+    """Fiduccia-Mattheyses by many small local searches; returns the gain.
+
+    Each search starts at one node of a boundary, moves the best candidate around it again and again, even at a loss,
+    and takes back what came after its best moment. That leaves local optima that single moves cannot leave. Nodes that
+    were moved for good rest until the next call.
+
+    Source: Sanders, Schulz, Engineering Multilevel Graph Partitioning Algorithms, ESA 2011 (multi-try FM); Fiduccia,
+    Mattheyses, DAC 1982.
+
+    Args (others as in `descend`):
+        order: ids (n,), nodes to start from.
+        patience: moves without a new best after which a search ends.
+        max_work: adjacency entries to read at most.
+        check_work, min_gain: end when less than `min_gain` was gained by reading `check_work` entries.
+    """
+    n, trained = len(part), len(train) > 0
+    link, near = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)
+    state = np.zeros(n, np.uint8)
+    position = np.zeros(n, np.int32)
+    heap, key = np.empty(_HEAP_SIZE, indices.dtype), np.empty(_HEAP_SIZE, np.int64)
+    log, origin = np.empty(_LOG_SIZE, indices.dtype), np.empty(_LOG_SIZE, np.int32)
+    work, total, checked_work, checked_total = 0, 0, 0, 0
+    for s in order:
+        if state[s] != _FREE:
+            continue
+        work += indptr[s + 1] - indptr[s]
+        gain, p = best_move(
+            s, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+        )
+        if p < 0:
+            continue
+        heap[0], key[0], position[s], state[s], length = s, gain, 0, _QUEUED, 1
+        moves, best_moves, sum_gain, best_gain = 0, 0, 0, 0
+        while length > 0 and moves - best_moves < patience and moves < _LOG_SIZE:
+            v = heap[0]
+            work += indptr[v + 1] - indptr[v]
+            gain, p = best_move(
+                v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+            )
+            if p < 0:
+                length = _drop_top(heap, key, position, length)
+                state[v] = _FREE
+                continue
+            if gain < key[0]:  # stale: parts filled up meanwhile, or v is too large to be kept up to date
+                key[0] = gain
+                _sink(heap, key, position, 0, length)
+                if heap[0] != v:
+                    continue
+            length = _drop_top(heap, key, position, length)
+            own = part[v]
+            part[v] = p
+            size[own] -= weight[v]
+            size[p] += weight[v]
+            if trained:
+                train_size[own] -= train[v]
+                train_size[p] += train[v]
+            state[v], log[moves], origin[moves] = _MOVED, v, own
+            moves += 1
+            sum_gain += gain
+            if sum_gain > best_gain:
+                best_gain, best_moves = sum_gain, moves
+            for e in range(indptr[v], indptr[v + 1]):
+                u = indices[e]
+                degree = indptr[u + 1] - indptr[u]
+                if state[u] >= _MOVED or degree > _MAX_DEGREE:
+                    continue
+                work += degree
+                gain, p = best_move(
+                    u, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+                )
+                if state[u] == _QUEUED:
+                    i = position[u]
+                    before = key[i]
+                    key[i] = gain
+                    if gain > before:
+                        _rise(heap, key, position, i)
+                    else:
+                        _sink(heap, key, position, i, length)
+                elif p >= 0 and length < _HEAP_SIZE:
+                    heap[length], key[length], state[u] = u, gain, _QUEUED
+                    _rise(heap, key, position, length)
+                    length += 1
+        for j in range(moves - 1, best_moves - 1, -1):
+            v = log[j]
+            p, own = part[v], origin[j]
+            part[v] = own
+            size[p] -= weight[v]
+            size[own] += weight[v]
+            if trained:
+                train_size[p] -= train[v]
+                train_size[own] += train[v]
+            state[v] = _FREE
+        for j in range(best_moves):
+            state[log[j]] = _DONE
+        for j in range(length):
+            state[heap[j]] = _FREE
+        total += best_gain
+        if work > max_work:
+            break
+        if work - checked_work > check_work:
+            if total - checked_total < min_gain:
+                break
+            checked_work, checked_total = work, total
+    return total
+
+
+@njit(cache=True, nogil=True)
+def rebalance(
+    indptr: Array,
+    indices: Array,
+    edge_weight: Array,
+    weight: Array,
+    train: Array,
+    part: Array,
+    size: Array,
+    train_size: Array,
+    cap: int,
+    train_cap: int,
+) -> None:
+    """Move nodes out of parts above their limit, those that cost least first, while any part has room for them."""
+    n, k, trained = len(part), len(size), len(train) > 0
+    link, near = np.zeros(k, np.int64), np.empty(k, np.int64)
+    for constraint in range(2 if trained else 1):
+        for _ in range(4):  # gains change as nodes move: a few rounds come closer to the cheapest choice
+            full = train_size > train_cap if constraint == 1 else size > cap
+            if not full.any():
+                break
+            count = 0
+            for v in range(n):
+                count += full[part[v]] and (constraint == 0 or train[v] > 0)
+            nodes, cost = np.empty(count, np.int64), np.empty(count, np.float64)
+            count = 0
+            for v in range(n):
+                if full[part[v]] and (constraint == 0 or train[v] > 0):
+                    gain, _p = best_move(
+                        v,
+                        indptr,
+                        indices,
+                        edge_weight,
+                        weight,
+                        train,
+                        part,
+                        size,
+                        train_size,
+                        cap,
+                        train_cap,
+                        link,
+                        near,
+                    )
+                    nodes[count], cost[count] = v, -gain / max(1, weight[v])
+                    count += 1
+            for v in nodes[np.argsort(cost)]:
+                own = part[v]
+                if (train_size[own] <= train_cap) if constraint == 1 else (size[own] <= cap):
+                    continue
+                _gain, p = best_move(
+                    v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+                )
+                if p < 0:
+                    p = _lightest_with_room(v, weight, train, size, train_size, cap, train_cap)
+                if p < 0:
+                    continue
+                size[own] -= weight[v]
+                size[p] += weight[v]
+                if trained:
+                    train_size[own] -= train[v]
+                    train_size[p] += train[v]
+                part[v] = p
+
+
+@njit(cache=True, nogil=True)
+def _lightest_with_room(
+    v: int, weight: Array, train: Array, size: Array, train_size: Array, cap: int, train_cap: int
+) -> int:
+    best = -1
+    for p in range(len(size)):
+        if size[p] + weight[v] > cap or (best >= 0 and size[p] >= size[best]):
+            continue
+        if len(train) == 0 or train[v] == 0 or train_size[p] + train[v] <= train_cap:
+            best = p
+    return best
