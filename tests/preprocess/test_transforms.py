@@ -1,0 +1,292 @@
+"""Transforms: what they learn, on which rows, and that nothing is computed twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.preprocessing import QuantileTransformer
+
+from configs.errors import DataError, RecipeError
+from configs.registry import TRANSFORMS
+from tasks.preprocess.rank_gauss import merge_sketches, sketch
+
+NODE = ("node", "to", "node")
+N = 60
+
+
+@pytest.fixture
+def table() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "a": rng.gamma(2.0, 100.0, N).astype(np.float32),
+        "b": (rng.standard_normal((N, 3)) * 5 + 1000).astype(np.float32),
+        "constant": np.full(N, 0.1, np.float32),
+    }
+
+
+@pytest.fixture
+def edges() -> dict[str, Any]:
+    src, dst = np.random.default_rng(1).integers(0, N, (2, 150))
+    return {"src": src, "dst": dst}
+
+
+@pytest.fixture
+def dataset(make_dataset: Any, node_splits: Any, table: Any, edges: Any) -> Any:
+    return make_dataset({"node": (N, table)}, {NODE: edges}, node_splits(N))
+
+
+TRAIN = np.arange(0, N, 3)
+
+
+def columns(table: dict[str, Any]) -> np.ndarray:
+    return np.concatenate([np.asarray(x).reshape(N, -1) for x in table.values()], 1)
+
+
+def test_without_transforms_features_are_the_table(dataset: Any, preprocess: Any, table: Any) -> None:
+    graph = preprocess(dataset)
+    np.testing.assert_array_equal(graph["feat"], columns(table))
+    assert graph["feat"].dtype == np.float32
+    assert graph.manifest.feature_dim == 5
+
+
+def test_standardize_learns_from_training_rows_only(dataset: Any, preprocess: Any, table: Any) -> None:
+    feat = preprocess(dataset, transforms=["standardize"])["feat"]
+    x = columns(table).astype(np.float64)[:, :4]
+    mean, std = x[TRAIN].mean(0), x[TRAIN].std(0)
+    np.testing.assert_allclose(feat[:, :4], (x - mean) / std, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(feat[:, 4], 0, atol=1e-6)  # constant
+
+
+def test_min_max_and_clip(dataset: Any, preprocess: Any, table: Any) -> None:
+    x = columns(table).astype(np.float64)
+    low, high = x[TRAIN].min(0), x[TRAIN].max(0)
+    expected = (x - low) / np.where(high > low, high - low, 1)
+    assert expected.max() > 1
+    free = preprocess(dataset, transforms=[{"name": "min_max", "clip": False}])["feat"]
+    np.testing.assert_allclose(free, expected, atol=1e-5)
+    clipped = preprocess(dataset, transforms=["min_max"])["feat"]
+    np.testing.assert_allclose(clipped, np.clip(expected, 0, 1), atol=1e-5)
+
+
+def test_rank_gauss_agrees_with_scikit_learn(dataset: Any, preprocess: Any, table: Any) -> None:
+    graph = preprocess(dataset, transforms=[{"name": "rank_gauss", "columns": "a,constant", "num_quantiles": 20}])
+    a = table["a"][:, None].astype(np.float64)
+    theirs = QuantileTransformer(n_quantiles=20, output_distribution="normal").fit(a[TRAIN])
+    np.testing.assert_allclose(graph["feat"][:, 0], theirs.transform(a)[:, 0], atol=1e-4)
+    np.testing.assert_array_equal(graph["feat"][:, 4], 0)
+    np.testing.assert_array_equal(graph["feat"][:, 1:4], table["b"])
+
+
+def test_sketch_of_many_rows_is_close_to_the_quantiles() -> None:
+    rng = np.random.default_rng(0)
+    shards = [rng.lognormal(k, 1.0, (size, 2)) for k, size in enumerate((50_000, 20_000, 7, 90_000))]
+    whole = np.concatenate(shards)
+    found = merge_sketches([sketch(x, 2048) for x in shards], 2, 101)
+    for j in range(2):
+        rank = np.searchsorted(np.sort(whole[:, j]), found[:, j]) / len(whole)
+        assert np.abs(rank - np.linspace(0, 1, 101)).max() < 1.5e-3
+
+
+def test_transforms_apply_in_order(dataset: Any, preprocess: Any, table: Any) -> None:
+    graph = preprocess(dataset, transforms=["log1p", {"name": "standardize", "columns": ["a"]}])
+    logs = np.log1p(columns(table).astype(np.float64))
+    expected = (logs[:, 0] - logs[TRAIN, 0].mean()) / logs[TRAIN, 0].std()
+    np.testing.assert_allclose(graph["feat"][:, 0], expected, atol=1e-4)
+    np.testing.assert_allclose(graph["feat"][:, 1:], logs[:, 1:], rtol=1e-5)
+    described = graph.manifest.report["transforms"]
+    assert [d["transform"] for d in described] == ["log1p", "standardize"]
+    assert described[1]["fitted"]["a"]["mean"] == pytest.approx([logs[TRAIN, 0].mean()], rel=1e-4)
+
+
+def test_bucket_makes_categories(dataset: Any, preprocess: Any, table: Any) -> None:
+    graph = preprocess(dataset, transforms=[{"name": "bucket", "columns": "a", "boundaries": "50, 200.5"}])
+    assert graph.manifest.categories == (3,)
+    np.testing.assert_array_equal(graph["feat_cat"][:, 0], np.digitize(table["a"], [50, 200.5]))
+    assert graph.manifest.feature_dim == 4
+    graph = preprocess(dataset, transforms=[{"name": "bucket", "columns": "a", "num_buckets": 4}])
+    counts = np.bincount(graph["feat_cat"][TRAIN, 0])
+    assert len(counts) == 4
+    assert counts.min() >= len(TRAIN) // 4 - 1
+
+
+def test_categories_unknown_to_training_share_a_code(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    colour = np.array(["red", "blue", "red", "green", "mauve", "red"] * 3)  # training rows: red and green
+    size = np.arange(18) % 6
+    nodes = {"node": (18, {"colour": colour, "x": np.arange(18.0), "size": size})}
+    dataset = make_dataset(nodes, {NODE: {"src": [0], "dst": [1]}}, node_splits(18), cardinalities={"size": (6,)})
+    graph = preprocess(dataset)  # codes come by themselves where there are none
+    assert graph.manifest.categories == (3, 6)
+    expected = [{"green": 0, "red": 1}.get(c, 2) for c in colour.tolist()]
+    assert graph["feat_cat"][:, 0].tolist() == expected
+    assert graph["feat_cat"][:, 1].tolist() == size.tolist()
+    assert graph.manifest.report["transforms"][0]["fitted"]["colour"]["first"] == ["green", "red"]
+    graph = preprocess(dataset, transforms=[{"name": "one_hot", "columns": "colour"}])
+    np.testing.assert_array_equal(graph["feat"][:, :3], np.eye(3)[expected])
+    np.testing.assert_array_equal(graph["feat"][:, 3], np.arange(18))
+    graph = preprocess(dataset, transforms=[{"name": "codes", "columns": "size"}])  # 1, 2, 4, 5 never train
+    assert graph["feat_cat"][:6, 1].tolist() == [0, 2, 2, 1, 2, 2]
+    with pytest.raises(RecipeError, match="max_categories"):
+        preprocess(dataset, transforms=[{"name": "one_hot", "columns": "x", "max_categories": 3}])
+
+
+def test_float16(dataset: Any, preprocess: Any, table: Any, make_dataset: Any, node_splits: Any) -> None:
+    graph = preprocess(dataset, feature_dtype="float16")
+    assert graph["feat"].dtype == np.float16
+    np.testing.assert_array_equal(graph["feat"], columns(table).astype(np.float16))
+    assert preprocess(dataset, transforms=["cast"])["feat"].dtype == np.float16
+    mixed = preprocess(dataset, transforms=[{"name": "cast", "columns": "a"}])["feat"]
+    assert mixed.dtype == np.float32
+    np.testing.assert_array_equal(mixed[:, 0], table["a"].astype(np.float16).astype(np.float32))
+    large = make_dataset(
+        {"node": (N, {"a": np.full(N, 1e6)})}, {NODE: {"src": [0], "dst": [1]}}, node_splits(N), name="l"
+    )
+    with pytest.raises(DataError, match="float16"):
+        preprocess(large, feature_dtype="float16")
+    with pytest.raises(DataError, match="float16"):
+        preprocess(large, transforms=["cast"])
+
+
+def test_structure_features(dataset: Any, preprocess: Any, edges: Any) -> None:
+    graph = preprocess(dataset, transforms=[{"name": "degree", "log": False}], symmetrize=False)
+    np.testing.assert_array_equal(graph["feat"][:, 5], np.diff(graph["csc_indptr"]))
+    np.testing.assert_array_equal(graph["feat"][:, 6], np.diff(graph["csr_indptr"]))
+    steps = {"name": "random_walk_pe", "steps": 4}
+    exact = preprocess(dataset, transforms=["degree", {**steps, "num_walks": 0}])
+    walk = csr_matrix((np.ones(len(exact["csc_indices"])), exact["csc_indices"], exact["csc_indptr"]), (N, N)).toarray()
+    degree = walk.sum(1)
+    np.testing.assert_allclose(exact["feat"][:, 5], np.log1p(degree), rtol=1e-6)
+    step = walk / np.maximum(degree, 1)[:, None]
+    expected = np.stack([np.diag(np.linalg.matrix_power(step, k)) for k in range(1, 5)], 1)
+    np.testing.assert_allclose(exact["feat"][:, 6:], expected, atol=1e-6)
+    sampled = preprocess(dataset, transforms=[{**steps, "num_walks": 2000}])["feat"][:, 5:]
+    assert np.abs(sampled - expected).max() < 0.06
+    assert sampled[:, 1].max() > 0.1
+    with pytest.raises(RecipeError, match="edge features"):
+        preprocess(dataset, transforms=["edge_mean"])
+
+
+def test_edge_mean(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    edges = {"src": [0, 1, 3], "dst": [2, 2, 3], "w": np.array([[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]], np.float32)}
+    dataset = make_dataset({"node": (5, {})}, {NODE: edges}, node_splits(5), shard_rows=2)
+    graph = preprocess(dataset, transforms=["edge_mean"], symmetrize=False, self_loops="keep")
+    assert graph["feat"].tolist() == [[0, 0], [0, 0], [2, 4], [9, 9], [0, 0]]
+
+
+def test_types_without_a_feature_have_zeros_or_a_code(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    x = np.arange(12.0).reshape(6, 2)
+    nodes = {"author": (4, {"age": np.array([30, 40, 50, 60])}), "paper": (6, {"x": x, "kind": np.arange(6) % 2})}
+    dataset = make_dataset(
+        nodes,
+        {("author", "writes", "paper"): {"src": [0], "dst": [1]}},
+        node_splits(6),
+        cardinalities={"kind": (2,)},
+        target_type="paper",
+    )
+    graph = preprocess(dataset, transforms=["standardize"])
+    feat = graph["feat"]
+    assert feat.shape == (10, 3)
+    np.testing.assert_allclose(feat[:4, 0], (np.array([30, 40, 50, 60]) - 45) / np.std([30, 40, 50, 60]), rtol=1e-5)
+    assert not feat[:4, 1:].any()
+    assert not feat[4:, 0].any()
+    np.testing.assert_allclose(feat[4:, 1:], (x - x[::3].mean(0)) / x[::3].std(0), rtol=1e-5)
+    assert graph.manifest.categories == (3,)
+    assert graph["feat_cat"][:, 0].tolist() == [2] * 4 + [0, 1] * 3
+    nodes["author"][1]["x"] = np.zeros((4, 3))
+    wrong = make_dataset(
+        nodes,
+        {("author", "writes", "paper"): {"src": [0], "dst": [1]}},
+        node_splits(4),
+        name="wrong",
+        cardinalities={"kind": (2,)},
+    )
+    with pytest.raises(DataError, match="width 3 on author but numeric of width 2 on paper"):
+        preprocess(wrong)
+
+
+@pytest.mark.parametrize(
+    ("transforms", "words"),
+    [
+        ([{"name": "standardize", "columns": "aa"}], "did you mean"),
+        ([{"name": "bucket", "columns": "a"}, {"name": "log1p", "columns": "a"}], "categorical at that point"),
+        (["degree", "degree"], "by that name already"),
+    ],
+)
+def test_mistakes_in_transforms(dataset: Any, preprocess: Any, transforms: Any, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        preprocess(dataset, transforms=transforms)
+
+
+def computed(ears: Any) -> dict[str, tuple[int, int]]:
+    """What the stage said: {kind of work: (computed, of)} summed over messages."""
+    found: dict[str, tuple[int, int]] = {}
+    for text in ears.messages:
+        what, _, numbers = text.partition(": ")
+        if "shards computed" in numbers:
+            words = numbers.split()
+            before = found.get(what, (0, 0))
+            found[what] = (before[0] + int(words[0]), before[1] + int(words[2]))
+    ears.messages.clear()
+    return found
+
+
+def test_a_changed_transform_recomputes_only_what_it_touches(dataset: Any, preprocess: Any, ears: Any) -> None:
+    shards = len(dataset.manifest.tables["nodes/node"].shards)
+    edge_shards = len(dataset.manifest.tables["edges/node__to__node"].shards)
+    trained = sum(1 for first in range(0, N, 7) if any(first <= t < first + 7 for t in TRAIN))
+    assert shards == 9
+
+    def run(*transforms: Any, **options: Any) -> dict[str, tuple[int, int]]:
+        preprocess(dataset, ears=ears, transforms=transforms, **options)
+        return computed(ears)
+
+    scale_b = {"name": "standardize", "columns": "b"}
+    rank = {"name": "rank_gauss", "columns": "a", "num_quantiles": 10}
+    finer = {**rank, "num_quantiles": 12}
+    first = run(scale_b, rank)
+    assert first == {
+        "edges": (edge_shards, edge_shards),
+        "fit standardize": (trained, trained),
+        "fit rank_gauss": (trained, trained),
+        "features": (2 * shards, 2 * shards),
+    }
+    again = run(scale_b, rank)
+    assert {done for done, _ in again.values()} == {0}
+    changed = run(scale_b, finer)  # only what the changed transform touches
+    assert changed["edges"] == (0, edge_shards)
+    assert changed["fit standardize"] == (0, trained)
+    assert changed["fit rank_gauss"] == (trained, trained)
+    assert changed["features"] == (shards, 2 * shards)
+    appended = run(scale_b, rank, {"name": "min_max", "columns": "a"})
+    assert appended["fit rank_gauss"] == (0, trained)
+    assert appended["fit min_max"] == (trained, trained)
+    assert appended["features"] == (shards, 2 * shards)
+    loops = run(scale_b, rank, self_loops="add")  # other edges (keep no loops either), the same features
+    assert loops["features"] == (0, 2 * shards)
+    kept = run(scale_b, rank, self_loops="keep")
+    assert kept["edges"] == (edge_shards, edge_shards)
+    assert kept["features"] == (0, 2 * shards)
+
+
+def test_other_training_rows_are_other_statistics(
+    make_dataset: Any, node_splits: Any, preprocess: Any, table: Any, edges: Any
+) -> None:
+    splits = node_splits(N)
+    swapped = dict(zip(splits, [splits["split/test"], splits["split/valid"], splits["split/train"]], strict=True))
+    first = preprocess(make_dataset({"node": (N, table)}, {NODE: edges}, splits), transforms=["standardize"])
+    second = preprocess(
+        make_dataset({"node": (N, table)}, {NODE: edges}, swapped, name="s"), transforms=["standardize"]
+    )
+    assert abs(first["feat"][TRAIN, 0].mean()) < 1e-5 < abs(second["feat"][TRAIN, 0].mean())
+
+
+def test_every_transform_has_options_and_a_first_line() -> None:
+    names = TRANSFORMS.names()
+    assert {"standardize", "min_max", "rank_gauss", "log1p", "one_hot", "codes", "bucket", "cast", "degree"} <= set(
+        names
+    )
+    for name in names:
+        TRANSFORMS.create(TRANSFORMS.config(name))
+        assert len(TRANSFORMS.summary(name)) > 20
