@@ -1,0 +1,139 @@
+"""How all figures look, and how they become SVG inside a page or a PNG file.
+
+Figures are drawn in one near-black; inside a page that becomes `currentColor`, so that a dark page has light axes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+INK = "#0a0b0c"
+COLORS = ("#3b7dd8", "#e07b39", "#2f9e72", "#9a6dd7", "#c9a227", "#d4526e")
+HEAT = "viridis"
+
+_STYLE: dict[Any, Any] = {
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
+}
+_PER_INCH = 72
+
+
+class Canvas:
+    """A figure in our style. Not pyplot: that keeps figures alive and is not safe in threads."""
+
+    def __init__(self, width: float = 6.4, height: float = 3.2, columns: int = 1, ratios: Sequence[float] = ()) -> None:
+        """`width`, `height` in inches; `columns` axes side by side."""
+        import matplotlib as mpl
+
+        with mpl.rc_context(_STYLE):
+            from matplotlib.figure import Figure
+
+            self.figure: Any = Figure(figsize=(width, height), layout="constrained")
+            extra = {"width_ratios": list(ratios)} if ratios else None
+            grid = self.figure.subplots(1, columns, squeeze=False, gridspec_kw=extra)
+        self.axes: list[Any] = list(grid[0])
+
+    def svg(self, label: str, salt: str = "") -> str:
+        """Return an `<svg>` element that fits its column; `label` is read to those who do not see it."""
+        import matplotlib as mpl
+
+        buffer = io.StringIO()
+        with mpl.rc_context({**_STYLE, "svg.hashsalt": salt or label}):  # ids must differ between figures of a page
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+        return _inline(buffer.getvalue(), label)
+
+    def png(self, path: Path) -> Path:
+        """Write a PNG on white."""
+        import matplotlib as mpl
+
+        with mpl.rc_context(_STYLE):
+            self.figure.savefig(path, format="png", dpi=130, facecolor="white")
+        return path
+
+
+def _inline(svg: str, label: str) -> str:
+    from html import escape
+
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)
+    svg = svg.replace(INK, "currentColor")
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label, quote=True)}" ', 1)
+
+
+def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = COLORS[0], log: bool = False) -> None:
+    """Vertical bars over text labels; slanted where they are many."""
+    x = np.arange(len(labels))
+    ax.bar(x, values, color=color, width=0.8)
+    crowded = sum(len(label) for label in labels) > 60
+    step = max(1, len(labels) // 24)
+    ax.set_xticks(
+        x[::step], [labels[i] for i in x[::step]], rotation=60 if crowded else 0, ha="right" if crowded else "center"
+    )
+    if log and any(value > 0 for value in values):
+        ax.set_yscale("log")
+    thousands(ax.yaxis, log)
+
+
+def heat(ax: Any, matrix: Any, rows: Sequence[str], columns: Sequence[str], texts: Any | None = None) -> Any:
+    """A heat map with text in its cells (where `texts` is given); returns the image."""
+    image = ax.imshow(matrix, cmap=HEAT, aspect="auto", interpolation="nearest")
+    for axis, labels in ((ax.xaxis, columns), (ax.yaxis, rows)):
+        step = max(1, -(-len(labels) // 32))
+        axis.set_ticks(np.arange(len(labels))[::step], [shorten(label) for label in labels[::step]])
+    if sum(len(shorten(label)) for label in columns) > 40:
+        ax.tick_params(axis="x", rotation=90)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    if texts is not None:
+        low, high = float(np.min(matrix)), float(np.max(matrix))
+        for i, row in enumerate(texts):
+            for j, text in enumerate(row):
+                bright = (matrix[i][j] - low) > 0.6 * (high - low)
+                ax.text(j, i, text, ha="center", va="center", fontsize=8, color="#111111" if bright else "#f5f5f5")
+    return image
+
+
+def thousands(axis: Any, log: bool = False) -> None:
+    """Write 12.5k and 3M on an axis."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    if log:
+        axis.set_minor_formatter(NullFormatter())
+
+
+def compact(value: float) -> str:
+    """Return a count in at most five characters: 950, 12.5k, 3M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def shorten(text: str, limit: int = 16) -> str:
+    """Cut a long name; `$` is taken literally (matplotlib would read formulas)."""
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return text.replace("$", r"\$")

@@ -1,0 +1,142 @@
+"""A trained model as plain files that run no code when they are read.
+
+    model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
+    model.json          the model's name and options, and the facts of the graph that size it
+    recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
+    README.md           how to load it
+
+`load_published(folder)` rebuilds the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from configs.errors import IntegrityError
+from tasks.artifacts import write_atomic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from models.base import GraphModel
+
+WEIGHTS = "model.safetensors"
+MODEL = "model.json"
+_ALIGN = 8
+_MAX_HEADER_BYTES = 100_000_000
+_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+README = """# {name}
+
+A graph model trained by graphmill. Weights: `model.safetensors`; nothing here is pickled.
+
+```python
+from pathlib import Path
+from tasks.publish.model_files import load_published
+
+model = load_published(Path("."))   # a torch.nn.Module in evaluation mode
+```
+
+`recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output.
+"""
+
+
+def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any], lineage: dict[str, Any]) -> int:
+    """Write a model's files into `folder`; returns the number of weights.
+
+    Args:
+        checkpoint: `best.pt` of a training; read without unpickling code.
+
+    Raises:
+        IntegrityError: it is not a checkpoint.
+    """
+    from tasks.train.checkpoint import load
+
+    state = load(checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = write_tensors(folder / WEIGHTS, state["model"], {"format": "pt", "made_by": "graphmill"})
+    described = {"config": state["model_config"], "facts": state["facts"], "epoch": state.get("epoch")}
+    for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
+        write_atomic(folder / file, json.dumps(content, indent=1).encode())
+    write_atomic(folder / "README.md", README.format(name=name).encode())
+    return weights
+
+
+def load_published(folder: Path) -> GraphModel:
+    """Rebuild a model from its files, in evaluation mode. Raises IntegrityError if they do not fit together."""
+    from configs.registry import MODELS
+    from models.base import GraphFacts
+
+    described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+    known = {field.name for field in dataclasses.fields(GraphFacts)}
+    facts: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in described["facts"].items() if k in known
+    }
+    model: GraphModel = MODELS.create(MODELS.config(described["config"]), GraphFacts(**facts))
+    try:
+        model.load_state_dict(read_tensors(folder / WEIGHTS))
+    except RuntimeError as error:
+        raise IntegrityError(f"{folder / WEIGHTS} does not fit {MODEL}: {error}") from error
+    return model.eval()
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> int:
+    """Write tensors in the safetensors format, ordered by name; returns the number of values."""
+    import torch
+
+    header: dict[str, Any] = {"__metadata__": notes}
+    parts: list[bytes] = []
+    end = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        part = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        kind = _NAMES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [end, end + len(part)]}
+        parts.append(part)
+        end += len(part)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGN)
+    write_atomic(path, b"".join([struct.pack("<Q", len(text)), text, *parts]))
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file onto the CPU. Raises IntegrityError if it is damaged."""
+    import torch
+
+    content = path.read_bytes()
+    kinds = {short: getattr(torch, name) for name, short in _NAMES.items()}
+    try:
+        (length,) = struct.unpack_from("<Q", content)
+        if length > min(len(content), _MAX_HEADER_BYTES):
+            raise ValueError("the header is longer than the file")
+        header = json.loads(content[8 : 8 + length])
+        data = bytearray(content[8 + length :])  # writable: torch wants that
+        tensors = {}
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            start, stop = entry["data_offsets"]
+            if not 0 <= start <= stop <= len(data):
+                raise ValueError(f"{name} lies outside of the file")
+            kind, shape = kinds[entry["dtype"]], entry["shape"]
+            flat = torch.frombuffer(data, dtype=torch.uint8)[start:stop] if data else torch.empty(0, dtype=torch.uint8)
+            tensors[name] = flat.clone().view(kind).reshape(shape)
+    except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:
+        raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error
+    return tensors

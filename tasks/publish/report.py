@@ -1,0 +1,297 @@
+"""One self-contained `report.html` a run: no request leaves it, nothing in it is trusted as markup."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from configs.schema import Recipe
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import class_names
+from tasks.graph_store import GraphStore
+from tasks.manifests import EvalReport, PartitionManifest
+from tasks.publish import eval_plots, plots
+from tasks.publish.figures import Canvas, compact
+from tasks.publish.records import flatten, read_records
+from tasks.stage import Parent
+
+_TEMPLATE = "report.jinja"
+_SPLITS = ("train", "valid", "test")
+_MAX_LABELS = 5_000_000
+_TRACKED = ("dataset", "components", "partition", "model", "train", "evaluate")
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a run went: what the report says of MLflow and Prefect."""
+
+    run_id: str = ""
+    run_url: str = ""
+    how_to_open: str = ""
+    model_name: str = ""
+    model_version: str = ""
+    champion: bool = False
+    gate_reason: str = ""
+    flow_run_id: str = ""
+    flow_run_url: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure."""
+
+    caption: str
+    svg: str
+
+
+@dataclass
+class Section:
+    """A heading with figures, facts and one table."""
+
+    title: str
+    text: str = ""
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+
+def render(recipe: Recipe, parents: Mapping[str, Parent], published: Published) -> str:
+    """Return the page. Parts that a run lacks are left out."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["svg"] = Markup  # made by our own figures, all text escaped by matplotlib
+    evaluation: EvalReport | None = parents["evaluate"].manifest if "evaluate" in parents else None
+    stages = stage_rows(parents)
+    return environment.get_template(_TEMPLATE).render(
+        recipe=recipe,
+        published=published,
+        headline=headline(evaluation),
+        metrics=metric_table(evaluation),
+        sections=[section for section in sections(parents) if section.pictures or section.facts],
+        asked=asked(recipe),
+        recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
+        stages=stages,
+        costs=picture(plots.stage_costs(stages), "Seconds and peak memory of each stage"),
+        warnings=[(name, text) for name, parent in parents.items() for text in parent.manifest.warnings],
+        lineage=lineage(parents),
+        per_class=(evaluation.report.get("per_class", [])[:100] if evaluation else []),
+    )
+
+
+def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:
+    """Return (split, metric, value) of the primary metric."""
+    if evaluation is None:
+        return []
+    shown = [(s, evaluation.metric, evaluation.metrics[s].get(evaluation.metric)) for s in evaluation.metrics]
+    return [(split, name, f"{value:.4f}") for split, name, value in shown if value is not None]
+
+
+def metric_table(evaluation: EvalReport | None) -> dict[str, Any]:
+    """Return the final table: `splits` and `rows` of (metric, values as text)."""
+    if evaluation is None:
+        return {"splits": [], "rows": []}
+    splits = list(evaluation.metrics)
+    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
+    rows = []
+    for name in names:
+        values = [evaluation.metrics[split].get(name) for split in splits]
+        rows.append((name, ["" if value is None else f"{value:.4f}" for value in values]))
+    return {"splits": splits, "rows": rows}
+
+
+def sections(parents: Mapping[str, Parent]) -> list[Section]:
+    """Return data, partition, training and evaluation, each as far as it exists."""
+    made: list[Section] = []
+    makers: list[tuple[str, Callable[[Mapping[str, Parent]], Section]]] = [
+        ("ingest", data_section),
+        ("partition", partition_section),
+        ("train", training_section),
+        ("evaluate", evaluation_section),
+    ]
+    for needed, make in makers:
+        if needed in parents:
+            made.append(make(parents))
+    return made
+
+
+def data_section(parents: Mapping[str, Parent]) -> Section:
+    """Sizes, degrees, components and class balance."""
+    data = parents["ingest"].manifest
+    section = Section("The data")
+    section.facts = [
+        ("data set", data.dataset),
+        ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
+        ("nodes", f"{data.num_nodes:,}"),
+        ("edges", f"{data.num_edges:,} as given"),
+        *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
+        *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
+        ("split", ", ".join(f"{split} {count:,}" for split, count in data.splits.items() if split in _SPLITS)),
+    ]
+    graph = next((parents[s] for s in ("partition", "components", "preprocess") if s in parents), None)
+    if graph is None:
+        return section
+    report = graph.manifest.report
+    section.facts += [("edges for message passing", f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
+    section.facts += _component_facts(report)
+    _add(section, plots.degrees(report), "Degrees of the nodes, in powers of two")
+    _add(section, plots.component_sizes(report), "Sizes of the connected components, in powers of two")
+    _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
+    return section
+
+
+def _degree_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    told = report.get("degrees", {})
+    if "mean" not in told:
+        return []
+    return [("degree", f"mean {told['mean']:,.2f}, largest {told['max']:,}, isolated nodes {told['isolated']:,}")]
+
+
+def _component_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    told = report.get("components", {})
+    if "count" not in told:
+        return []
+    facts = [("connected components", f"{told['count']:,}, the largest of {told['largest']:,} nodes")]
+    if told.get("dropped_nodes"):
+        gone = ", ".join(f"{name} {count:,}" for name, count in told.get("dropped", {}).items())
+        facts.append(("filtered out", f"{told['dropped_nodes']:,} nodes" + (f" ({gone})" if gone else "")))
+    return facts
+
+
+def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
+    """Class balance, or the distribution of a regression's label; None on link tasks and where it would be slow."""
+    manifest = graph.manifest
+    if manifest.task == "link":
+        return None
+    store = GraphStore(graph.folder, manifest)
+    labels = store.get("label" if manifest.task == "node" else "graph_label")
+    if labels is None:
+        return None
+    indices = {split: store.get(f"{split}_idx") for split in _SPLITS}
+    by_split = {s: np.asarray(labels[i[:_MAX_LABELS]]) for s, i in indices.items() if i is not None}
+    if manifest.task_type == "regression":
+        return plots.label_histogram({split: values.ravel() for split, values in by_split.items()})
+    if manifest.task_type == "multilabel":
+        return plots.positive_shares(by_split)
+    names = class_names(DatasetStore(data.folder, data.manifest)) or [
+        str(c) for c in range(max(2, manifest.num_classes))
+    ]
+    counts = {}
+    for split, values in by_split.items():
+        flat = values.ravel()
+        flat = flat[~np.isnan(flat)] if flat.dtype.kind == "f" else flat[flat >= 0]
+        counts[split] = np.bincount(flat.astype(np.int64), minlength=len(names)).tolist()
+    longest = max((len(values) for values in counts.values()), default=0)
+    names += [str(c) for c in range(len(names), longest)]
+    counts = {split: values + [0] * (longest - len(values)) for split, values in counts.items()}
+    return plots.class_balance(counts, names)
+
+
+def partition_section(parents: Mapping[str, Parent]) -> Section:
+    """Edge cut, balance and who is cut from whom."""
+    manifest: PartitionManifest = parents["partition"].manifest
+    section = Section("Partition")
+    if manifest.num_parts < 2:
+        return section
+    section.facts = [
+        ("partitioner", manifest.partitioner),
+        ("parts", str(manifest.num_parts)),
+        ("edge cut", f"{100 * manifest.edge_cut:.2f} % of the edges join two parts"),
+        (
+            "balance",
+            f"largest part {manifest.node_balance:.3f} x the mean; training nodes {manifest.train_balance:.3f} x",
+        ),
+    ]
+    if manifest.halo_sizes:
+        share = 100 * sum(manifest.halo_sizes) / max(1, manifest.num_nodes)
+        section.facts.append(("halo", f"{sum(manifest.halo_sizes):,} copies of nodes, {share:.1f} % of the graph"))
+    _add(section, plots.cut_matrix(manifest.report), "Edges between each pair of parts; the diagonal stays at home")
+    _add(section, plots.part_sizes(manifest.report), "Nodes and training nodes of each part against the mean")
+    return section
+
+
+def training_section(parents: Mapping[str, Parent]) -> Section:
+    """Curves and speed."""
+    run, folder = parents["train"].manifest, parents["train"].folder
+    records = read_records(folder / run.metrics_file)
+    section = Section("Training")
+    section.facts = [
+        ("model", f"{run.model.get('name', '')}, {run.num_parameters:,} parameters"),
+        ("ranks", f"{run.world_size} ({run.strategy})"),
+        ("epochs", f"{run.epochs_run}, the best was {run.best_epoch}"),
+        ("speed", f"{compact(run.seeds_per_second)} seeds/s, {compact(run.edges_per_second)} edges/s"),
+        ("seed", str(run.seed)),
+    ]
+    if run.resumed_from_epoch or run.restarts:
+        section.facts.append(("interruptions", f"resumed from epoch {run.resumed_from_epoch}, {run.restarts} restarts"))
+    _add(section, plots.curves(records, run.best_epoch), "Loss and validation metrics")
+    return section
+
+
+def evaluation_section(parents: Mapping[str, Parent]) -> Section:
+    """What the evaluation drew."""
+    evaluation: EvalReport = parents["evaluate"].manifest
+    section = Section("Evaluation in detail")
+    section.facts = [(f"note {n + 1}", note) for n, note in enumerate(evaluation.report.get("notes", []))]
+    for _, caption, canvas in eval_plots.all_of(evaluation.report):
+        _add(section, canvas, caption)
+    return section
+
+
+def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
+    """Return time, memory, rows and bytes of each stage."""
+    rows = []
+    for name, parent in parents.items():
+        m = parent.manifest
+        speed = f"{compact(m.rows / m.seconds)}/s" if m.rows and m.seconds > 0 else ""
+        rows.append(
+            {
+                "name": name,
+                "seconds": m.seconds,
+                "peak_bytes": m.peak_bytes,
+                "rows": f"{m.rows:,}" if m.rows else "",
+                "speed": speed,
+                "size": f"{m.num_bytes / 1e6:,.1f} MB",
+                "made": m.created_at,
+            }
+        )
+    return rows
+
+
+def lineage(parents: Mapping[str, Parent]) -> list[tuple[str, str, str, str]]:
+    """Return (stage, key, digest, code version) of each artifact."""
+    return [(name, p.manifest.key, p.manifest.digest, p.manifest.code_version) for name, p in parents.items()]
+
+
+def asked(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the recipe's sections as rows of (option, value), without what was left at null."""
+    content = json.loads(recipe.model_dump_json())
+    shown = []
+    for name in _TRACKED:
+        rows = [(key, value) for key, value in flatten(content[name]).items() if value != "null"]
+        shown.append((name, rows))
+    return shown
+
+
+def picture(canvas: Canvas | None, caption: str) -> Picture | None:
+    """Turn a canvas into a figure of the page."""
+    return None if canvas is None else Picture(caption, canvas.svg(caption))
+
+
+def _add(section: Section, canvas: Canvas | None, caption: str) -> None:
+    made = picture(canvas, caption)
+    if made is not None:
+        section.pictures.append(made)
+
+
+def write_report(path: Path, recipe: Recipe, parents: Mapping[str, Parent], published: Published) -> None:
+    """Write the page."""
+    path.write_text(render(recipe, parents, published), encoding="utf-8")

@@ -1,0 +1,197 @@
+"""The publish stage: MLflow, the model registry, and the report.
+
+It can be repeated: a rerun after a crash goes on in the same MLflow run, and stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from configs.load import dump_recipe
+from configs.schema import Recipe
+from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.publish.context import RunContext, current_run
+from tasks.publish.gate import Candidate, Decision, gate_value, higher_is_better
+from tasks.publish.model_files import write_model
+from tasks.publish.model_registry import ModelRegistry
+from tasks.publish.records import flatten, read_records, thin
+from tasks.publish.report import Published, write_report
+from tasks.publish.tracking import Tracker, how_to_open, tracking_target
+from tasks.stage import Parent, Stage, StageContext, code_version
+
+REPORT = "report.html"
+_PARENTS = ("ingest", "preprocess", "components", "partition", "train", "evaluate")
+_STEPS = 5
+
+
+def config(recipe: Recipe) -> dict[str, Any]:
+    """Return where and under which name the run is published."""
+    return {
+        "name": recipe.name,
+        "description": recipe.description,
+        "tracking": recipe.tracking.model_dump(mode="json"),
+        "store": tracking_target(),
+    }
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Log the training, register its model, decide on the champion, write the report.
+
+    Raises:
+        RecipeError: the gate metric was not measured.
+        StageError: MLflow cannot be reached; running again publishes what is there.
+    """
+    evaluation: EvalReport = parents["evaluate"].manifest
+    # Before anything is stored: a mistake in the recipe must leave no half-published run.
+    gate, value = gate_value(recipe.tracking.gate_metric, evaluation.metric, evaluation.metrics)
+    run_context = current_run()
+    context.progress(0, _STEPS, "steps", "connecting to MLflow")
+    tracker = Tracker(context.home, recipe.tracking.experiment)
+    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context)
+    try:
+        fields = _publish(context, recipe, parents, tracker, gate, value, run_context)
+    except BaseException:
+        _close_quietly(tracker)
+        raise
+    tracker.close("FINISHED")
+    context.progress(_STEPS, _STEPS, "steps", "done")
+    return fields
+
+
+def _publish(
+    context: StageContext,
+    recipe: Recipe,
+    parents: dict[str, Parent],
+    tracker: Tracker,
+    gate: str,
+    value: float,
+    run_context: RunContext,
+) -> dict[str, Any]:
+    evaluation: EvalReport = parents["evaluate"].manifest
+    _log_run(tracker, recipe, parents)
+    context.progress(1, _STEPS, "steps", "model")
+    model_id = _log_model(context, recipe, parents, tracker)
+    context.progress(2, _STEPS, "steps", "registry")
+    primary_higher = bool(evaluation.report.get("higher_is_better", True))
+    dataset = parents["ingest"].manifest.digest
+    better = higher_is_better(gate, evaluation.metric, primary_higher)
+    candidate = Candidate("", gate, value, better, dataset)
+    name = recipe.tracking.model_name or recipe.name
+    version, decision = _register(tracker, recipe, parents, name, model_id, candidate)
+    context.message(
+        f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    )
+    context.progress(3, _STEPS, "steps", "report")
+    published = Published(
+        run_id=tracker.run_id,
+        run_url=tracker.run_url,
+        how_to_open=how_to_open(tracker.run_url),
+        model_name=name,
+        model_version=version,
+        champion=decision.promote,
+        gate_reason=decision.reason,
+        flow_run_id=run_context.flow_run_id,
+        flow_run_url=run_context.flow_run_url,
+    )
+    write_report(context.work / REPORT, recipe, parents, published)
+    context.progress(4, _STEPS, "steps", "artifacts")
+    tracker.log_artifact(context.work / REPORT)
+    return {
+        "mlflow_run_id": tracker.run_id,
+        "mlflow_run_url": tracker.run_url,
+        "model_name": name,
+        "model_version": version,
+        "champion": decision.promote,
+        "report_file": REPORT,
+        "metrics": evaluation.metrics,
+    }
+
+
+def _log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
+    """Parameters, lineage, the data set, and the curves of the training."""
+    train, folder = parents["train"].manifest, parents["train"].folder
+    tracker.log_params(flatten(dump_recipe(recipe)))
+    tracker.set_tags(lineage_tags(parents))
+    data: DatasetManifest = parents["ingest"].manifest
+    profile = {"num_nodes": data.num_nodes, "num_edges": data.num_edges, "splits": data.splits, "task": data.task}
+    schema = {name: table.columns for name, table in data.tables.items()}
+    source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
+    tracker.log_dataset(data.dataset, data.digest, source, json.dumps(profile), json.dumps(schema))
+    tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
+
+
+def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent], tracker: Tracker) -> str:
+    """The model's files, and the final metrics attached to them."""
+    train: RunResult = parents["train"].manifest
+    files = context.work / ".model"
+    write_model(
+        files, parents["train"].folder / train.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
+    )
+    params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
+    model_id = tracker.log_model(files, recipe.name, train.digest, params)
+    shutil.rmtree(files)
+    evaluation: EvalReport = parents["evaluate"].manifest
+    values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
+    tracker.log_metrics(values, train.best_epoch, model_id)
+    return model_id
+
+
+def _register(
+    tracker: Tracker, recipe: Recipe, parents: dict[str, Parent], name: str, model_id: str, candidate: Candidate
+) -> tuple[str, Decision]:
+    train: RunResult = parents["train"].manifest
+    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
+    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    return ModelRegistry(tracker, name).publish(model_id, candidate, tags, text)
+
+
+def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
+    """Return the tags that say what a run was made from: key and digest of each artifact, and the code."""
+    tags = {
+        "graphmill.code": code_version(),
+        "mlflow.source.name": "graphmill",
+        "mlflow.source.type": "JOB",
+    }
+    commit = parents["train"].manifest.code_version.removesuffix("-dirty")
+    if commit and all(c in "0123456789abcdef" for c in commit):
+        tags["mlflow.source.git.commit"] = commit
+    for name, parent in parents.items():
+        tags[f"graphmill.{name}.key"] = parent.manifest.key
+        tags[f"graphmill.{name}.digest"] = parent.manifest.digest
+    return tags
+
+
+def _digests(parents: dict[str, Parent]) -> dict[str, Any]:
+    return {
+        name: {"key": p.manifest.key, "digest": p.manifest.digest, "code": p.manifest.code_version}
+        for name, p in parents.items()
+    }
+
+
+def started_at(train: RunResult) -> float:
+    """Return when a training began, in seconds since 1970; 0 where the manifest does not say."""
+    try:
+        ended = datetime.datetime.fromisoformat(train.created_at).timestamp()
+    except ValueError:
+        return 0.0
+    return ended - train.seconds
+
+
+def _close_quietly(tracker: Tracker) -> None:
+    """Mark the run as failed; the error that is under way matters more than one of this."""
+    from contextlib import suppress
+
+    with suppress(Exception):
+        tracker.close("FAILED")
+
+
+def report_path(folder: Path, manifest: PublishManifest) -> Path:
+    """Return the report of a publication."""
+    return folder / manifest.report_file
+
+
+STAGE: Stage[PublishManifest] = Stage("publish", 1, PublishManifest, _PARENTS, config, build)
