@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import re
 from collections.abc import Iterator, Sequence
@@ -117,6 +118,21 @@ class TableFiles:
             except STREAM_ERRORS as error:
                 raise stream_error(error, path) from error
 
+    def column_names(self) -> list[str]:
+        """Return the columns of the first file."""
+        path = self.paths()[0]
+        kind = self._kind(path)
+        if kind == "parquet":
+            return list(pq.read_schema(path).names)
+        try:
+            with open_stream(path) as stream:
+                line = stream.readline()
+        except STREAM_ERRORS as error:
+            raise stream_error(error, path) from error
+        if kind == "edgelist":
+            return [str(i) for i in range(len(line.split(self.delimiter.encode() if self.delimiter else None)))]
+        return _csv_columns(path, line, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
+
     def _kind(self, path: Path) -> Format:
         if self.format != "auto":
             return self.format
@@ -150,18 +166,9 @@ def _read_csv(
 ) -> Iterator[Batch]:
     with open_stream(path) as stream:
         line = stream.readline()
-    if not line.strip():
-        raise DataError("is empty", path=path)
-    parse = pc.ParseOptions(delimiter=delimiter)
-    options = pc.ReadOptions(autogenerate_column_names=True, use_threads=False)
-    first = pc.read_csv(pa.BufferReader(line), options, parse, pc.ConvertOptions(strings_can_be_null=False))
-    if header:
-        there = [str(column[0]) for column in first.columns]
-        if len(set(there)) != len(there):
-            raise DataError(f"names a column twice: {', '.join(there)}", path=path)
-    else:
-        there = [str(i) for i in range(first.num_columns)]
+    there = _csv_columns(path, line, delimiter, header)
     _check_columns(path, wanted, there)
+    parse = pc.ParseOptions(delimiter=delimiter)
     kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
     convert = pc.ConvertOptions(include_columns=wanted, column_types=kinds, strings_can_be_null=True)
     read = pc.ReadOptions(column_names=there, skip_rows=int(header), block_size=_BLOCK_BYTES, use_threads=False)
@@ -170,6 +177,20 @@ def _read_csv(
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
             yield Batch(path, row, data)
             row += data.num_rows
+
+
+def _csv_columns(path: Path, line: bytes, delimiter: str, header: bool) -> list[str]:
+    """Return the names in a CSV's first line, or numbers from 0 where it has no header."""
+    if not line.strip():
+        raise DataError("is empty", path=path)
+    cells = next(
+        csv.reader([line.decode("utf-8", "replace").rstrip("\r\n").removeprefix("\ufeff")], delimiter=delimiter)
+    )
+    if not header:
+        return [str(i) for i in range(len(cells))]
+    if len(set(cells)) != len(cells):
+        raise DataError(f"names a column twice: {', '.join(cells)}", path=path)
+    return cells
 
 
 def _read_edge_list(path: Path, wanted: list[str], delimiter: str, numbers: Sequence[str]) -> Iterator[Batch]:

@@ -114,7 +114,7 @@ class SplitConfig(ConfigModel):
     """Seed of the random ones."""
     column: str | None = None
     """by column: its cells are train, valid (or val, validation), test, or empty."""
-    files: dict[str, str] = {}
+    files: dict[str, str] = Field(default={})
     """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs)."""
     header: bool = False
     """Whether the split's CSV files begin with a line of names."""
@@ -158,6 +158,8 @@ class Tables:
         """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
         metric: str | None = None
         """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+        text_ids: bool = False
+        """Take ids in CSV files as texts even where they look like numbers (`007` and `7` are then two nodes)."""
         directed: bool = False
         """Whether an edge means one direction only."""
         nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
