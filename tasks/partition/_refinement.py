@@ -15,8 +15,6 @@ from tasks.graph_store import Array
 # A local search may hold so many candidates and moves; beyond that it stops growing.
 _HEAP_SIZE = 1 << 14
 _LOG_SIZE = 1 << 14
-# Candidates with more neighbours than this are not kept up to date by a local search: each update reads them all.
-_MAX_DEGREE = 200
 _FREE, _QUEUED, _MOVED, _DONE = 0, 1, 2, 3
 
 
@@ -73,6 +71,50 @@ def best_move(
         if w > best_link or size[p] < size[best]:
             best, best_link = p, w
     return best_link - inner, best
+
+
+@njit(cache=True, nogil=True)
+def best_move_by_table(
+    v: int,
+    table: Array,
+    weight: Array,
+    train: Array,
+    part: Array,
+    size: Array,
+    train_size: Array,
+    cap: int,
+    train_cap: int,
+) -> tuple[int, int]:
+    """`best_move` from a table, (n, k), of how much edge weight leads from each node to each part."""
+    own, best, best_link = part[v], -1, 0
+    for p in range(table.shape[1]):
+        w = table[v, p]
+        if w == 0 or p == own or w < best_link or size[p] + weight[v] > cap:
+            continue
+        if len(train) > 0 and train[v] > 0 and train_size[p] + train[v] > train_cap:
+            continue
+        if w > best_link or size[p] < size[best]:
+            best, best_link = p, w
+    return best_link - table[v, own], best
+
+
+@njit(cache=True, nogil=True)
+def fill_table(indptr: Array, indices: Array, edge_weight: Array, part: Array, table: Array) -> None:
+    """Add up the edge weight from each node to each part; `table` holds zeros, (n, k)."""
+    weighted = len(edge_weight) > 0
+    for v in range(len(table)):
+        for e in range(indptr[v], indptr[v + 1]):
+            table[v, part[indices[e]]] += edge_weight[e] if weighted else 1
+
+
+@njit(cache=True, nogil=True)
+def _update_table(v: int, old: int, new: int, indptr: Array, indices: Array, edge_weight: Array, table: Array) -> None:
+    """Note in the table that node v went from part `old` to part `new`."""
+    weighted = len(edge_weight) > 0
+    for e in range(indptr[v], indptr[v + 1]):
+        w = edge_weight[e] if weighted else 1
+        table[indices[e], old] -= w
+        table[indices[e], new] += w
 
 
 @njit(cache=True, nogil=True)
@@ -172,8 +214,10 @@ def search(
     train_size: Array,
     cap: int,
     train_cap: int,
+    table: Array,
     order: Array,
     patience: int,
+    max_degree: int,
     max_work: int,
     check_work: int,
     min_gain: float,
@@ -188,13 +232,15 @@ def search(
     Mattheyses, DAC 1982.
 
     Args (others as in `descend`):
+        table: as `fill_table` left it, or (0, k): it makes a candidate cost k instead of its degree.
         order: ids (n,), nodes to start from.
         patience: moves without a new best after which a search ends.
+        max_degree: candidates that cost more are not kept up to date.
         max_work: adjacency entries to read at most.
         check_work, min_gain: end when less than `min_gain` was gained by reading `check_work` entries.
     """
-    n, trained = len(part), len(train) > 0
-    link, near = np.zeros(len(size), np.int64), np.empty(len(size), np.int64)
+    n, k, trained, tabled = len(part), len(size), len(train) > 0, len(table) > 0
+    link, near = np.zeros(k, np.int64), np.empty(k, np.int64)
     state = np.zeros(n, np.uint8)
     position = np.zeros(n, np.int32)
     heap, key = np.empty(_HEAP_SIZE, indices.dtype), np.empty(_HEAP_SIZE, np.int64)
@@ -203,20 +249,26 @@ def search(
     for s in order:
         if state[s] != _FREE:
             continue
-        work += indptr[s + 1] - indptr[s]
-        gain, p = best_move(
-            s, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
-        )
+        work += k if tabled else indptr[s + 1] - indptr[s]
+        if tabled:
+            gain, p = best_move_by_table(s, table, weight, train, part, size, train_size, cap, train_cap)
+        else:
+            gain, p = best_move(
+                s, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+            )
         if p < 0:
             continue
         heap[0], key[0], position[s], state[s], length = s, gain, 0, _QUEUED, 1
         moves, best_moves, sum_gain, best_gain = 0, 0, 0, 0
         while length > 0 and moves - best_moves < patience and moves < _LOG_SIZE:
             v = heap[0]
-            work += indptr[v + 1] - indptr[v]
-            gain, p = best_move(
-                v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
-            )
+            work += k if tabled else indptr[v + 1] - indptr[v]
+            if tabled:
+                gain, p = best_move_by_table(v, table, weight, train, part, size, train_size, cap, train_cap)
+            else:
+                gain, p = best_move(
+                    v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
+                )
             if p < 0:
                 length = _drop_top(heap, key, position, length)
                 state[v] = _FREE
@@ -234,6 +286,8 @@ def search(
             if trained:
                 train_size[own] -= train[v]
                 train_size[p] += train[v]
+            if tabled:
+                _update_table(v, own, p, indptr, indices, edge_weight, table)
             state[v], log[moves], origin[moves] = _MOVED, v, own
             moves += 1
             sum_gain += gain
@@ -241,13 +295,28 @@ def search(
                 best_gain, best_moves = sum_gain, moves
             for e in range(indptr[v], indptr[v + 1]):
                 u = indices[e]
-                degree = indptr[u + 1] - indptr[u]
-                if state[u] >= _MOVED or degree > _MAX_DEGREE:
+                cost = k if tabled else indptr[u + 1] - indptr[u]
+                if state[u] >= _MOVED or cost > max_degree:
                     continue
-                work += degree
-                gain, p = best_move(
-                    u, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
-                )
+                work += cost
+                if tabled:
+                    gain, p = best_move_by_table(u, table, weight, train, part, size, train_size, cap, train_cap)
+                else:
+                    gain, p = best_move(
+                        u,
+                        indptr,
+                        indices,
+                        edge_weight,
+                        weight,
+                        train,
+                        part,
+                        size,
+                        train_size,
+                        cap,
+                        train_cap,
+                        link,
+                        near,
+                    )
                 if state[u] == _QUEUED:
                     i = position[u]
                     before = key[i]
@@ -269,6 +338,8 @@ def search(
             if trained:
                 train_size[p] -= train[v]
                 train_size[own] += train[v]
+            if tabled:
+                _update_table(v, p, own, indptr, indices, edge_weight, table)
             state[v] = _FREE
         for j in range(best_moves):
             state[log[j]] = _DONE
