@@ -73,6 +73,7 @@ def _check_space(folder: Path, size: int, url: str) -> None:
 def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: float = _FIRST_WAIT_SECONDS) -> None:
     """Download one file, going on after breaks. `target` appears when it is whole. Raises DataError."""
     import requests
+    from urllib3.exceptions import HTTPError
 
     part = target.with_name(f"{target.name}.part")
     tag = target.with_name(f"{target.name}.etag")
@@ -85,7 +86,7 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
                 tag.unlink(missing_ok=True)
                 return
             reason = "the connection closed early"
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+        except (requests.ConnectionError, requests.Timeout, HTTPError) as error:
             reason = str(error)
         size = part.stat().st_size if part.exists() else 0
         if size > before:  # it moves on: start counting again
@@ -132,7 +133,8 @@ def _fetch_once(url: str, part: Path, tag: Path, context: StageContext) -> bool:
         if answer.headers.get("ETag", "").startswith('"'):
             tag.write_text(answer.headers["ETag"], encoding="utf-8")
         with part.open("ab") as file:
-            for chunk in answer.iter_content(_CHUNK_BYTES):
+            # read1 hands over what is there: what came before a break is kept, to the last byte.
+            while chunk := answer.raw.read1(_CHUNK_BYTES):
                 file.write(chunk)
                 have += len(chunk)
                 context.progress(have, total or have, "bytes", "download")

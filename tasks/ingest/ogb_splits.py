@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
+from tasks.ingest.torch_files import load_torch
 
 Array = NDArray[Any]
 SPLITS = ("train", "valid", "test")
@@ -29,36 +28,6 @@ def split_folder(folder: Path, meta: OgbMeta) -> Path:
     if name not in there:
         raise DataError(f"has no split/{name}; it has {', '.join(there) or 'none'}", path=folder)
     return split / name
-
-
-def load_torch(path: Path) -> Any:
-    """Read NumPy arrays and tensors that torch.save wrote; nothing else in the file is ever executed.
-
-    `weights_only` refuses every class that is not on its list; the list here is what NumPy arrays are made of. Takes
-    three times the file's size in memory.
-
-    Raises:
-        DataError: the file is damaged, or holds something else.
-    """
-    if not path.is_file():
-        raise DataError("there is no such file", path=path)
-    import torch
-    from numpy._core.multiarray import _reconstruct, scalar
-
-    kinds = [getattr(np.dtypes, name) for name in np.dtypes.__all__]
-    # Files of NumPy 1 and 2 call the same function by different names.
-    allowed = [np.ndarray, np.dtype, *kinds]
-    for old in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        allowed += [(_reconstruct, f"{old}._reconstruct"), (scalar, f"{old}.scalar")]
-    try:
-        with torch.serialization.safe_globals(allowed):
-            return torch.load(path, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:
-        raise DataError(
-            "holds more than NumPy arrays and tensors, which could run code; it is not opened", path=path
-        ) from error
-    except (RuntimeError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise DataError(f"is damaged ({str(error).splitlines()[0][:200]}); fetch it again", path=path) from error
 
 
 def index_splits(folder: Path, num_items: int, what: str) -> dict[str, Array]:
@@ -110,7 +79,7 @@ def as_array(loaded: Any, key: str, path: Path) -> Array:
         keys = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else type(loaded).__name__
         raise DataError(f"has no {key!r}; it has {keys}", path=path)
     value = loaded[key]
-    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{key!r} holds {array.dtype}; numbers are needed", path=path)
     return array

@@ -1,0 +1,164 @@
+"""Small folders in OGB's layout, as the real ones lie on disk."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def put(path: Path, rows: Any) -> None:
+    """Write rows (an array, or text as it is) as csv.gz."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not isinstance(rows, str):
+        array = np.asarray(rows)
+        array = array[:, None] if array.ndim == 1 else array
+        rows = "".join(",".join("" if x != x else str(x) for x in row) + "\n" for row in array.tolist())
+    path.write_bytes(gzip.compress(rows.encode()))
+
+
+def node_folder(folder: Path, num_nodes: int = 12, num_classes: int = 3) -> dict[str, np.ndarray]:
+    """Like ogbn-arxiv: features, labels, years, a split by time and a map of ids."""
+    rng = np.random.default_rng(0)
+    made = {
+        "edge": rng.integers(0, num_nodes, (30, 2)),
+        "feat": rng.standard_normal((num_nodes, 4)).round(4),
+        "label": np.arange(num_nodes) % num_classes,
+        "year": 2000 + np.arange(num_nodes),
+    }
+    raw = folder / "raw"
+    put(raw / "edge.csv.gz", made["edge"])
+    put(raw / "node-feat.csv.gz", made["feat"])
+    put(raw / "node-label.csv.gz", made["label"])
+    put(raw / "node_year.csv.gz", made["year"])
+    put(raw / "num-node-list.csv.gz", [num_nodes])
+    put(raw / "num-edge-list.csv.gz", [30])
+    put(
+        folder / "mapping" / "nodeidx2name.csv.gz", "node idx,name\n" + "".join(f"{i},n{i}\n" for i in range(num_nodes))
+    )
+    write_split(folder / "split" / "time", num_nodes)
+    return made
+
+
+def write_split(folder: Path, num: int) -> None:
+    """First half, next quarter, last quarter."""
+    put(folder / "train.csv.gz", np.arange(num // 2))
+    put(folder / "valid.csv.gz", np.arange(num // 2, 3 * num // 4))
+    put(folder / "test.csv.gz", np.arange(3 * num // 4, num))
+
+
+def mag_folder(folder: Path) -> dict[str, np.ndarray]:
+    """Like ogbn-mag: three node types, three relations, features and labels on papers only."""
+    rng = np.random.default_rng(1)
+    counts = {"author": 5, "field": 3, "paper": 8}
+    raw = folder / "raw"
+    put(raw / "num-node-dict.csv.gz", ",".join(counts) + "\n" + ",".join(map(str, counts.values())) + "\n")
+    put(raw / "triplet-type-list.csv.gz", "author,writes,paper\npaper,has,field\npaper,cites,paper\n")
+    made = {}
+    for source, relation, target, m in (
+        ("author", "writes", "paper", 9),
+        ("paper", "has", "field", 10),
+        ("paper", "cites", "paper", 11),
+    ):
+        edge = np.stack([rng.integers(0, counts[source], m), rng.integers(0, counts[target], m)], 1)
+        place = raw / "relations" / f"{source}___{relation}___{target}"
+        put(place / "edge.csv.gz", edge)
+        put(place / "num-edge-list.csv.gz", [m])
+        put(place / "edge_reltype.csv.gz", np.zeros(m, int))
+        made[relation] = edge
+    made["feat"] = rng.standard_normal((8, 2)).round(3)
+    put(raw / "node-feat" / "paper" / "node-feat.csv.gz", made["feat"])
+    put(raw / "node-feat" / "paper" / "node_year.csv.gz", np.arange(8) + 2010)
+    put(raw / "nodetype-has-label.csv.gz", "author,field,paper\nFalse,False,True\n")
+    put(raw / "node-label" / "paper" / "node-label.csv.gz", np.arange(8) % 4)
+    split = folder / "split" / "time"
+    put(split / "nodetype-has-split.csv.gz", "author,field,paper\nFalse,False,True\n")
+    write_split(split / "paper", 8)
+    put(
+        folder / "mapping" / "paper_entidx2name.csv.gz",
+        "ent idx,ent name\n" + "".join(f"{i},{i * 11}\n" for i in range(8)),
+    )
+    return made
+
+
+def papers_folder(folder: Path, compressed: bool = False) -> dict[str, np.ndarray]:
+    """Like ogbn-papers100M: one npz, labels of some nodes only."""
+    rng = np.random.default_rng(2)
+    raw = folder / "raw"
+    raw.mkdir(parents=True)
+    label = np.full((10, 1), np.nan, np.float32)
+    label[:8, 0] = np.arange(8) % 4
+    made = {
+        "edge": rng.integers(0, 10, (2, 25)),
+        "feat": rng.standard_normal((10, 6)).astype(np.float32),
+        "label": label,
+    }
+    save = np.savez_compressed if compressed else np.savez
+    save(
+        raw / "data.npz",
+        edge_index=made["edge"],
+        num_nodes_list=np.array([10]),
+        num_edges_list=np.array([25]),
+        node_feat=made["feat"],
+        node_year=np.arange(10)[:, None] + 1990,
+    )
+    np.savez(raw / "node-label.npz", node_label=label)
+    write_split(folder / "split" / "time", 8)
+    return made
+
+
+def molecules_folder(folder: Path, tasks: int = 2) -> dict[str, Any]:
+    """Like ogbg-mol*: three graphs with codes as features and some missing labels."""
+    raw = folder / "raw"
+    sizes, edges = [3, 1, 4], [2, 0, 3]
+    made: dict[str, Any] = {
+        "sizes": sizes,
+        "edge": np.array([[0, 1], [1, 2], [0, 1], [1, 2], [2, 3]]),
+        "feat": np.array([[5, 0, 4, 5, 3, 0, 2, 0, 0]] * 8) + np.arange(8)[:, None] * [1, 0, 0, 0, 0, 0, 0, 0, 0],
+        "label": np.array([[1.0, np.nan], [0.0, 1.0], [np.nan, 0.0]])[:, :tasks],
+    }
+    put(raw / "edge.csv.gz", made["edge"])
+    put(raw / "node-feat.csv.gz", made["feat"])
+    put(raw / "edge-feat.csv.gz", np.array([[0, 0, 1]] * 5))
+    put(raw / "graph-label.csv.gz", made["label"])
+    put(raw / "num-node-list.csv.gz", sizes)
+    put(raw / "num-edge-list.csv.gz", edges)
+    for i, split in enumerate(("train", "valid", "test")):
+        put(folder / "split" / "scaffold" / f"{split}.csv.gz", [i])
+    put(folder / "mapping" / "mol.csv.gz", 'y,smiles,mol_id\n1,CC,"a, b"\n0,C,c\n,CCC,d\n')
+    return made
+
+
+def link_folder(folder: Path, style: str = "pairs", tensors: bool = False) -> None:
+    """Like ogbl-collab (`pairs`) or ogbl-citation2 (`candidates`)."""
+    rng = np.random.default_rng(3)
+    raw, split = folder / "raw", folder / "split" / "time"
+    edge = np.stack([np.arange(9), np.arange(1, 10)], 1)
+    put(raw / "edge.csv.gz", edge)
+    put(raw / "edge_weight.csv.gz", np.arange(9) + 1)
+    put(raw / "edge_year.csv.gz", np.arange(9) + 1990)
+    put(raw / "num-node-list.csv.gz", [10])
+    put(raw / "num-edge-list.csv.gz", [9])
+    split.mkdir(parents=True)
+    wrap = torch.from_numpy if tensors else np.asarray
+    for name, pairs in (
+        ("train", edge),
+        ("valid", edge[:2] + np.array([[0, 1]])),
+        ("test", edge[3:6] + np.array([[0, 2]])),
+    ):
+        if style == "pairs":
+            data = {
+                "edge": wrap(pairs),
+                "weight": wrap(np.ones(len(pairs), int)),
+                "year": wrap(np.full(len(pairs), 2018)),
+            }
+            if name != "train":
+                data["edge_neg"] = wrap(rng.integers(0, 10, (5, 2)))
+        else:
+            data = {"source_node": wrap(pairs[:, 0].copy()), "target_node": wrap(pairs[:, 1].copy())}
+            if name != "train":
+                data["target_node_neg"] = wrap(rng.integers(0, 10, (len(pairs), 4)))
+        torch.save(data, split / f"{name}.pt", pickle_protocol=4)

@@ -1,0 +1,201 @@
+"""Downloads from a real HTTP server on this machine, one that breaks connections."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.errors import DataError
+from tasks.caching import PickleCache
+from tasks.home import Home
+from tasks.ingest import ogb_meta
+from tasks.ingest.download import download_archive
+from tasks.ingest.ogb_meta import OgbMeta
+from tasks.stage import Listener, StageContext
+from tests.ingest.conftest import Ingest
+from tests.ingest.ogb_folders import node_folder
+
+
+class Server:
+    """Serves `content`; breaks off the first `breaks` answers half-way, and remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.content = b""
+        self.etag = '"one"'
+        self.breaks = 0
+        self.status = 200
+        self.ranges: list[str | None] = []
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.answer(self)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/data.zip"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        asked = request.headers.get("Range")
+        self.ranges.append(asked)
+        if self.status != 200:
+            request.send_error(self.status)
+            return
+        start = 0
+        match = re.fullmatch(r"bytes=(\d+)-", asked or "")
+        if match and request.headers.get("If-Range", self.etag) == self.etag:
+            start = int(match.group(1))
+            if start >= len(self.content):
+                request.send_response(416)
+                request.send_header("Content-Range", f"bytes */{len(self.content)}")
+                request.end_headers()
+                return
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
+        else:
+            request.send_response(200)
+        body = self.content[start:]
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("ETag", self.etag)
+        request.end_headers()
+        if self.breaks:
+            self.breaks -= 1
+            body = body[: len(body) // 2]
+        request.wfile.write(body)
+        request.close_connection = True
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    served = Server()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def context(home: Home, tmp_path: Path) -> StageContext:
+    return StageContext("ingest", tmp_path, home, PickleCache(home))
+
+
+def archive(folder: Path, top: str = "arxiv") -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        for path in sorted(folder.rglob("*")):
+            file.write(path, f"{top}/{path.relative_to(folder)}")
+        file.writestr(f"{top}/noise.bin", np.random.default_rng(0).bytes(200_000))
+    return data.getvalue()
+
+
+def fetch(server: Server, target: Path, context: StageContext) -> None:
+    download_archive(server.url, target, "arxiv", context, first_wait_seconds=0.01)
+
+
+def test_broken_connections_are_resumed(server: Server, context: StageContext, tmp_path: Path) -> None:
+    node_folder(tmp_path / "source")
+    server.content = archive(tmp_path / "source")
+    server.breaks = 3
+    target = tmp_path / "root" / "ogbn_arxiv"
+    seen: list[tuple[float, float]] = []
+
+    class Ears(Listener):
+        def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+            seen.append((done, total))
+
+    context.listener = Ears()
+    fetch(server, target, context)
+    assert (target / "raw/edge.csv.gz").read_bytes() == (tmp_path / "source/raw/edge.csv.gz").read_bytes()
+    starts = [int(asked[6:-1]) if asked else 0 for asked in server.ranges]
+    assert starts[0] == 0
+    assert starts == sorted(set(starts)), "each try goes on where the last one stopped"
+    assert len(starts) == 4
+    assert seen[-1] == (len(server.content), len(server.content))
+    assert not list((tmp_path / "root/.download").iterdir())
+
+
+def test_an_interrupted_run_goes_on_in_the_next(server: Server, context: StageContext, tmp_path: Path) -> None:
+    node_folder(tmp_path / "source")
+    server.content = archive(tmp_path / "source")
+    target = tmp_path / "root" / "ogbn_arxiv"
+    part = tmp_path / "root/.download/ogbn_arxiv.zip.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(server.content[:1000])
+    fetch(server, target, context)
+    assert server.ranges == ["bytes=1000-"]
+    assert (target / "split/time/test.csv.gz").is_file()
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Server, context: StageContext, tmp_path: Path) -> None:
+    node_folder(tmp_path / "source")
+    server.content = archive(tmp_path / "source")
+    target = tmp_path / "root" / "ogbn_arxiv"
+    part = tmp_path / "root/.download/ogbn_arxiv.zip.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 500)
+    part.with_name("ogbn_arxiv.zip.etag").write_text('"older"')
+    fetch(server, target, context)
+    assert (target / "raw").is_dir()
+
+
+def test_a_server_that_sends_nothing(server: Server, context: StageContext, tmp_path: Path) -> None:
+    server.content = b"y"
+    server.breaks = 100
+    with pytest.raises(DataError, match="what came is kept"):
+        fetch(server, tmp_path / "root" / "ogbn_arxiv", context)
+    assert len(server.ranges) == 6
+    assert not (tmp_path / "root/ogbn_arxiv").exists()
+
+
+def test_damaged_archives_and_errors(server: Server, context: StageContext, tmp_path: Path) -> None:
+    node_folder(tmp_path / "source")
+    whole = archive(tmp_path / "source")
+    target = tmp_path / "root" / "ogbn_arxiv"
+    for content in (b"not a zip", whole[:-500], whole.replace(b"\x1f\x8b", b"\x1f\x8c", 1)):
+        server.content = content
+        with pytest.raises(DataError, match="damaged"):
+            fetch(server, target, context)
+        assert not target.exists()
+    server.content = whole
+    with pytest.raises(DataError, match="no folder 'products'; it has arxiv"):
+        download_archive(server.url, target, "products", context, first_wait_seconds=0.01)
+    shutil.rmtree(tmp_path / "root")
+    server.status = 404
+    with pytest.raises(DataError, match="answers 404"):
+        fetch(server, target, context)
+    assert not target.exists()
+
+
+def test_ingest_downloads_once(server: Server, ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node_folder(tmp_path / "source", num_nodes=40, num_classes=40)
+    server.content = archive(tmp_path / "source")
+    listed = ogb_meta.listed_meta("ogbn-arxiv")
+    local = OgbMeta(**{**vars(listed), "url": server.url})
+    monkeypatch.setattr("tasks.ingest.ogb.listed_meta", lambda name: local)
+    first = ingest(name="ogb", dataset="ogbn-arxiv", root=str(tmp_path / "root"))
+    again = ingest(name="ogb", dataset="ogbn-arxiv", root=str(tmp_path / "root"), offline=True)
+    assert first.folder == again.folder
+    assert len(server.ranges) == 1
+    assert first.manifest.num_nodes == 40
+    # A file that its user changes is no longer what OGB has.
+    (tmp_path / "root/ogbn_arxiv/raw/node_year.csv.gz").unlink()
+    changed = ingest(name="ogb", dataset="ogbn-arxiv", root=str(tmp_path / "root"))
+    assert changed.folder != first.folder
+    assert "time" not in changed.table("nodes/node").columns
