@@ -40,6 +40,12 @@ class IdMap:
             result[rows] = [f"{name}:{value}" for value in own]
         return pa.array(result, pa.string())
 
+    def lookup_graphs(self, graphs: Array) -> pa.Array:
+        """Return original ids of graphs (n,); their numbers where a data set has no others."""
+        numbers = pa.array(np.asarray(graphs, np.int64))
+        table = self._column("ids/graphs")
+        return numbers if table is None else _combined(table.take(numbers))
+
     def of_target_type(self, nodes: Array) -> Array:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""
         manifest = self._graph.manifest
@@ -54,15 +60,14 @@ class IdMap:
 
     def _of_type(self, number: int, dense: Array) -> pa.Array:
         within = dense - int(self._offsets[number])
-        table = self._table(self._graph.manifest.node_types[number])
+        table = self._column(f"ids/{self._graph.manifest.node_types[number]}")
         return pa.array(within, pa.int64()) if table is None else _combined(table.take(pa.array(within)))
 
-    def _table(self, node_type: str) -> pa.ChunkedArray | None:
-        if node_type not in self._tables:
-            name = f"ids/{node_type}"
-            known = self._dataset is not None and name in self._dataset
-            self._tables[node_type] = self._dataset.read(name, ["original_id"]).column(0) if known else None  # type: ignore[union-attr]
-        return self._tables[node_type]
+    def _column(self, table: str) -> pa.ChunkedArray | None:
+        if table not in self._tables:
+            known = self._dataset is not None and table in self._dataset
+            self._tables[table] = self._dataset.read(table, ["original_id"]).column(0) if known else None  # type: ignore[union-attr]
+        return self._tables[table]
 
 
 def _combined(column: Any) -> pa.Array:
@@ -74,6 +79,4 @@ def class_names(dataset: DatasetStore | None) -> list[str] | None:
     """Return the names of the classes in order of their index, where the data set kept them (table `classes`)."""
     if dataset is None or "classes" not in dataset:
         return None
-    table = dataset.read("classes")
-    names = table.column("name" if "name" in table.column_names else 1).to_pylist()
-    return [str(name) for name in names]
+    return [str(name) for name in dataset.read("classes", ["name"]).column("name").to_pylist()]

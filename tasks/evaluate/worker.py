@@ -172,11 +172,9 @@ class Evaluation:
             yield split, self._items("graph_id", index, split, prediction.label, prediction.scores)
 
     def _items(self, name: str, index: Array, split: str | None, label: Array, scores: Array) -> Prediction:
-        import pyarrow as pa
-
         self.rows += len(index)
         if self.job.predictions:
-            ids = self.ids.lookup(index) if name == "id" else pa.array(np.asarray(index, np.int64))
+            ids = self.ids.lookup(index) if name == "id" else self.ids.lookup_graphs(index)
             self.writer.items(name, ids, split, label, scores)
         return Prediction(scores=scores, label=label)
 

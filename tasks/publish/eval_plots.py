@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.publish.figures import COLORS, Canvas, bars, compact, heat, shorten, thousands
+from tasks.publish.figures import COLORS, Canvas, bars, compact, heat, legend, shorten, styled, thousands
 
 _TEXT_CELLS = 12
 _TOP = 30
@@ -33,6 +33,7 @@ def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
     ]
 
 
+@styled
 def confusion(report: Mapping[str, Any]) -> Canvas | None:
     """True classes down, predicted across; each row in % of its sum."""
     if "confusion" not in report:
@@ -40,8 +41,8 @@ def confusion(report: Mapping[str, Any]) -> Canvas | None:
     names = [str(name) for name in report["confusion"]["classes"]]
     counts = np.asarray(report["confusion"]["counts"], float)
     share = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
-    side = min(8.0, 2.8 + 0.2 * len(names))
-    canvas = Canvas(side + 1.2, side)
+    side = min(8.0, 3.0 + 0.16 * max(6, len(names)))
+    canvas = Canvas(side + 1.1, side)
     (ax,) = canvas.axes
     texts = [[f"{value:.0f}" for value in row] for row in share] if len(names) <= _TEXT_CELLS else None
     image = heat(ax, share, names, names, texts)
@@ -52,6 +53,7 @@ def confusion(report: Mapping[str, Any]) -> Canvas | None:
     return canvas
 
 
+@styled
 def class_scores(report: Mapping[str, Any]) -> Canvas | None:
     """F1 of the 30 most frequent classes."""
     classes = report.get("per_class", [])[:_TOP]
@@ -68,19 +70,21 @@ def class_scores(report: Mapping[str, Any]) -> Canvas | None:
     return canvas
 
 
+@styled
 def roc(report: Mapping[str, Any]) -> Canvas | None:
     """False against true positives."""
     if "roc" not in report:
         return None
-    canvas = Canvas(4.2, 3.6)
+    canvas = Canvas(4.6, 3.8)
     (ax,) = canvas.axes
     ax.plot(report["roc"]["false_positive"], report["roc"]["true_positive"], color=COLORS[0], linewidth=1.6)
     ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="chance")
     ax.set(title="ROC curve", xlabel="false positives", ylabel="true positives")
-    ax.legend(loc="lower right")
+    legend(ax, 1)
     return canvas
 
 
+@styled
 def calibration(report: Mapping[str, Any]) -> Canvas | None:
     """Accuracy of predictions by the probability that the model gave them."""
     if "calibration" not in report:
@@ -88,17 +92,18 @@ def calibration(report: Mapping[str, Any]) -> Canvas | None:
     told = report["calibration"]
     rows = np.asarray(told["rows"])
     used = rows > 0
-    canvas = Canvas(4.2, 3.6)
+    canvas = Canvas(4.6, 3.8)
     (ax,) = canvas.axes
     ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="as confident as right")
     x, y = np.asarray(told["confidence"])[used], np.asarray(told["accuracy"])[used]
     ax.plot(x, y, color=COLORS[3], linewidth=1.2)
     ax.scatter(x, y, s=12 + 220 * rows[used] / rows.sum(), color=COLORS[3], alpha=0.8)
     ax.set(title=f"Calibration (error {told['ece']:.3f})", xlabel="probability of the prediction", ylabel="accuracy")
-    ax.legend(loc="upper left")
+    legend(ax, 1)
     return canvas
 
 
+@styled
 def tasks(report: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which ROC-AUC."""
     areas = [row["rocauc"] for row in report.get("per_task", []) if row["rocauc"] is not None]
@@ -111,6 +116,7 @@ def tasks(report: Mapping[str, Any]) -> Canvas | None:
     return canvas
 
 
+@styled
 def link_scores(report: Mapping[str, Any]) -> Canvas | None:
     """Distributions of the scores of true and of false edges."""
     if "ranking" not in report:
@@ -124,10 +130,11 @@ def link_scores(report: Mapping[str, Any]) -> Canvas | None:
         ax.stairs(100 * counts / max(1, counts.sum()), edges, color=COLORS[number], fill=True, alpha=0.45)
         ax.stairs(100 * counts / max(1, counts.sum()), edges, color=COLORS[number], linewidth=1.4, label=name)
     ax.set(title="Scores", xlabel="score", ylabel="% of the edges")
-    ax.legend()
+    legend(ax, 2)
     return canvas
 
 
+@styled
 def link_ranks(report: Mapping[str, Any]) -> Canvas | None:
     """Histogram of ranks in powers of two."""
     if "ranking" not in report:
@@ -146,13 +153,14 @@ def link_ranks(report: Mapping[str, Any]) -> Canvas | None:
     return canvas
 
 
+@styled
 def scatter(report: Mapping[str, Any]) -> Canvas | None:
     """Predictions against targets as a density, and the residuals."""
     if "scatter" not in report:
         return None
     told = report["scatter"]
     edges, counts = np.asarray(told["edges"]), np.asarray(told["counts"], float)
-    canvas = Canvas(8.4, 3.6, 2)
+    canvas = Canvas(9.4, 3.8, 2)
     left, right = canvas.axes
     shown = np.ma.masked_equal(counts.T, 0)
     left.pcolormesh(edges, edges, np.ma.log10(shown), cmap="viridis", rasterized=True)

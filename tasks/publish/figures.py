@@ -5,11 +5,12 @@ Figures are drawn in one near-black; inside a page that becomes `currentColor`, 
 
 from __future__ import annotations
 
+import functools
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,22 +37,36 @@ _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
 }
-_PER_INCH = 72
+_PIXELS_AN_INCH = 90
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def styled(draw: Callable[P, T]) -> Callable[P, T]:
+    """Decorator of functions that draw: matplotlib reads its style when something is drawn, not when it is saved."""
+
+    @functools.wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
+        import matplotlib as mpl
+
+        with mpl.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return inside
 
 
 class Canvas:
     """A figure in our style. Not pyplot: that keeps figures alive and is not safe in threads."""
 
-    def __init__(self, width: float = 6.4, height: float = 3.2, columns: int = 1, ratios: Sequence[float] = ()) -> None:
+    def __init__(self, width: float = 5.1, height: float = 3.0, columns: int = 1) -> None:
         """`width`, `height` in inches; `columns` axes side by side."""
-        import matplotlib as mpl
+        from matplotlib.figure import Figure
 
-        with mpl.rc_context(_STYLE):
-            from matplotlib.figure import Figure
-
-            self.figure: Any = Figure(figsize=(width, height), layout="constrained")
-            extra = {"width_ratios": list(ratios)} if ratios else None
-            grid = self.figure.subplots(1, columns, squeeze=False, gridspec_kw=extra)
+        self.width = width
+        self.figure: Any = Figure(figsize=(width, height), layout="constrained")
+        grid = self.figure.subplots(1, columns, squeeze=False)
         self.axes: list[Any] = list(grid[0])
 
     def svg(self, label: str, salt: str = "") -> str:
@@ -61,7 +76,7 @@ class Canvas:
         buffer = io.StringIO()
         with mpl.rc_context({**_STYLE, "svg.hashsalt": salt or label}):  # ids must differ between figures of a page
             self.figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-        return _inline(buffer.getvalue(), label)
+        return _inline(buffer.getvalue(), label, self.width)
 
     def png(self, path: Path) -> Path:
         """Write a PNG on white."""
@@ -72,7 +87,7 @@ class Canvas:
         return path
 
 
-def _inline(svg: str, label: str) -> str:
+def _inline(svg: str, label: str, width: float) -> str:
     from html import escape
 
     svg = svg[svg.index("<svg") :]
@@ -80,7 +95,10 @@ def _inline(svg: str, label: str) -> str:
     svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2)
     svg = re.sub(r'<style type="text/css">.*?</style>', "", svg, flags=re.DOTALL)
     svg = svg.replace(INK, "currentColor")
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label, quote=True)}" ', 1)
+    # One scale for all figures of a page, so that their texts have one size.
+    size = f"width:min({width * _PIXELS_AN_INCH:.0f}px, calc(100vw - 2.5rem))"
+    opening = f'<svg role="img" aria-label="{escape(label, quote=True)}" style="{size}" '
+    return svg.replace("<svg ", opening, 1)
 
 
 def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = COLORS[0], log: bool = False) -> None:
@@ -94,6 +112,7 @@ def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = C
     )
     if log and any(value > 0 for value in values):
         ax.set_yscale("log")
+        ax.set_ylim(bottom=0.7)  # a bar of 1 must be seen
     thousands(ax.yaxis, log)
 
 
@@ -114,6 +133,11 @@ def heat(ax: Any, matrix: Any, rows: Sequence[str], columns: Sequence[str], text
                 bright = (matrix[i][j] - low) > 0.6 * (high - low)
                 ax.text(j, i, text, ha="center", va="center", fontsize=8, color="#111111" if bright else "#f5f5f5")
     return image
+
+
+def legend(ax: Any, entries: int) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=entries, fontsize=9, borderaxespad=0.1)
 
 
 def thousands(axis: Any, log: bool = False) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 
 from tasks.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
 from tasks.publish import eval_plots
-from tasks.publish.figures import COLORS, Canvas, bars, compact, heat, shorten, thousands
+from tasks.publish.figures import COLORS, Canvas, bars, compact, heat, legend, shorten, styled, thousands
 from tasks.publish.records import Record, read_records, unique_by_step
 
 _TEXT_CELLS = 12
 _TOP = 30
 
 
+@styled
 def degrees(report: Mapping[str, Any]) -> Canvas | None:
     """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
     bins = report.get("degrees", {}).get("log2_bins")
@@ -29,6 +30,7 @@ def degrees(report: Mapping[str, Any]) -> Canvas | None:
     return _histogram(bins, labels, "Degrees", "in-degree", "nodes")
 
 
+@styled
 def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
     """Connected components by size, in bins of powers of two (`report["components"]["log2_sizes"]`)."""
     bins = report.get("components", {}).get("log2_sizes")
@@ -38,6 +40,7 @@ def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
     return _histogram(bins, labels, "Connected components", "nodes in the component", "components")
 
 
+@styled
 def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas:
     canvas = Canvas()
     (ax,) = canvas.axes
@@ -47,13 +50,14 @@ def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y
     return canvas
 
 
+@styled
 def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> Canvas | None:
     """Share of each class in each split; the largest 30 classes of the first split."""
     counts = {split: values for split, values in counts.items() if sum(values)}
     if not counts:
         return None
     first = np.asarray(next(iter(counts.values())))
-    order = np.argsort(-first, kind="stable")[:_TOP]
+    order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
     canvas = Canvas(height=max(2.4, 0.26 * len(order) + 1.1))
     (ax,) = canvas.axes
     width = 0.8 / len(counts)
@@ -63,13 +67,13 @@ def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> 
         ax.barh(place, share[order], height=width, color=COLORS[number], label=f"{split} ({compact(sum(values))})")
     ax.set_yticks(np.arange(len(order)), [shorten(names[c], 28) for c in order])
     ax.invert_yaxis()
-    rest = len(first) - len(order)
-    ax.set(title="Class balance" + (f" (the largest {len(order)} of {len(first)} classes)" if rest else ""))
-    ax.set_xlabel("% of the split's labelled rows")
-    ax.legend()
+    of_all = f", the largest {len(order)} of {len(first)} classes" if len(first) > len(order) else ""
+    ax.set(title="Class balance", xlabel=f"% of the split's labelled rows{of_all}")
+    legend(ax, len(counts))
     return canvas
 
 
+@styled
 def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
     """Distribution of a regression's label in each split."""
     values = {split: np.asarray(v, float)[np.isfinite(v)] for split, v in values.items()}
@@ -82,10 +86,11 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
     for number, (split, v) in enumerate(values.items()):
         ax.hist(v, bins=edges, density=True, histtype="step", linewidth=1.6, color=COLORS[number], label=split)
     ax.set(title="Label", xlabel="value", ylabel="density")
-    ax.legend()
+    legend(ax, len(values))
     return canvas
 
 
+@styled
 def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which share of positives; labels (n, T) of 0, 1 and NaN by split."""
     canvas = Canvas()
@@ -100,10 +105,11 @@ def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
     if not drawn:
         return None
     ax.set(title=f"Positives of {drawn} label columns", xlabel="% positive", ylabel="columns")
-    ax.legend()
+    legend(ax, len(labels))
     return canvas
 
 
+@styled
 def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
     """Edges between parts (log10), from `report["partition"]["part_edges"]`."""
     matrix = report.get("partition", {}).get("part_edges")
@@ -111,7 +117,7 @@ def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
         return None
     counts = np.asarray(matrix, float)
     names = [str(p) for p in range(len(counts))]
-    canvas = Canvas(5.4, 4.4)
+    canvas = Canvas(5.2, 4.2)
     (ax,) = canvas.axes
     texts = [[compact(value) for value in row] for row in counts] if len(counts) <= _TEXT_CELLS else None
     image = heat(ax, np.log10(np.maximum(counts, 0.5)), names, names, texts)
@@ -122,6 +128,7 @@ def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
     return canvas
 
 
+@styled
 def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
     """Nodes and training nodes of each part against the mean part."""
     partition = report.get("partition", {})
@@ -140,10 +147,11 @@ def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
     ax.axhline(1.0, color=COLORS[5], linewidth=1, linestyle="--")
     ax.set(title="Balance of the parts", xlabel="part", ylabel="size / mean size")
     ax.set_xticks(x[:: max(1, len(x) // 16)])
-    ax.legend(loc="lower right")
+    legend(ax, len(series))
     return canvas
 
 
+@styled
 def curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas | None:
     """Loss on the left; metrics of the evaluations on the right."""
     by_key = unique_by_step(records)
@@ -153,7 +161,7 @@ def curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas |
     if not panels:
         return None
     epochs = {int(r["step"]): float(r["epoch"]) for r in records if "step" in r and "epoch" in r}
-    canvas = Canvas(4.2 * len(panels) + 0.6, 3.2, len(panels))
+    canvas = Canvas(4.6 * len(panels), 3.2, len(panels))
     for ax, (title, group) in zip(canvas.axes, panels, strict=True):
         for number, (key, points) in enumerate(group.items()):
             steps = sorted(points)
@@ -165,7 +173,7 @@ def curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas |
         if best_epoch is not None and title != "Loss" and x_name == "epoch":
             ax.axvline(best_epoch, color=COLORS[5], linestyle="--", linewidth=1, label=f"best (epoch {best_epoch})")
         ax.set(title=title, xlabel=x_name)
-        ax.legend(fontsize=8)
+        legend(ax, min(3, len(ax.get_legend_handles_labels()[0])))
     return canvas
 
 
@@ -179,12 +187,13 @@ def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float],
     return [float(step) for step in steps], "step"
 
 
+@styled
 def stage_costs(stages: Sequence[Mapping[str, Any]]) -> Canvas | None:
     """Seconds and peak memory of each stage (`name`, `seconds`, `peak_bytes`)."""
     if not stages:
         return None
     names = [str(stage["name"]) for stage in stages]
-    canvas = Canvas(8.4, max(2.2, 0.34 * len(names) + 1.0), 2)
+    canvas = Canvas(9.4, max(2.2, 0.34 * len(names) + 1.0), 2)
     panels = (
         ("Time", "seconds", [s["seconds"] for s in stages]),
         ("Peak memory", "MB", [s["peak_bytes"] / 1e6 for s in stages]),
@@ -226,6 +235,7 @@ def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:
     return []
 
 
+@styled
 def table_sizes(manifest: DatasetManifest) -> Canvas | None:
     """Rows of each table of a data set."""
     if not manifest.tables:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tasks.publish.model_files import write_model
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.records import flatten, read_records, thin
 from tasks.publish.report import Published, write_report
-from tasks.publish.tracking import Tracker, how_to_open, tracking_target
+from tasks.publish.tracking import RunStatus, Tracker, how_to_open, tracking_target
 from tasks.stage import Parent, Stage, StageContext, code_version
 
 REPORT = "report.html"
@@ -54,8 +55,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     tracker.open_run(parents["train"].manifest.key, recipe.name, run_context)
     try:
         fields = _publish(context, recipe, parents, tracker, gate, value, run_context)
-    except BaseException:
-        _close_quietly(tracker)
+    except BaseException as error:
+        _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
         raise
     tracker.close("FINISHED")
     context.progress(_STEPS, _STEPS, "steps", "done")
@@ -181,12 +182,10 @@ def started_at(train: RunResult) -> float:
     return ended - train.seconds
 
 
-def _close_quietly(tracker: Tracker) -> None:
-    """Mark the run as failed; the error that is under way matters more than one of this."""
-    from contextlib import suppress
-
+def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
+    """Mark the run as failed or killed; the error that is under way matters more than one of this."""
     with suppress(Exception):
-        tracker.close("FAILED")
+        tracker.close(status)
 
 
 def report_path(folder: Path, manifest: PublishManifest) -> Path:

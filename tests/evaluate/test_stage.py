@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from configs.errors import DataError, StageError
+from configs.registry import MODELS
+from configs.schema import EvaluateConfig, TrainConfig
+from models.base import GraphModel
+from tasks.artifacts import describe_files
+from tasks.evaluate.stage import STAGE, build
+from tasks.graph_store import GraphStore
+from tasks.home import Home
+from tasks.ingest.writer import DatasetWriter
+from tasks.manifests import DatasetManifest, EvalReport, NodeType, RunResult
+from tasks.stage import Listener, Parent, PickleCache, StageContext
+from tasks.train.checkpoint import best_state, load_model, save_atomic
+from tasks.train.inference import Predictor
+from tasks.train.loaders.base import graph_facts
+from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
+
+
+class Recipe:
+    """The sections that the stage reads."""
+
+    def __init__(self, **evaluate: Any) -> None:
+        self.evaluate = EvaluateConfig(**evaluate)
+        self.train = TrainConfig(device="cpu", threads=1)
+
+
+class Heard(Listener):
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.warnings: list[str] = []
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        self.steps.append(f"{done:g}/{total:g} {note}")
+
+    def warning(self, stage: str, text: str) -> None:
+        self.warnings.append(text)
+
+
+def dataset(
+    folder: Path,
+    graph: Parent,
+    ids: list[Any] | None = None,
+    classes: list[str] | None = None,
+    graphs: list[str] | None = None,
+) -> Parent:
+    """What ingest left behind, as far as evaluation reads it."""
+    folder.mkdir(parents=True)
+    with DatasetWriter(folder) as writer:
+        if ids is not None:
+            writer.write("ids/node", {"node_id": np.arange(len(ids)), "original_id": pa.array(ids)})
+        if graphs is not None:
+            writer.write("ids/graphs", {"graph_id": np.arange(len(graphs)), "original_id": pa.array(graphs)})
+        if classes is not None:
+            writer.write("classes", {"label": np.arange(len(classes)), "name": pa.array(classes)})
+        tables = writer.tables
+    m = graph.manifest
+    manifest = DatasetManifest(
+        **COMMON,
+        stage="ingest",
+        files=describe_files(folder),
+        dataset="test",
+        task=m.task,
+        task_type=m.task_type,
+        num_classes=m.num_classes,
+        metric=m.metric,
+        directed=False,
+        node_types=(NodeType(name="node", num_nodes=m.num_nodes),),
+        edge_types=(),
+        target_type="node",
+        splits=m.splits,
+        tables=tables,
+    )
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, folder)
+
+
+def trained(folder: Path, graph: Parent, name: str) -> Parent:
+    """A checkpoint of a model with random weights."""
+    folder.mkdir(parents=True)
+    torch.manual_seed(0)
+    config = MODELS.config({"name": name, "hidden_dim": 16, "num_layers": 2})
+    model: GraphModel = MODELS.create(config, graph_facts(graph.manifest))
+    save_atomic(best_state(model, "digest", 3, 0.5), folder / "best.pt")
+    manifest = RunResult(
+        **COMMON,
+        stage="train",
+        files=describe_files(folder),
+        model=config.model_dump(mode="json"),
+        seed=0,
+        world_size=1,
+        strategy="data_parallel",
+        best_epoch=3,
+        best_metric=0.5,
+        epochs_run=4,
+        num_parameters=1,
+        seeds_per_second=1.0,
+        edges_per_second=1.0,
+        best_checkpoint="best.pt",
+        last_checkpoint="best.pt",
+        metrics_file="metrics.jsonl",
+    )
+    return Parent(manifest, folder)
+
+
+def evaluate(home: Home, recipe: Recipe, parents: dict[str, Parent]) -> tuple[EvalReport, Path, Heard]:
+    heard = Heard()
+    work = home.root / "work-here"
+    work.mkdir()
+    context = StageContext("evaluate", work, home, PickleCache(home), heard)
+    fields = build(context, recipe, parents)  # type: ignore[arg-type]
+    return EvalReport(**COMMON, stage="evaluate", files=describe_files(work), **fields), work, heard
+
+
+def shuffled(parent: Parent, seed: int = 5) -> Parent:
+    """Give the graph another id space than the data set: node v was node_ids[v] there."""
+    rng = np.random.default_rng(seed)
+    np.save(parent.folder / "node_ids.npy", rng.permutation(parent.manifest.num_nodes).astype(np.int64))
+    return parent
+
+
+def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: Home) -> None:
+    graph = as_partition(shuffled(node_graph(tmp_path / "graph", num_nodes=301)))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    ids = [f"user-{i}" for i in range(301)]
+    train = trained(tmp_path / "train", graph, "graphsage")
+    parents = {"partition": graph, "train": train}
+    parents["ingest"] = dataset(tmp_path / "data", graph, ids, ["a", "b", "c", "d"])
+    report, work, heard = evaluate(home, Recipe(splits="valid,test"), parents)
+
+    store = GraphStore(graph.folder, graph.manifest)
+    expected = Predictor(store).predict(load_model(train.folder / "best.pt"), "test")
+    predicted = expected.scores.argmax(1)
+    assert report.metric == "accuracy"
+    assert list(report.metrics) == ["valid", "test"]
+    assert next(iter(report.metrics["test"])) == "accuracy"
+    assert report.metrics["test"]["accuracy"] == pytest.approx((predicted == expected.label).mean())
+    assert "f1_macro" in report.metrics["test"]
+    assert heard.steps == ["1/2 valid", "2/2 test"]
+
+    table = pq.read_table(work / report.predictions).to_pandas()
+    assert list(table.columns) == ["id", "split", "label", "prediction", "score"]
+    assert len(table) == report.rows == len(store["valid_idx"]) + len(store["test_idx"])
+    test = table[table.split == "test"].set_index("id")
+    node_ids = store["node_ids"]
+    for node, label, guess in zip(store["test_idx"], expected.label, predicted, strict=True):
+        row = test.loc[f"user-{node_ids[node]}"]
+        assert (row.label, row.prediction) == ("abcd"[label], "abcd"[guess])
+        assert 0.25 <= row.score <= 1
+    confusion = report.report["confusion"]
+    assert confusion["classes"] == ["a", "b", "c", "d"]
+    assert np.sum(confusion["counts"]) == len(store["test_idx"])
+    assert sorted(report.files) == ["predictions.parquet"]
+
+
+def test_nodes_of_no_split_are_predicted(tmp_path: Path, home: Home) -> None:
+    graph = as_partition(node_graph(tmp_path / "graph", num_nodes=100))
+    for name in ("valid", "test"):
+        index = np.load(graph.folder / f"{name}_idx.npy")[:-3]
+        np.save(graph.folder / f"{name}_idx.npy", index)
+    fields = graph.manifest.model_dump()
+    for name in ("valid", "test"):
+        fields["arrays"][f"{name}_idx"]["shape"] = (22,)
+    graph = Parent(type(graph.manifest)(**fields), graph.folder)
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "gcn")}
+    parents["ingest"] = dataset(tmp_path / "data", graph)
+    report, work, _ = evaluate(home, Recipe(), parents)
+    table = pq.read_table(work / "predictions.parquet").to_pandas()
+    assert report.rows == len(table) == 50
+    assert table.split.isna().sum() == 6
+    assert table.id.is_unique
+    assert table.prediction.notna().all()
+
+
+@pytest.mark.parametrize("ids", [None, "str"])
+def test_links(tmp_path: Path, home: Home, ids: str | None) -> None:
+    graph = as_partition(shuffled(link_graph(tmp_path / "graph", dim=8)))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "graphsage")}
+    names = [f"n{i}" for i in range(200)] if ids else None
+    parents["ingest"] = dataset(tmp_path / "data", graph, names)
+    report, work, _ = evaluate(home, Recipe(), parents)
+    assert report.metric == "hits@20"
+    assert list(report.metrics["test"])[:2] == ["hits@20", "mrr"]
+    store = GraphStore(graph.folder, graph.manifest)
+    table = pq.read_table(work / "predictions.parquet").to_pandas()
+    positives = table[(table.split == "test") & (table.label == 1)]
+    assert len(positives) == len(store["test_edges"])
+    assert (table.label == 0).sum() == 1000
+    first = store["test_edges"][0]
+    expected = [int(store["node_ids"][v]) for v in first]
+    assert [positives.source.iloc[0], positives.target.iloc[0]] == ([f"n{v}" for v in expected] if ids else expected)
+    negatives = table[(table.split == "test") & (table.label == 0)].score.to_numpy()
+    score = positives.score.iloc[0]
+    assert positives["rank"].iloc[0] == 1 + (negatives > score).sum() + 0.5 * (negatives == score).sum()
+    assert (positives["rank"] <= 20).mean() == pytest.approx(report.metrics["test"]["hits@20"], abs=0.02)
+    assert sum(report.report["ranking"]["rank_counts"]) == len(positives)
+
+
+def test_graphs(tmp_path: Path, home: Home) -> None:
+    graph = as_partition(molecule_graph(tmp_path / "graph"))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "gin")}
+    parents["ingest"] = dataset(tmp_path / "data", graph, graphs=[f"mol-{i}" for i in range(120)])
+    report, work, _ = evaluate(home, Recipe(splits="train,valid,test"), parents)
+    assert report.metric == "rocauc"
+    assert set(report.metrics) == {"train", "valid", "test"}
+    assert set(report.metrics["test"]) == {"rocauc", "ap", "accuracy"}
+    table = pq.read_table(work / "predictions.parquet").to_pandas()
+    table["number"] = table.graph_id.str.removeprefix("mol-").astype(int)
+    assert sorted(table.number) == list(range(120))
+    label = np.load(graph.folder / "graph_label.npy")[:, 0]
+    np.testing.assert_array_equal(table.label, label[table.number])
+    assert ((table.score > 0.5) == (table.prediction == 1)).all()
+    assert {"confusion", "roc", "calibration"} <= set(report.report)
+
+
+def test_a_users_mistake_keeps_its_class_and_a_dead_worker_is_named(tmp_path: Path, home: Home) -> None:
+    graph = as_partition(node_graph(tmp_path / "graph", num_nodes=60))
+    np.save(graph.folder / "label.npy", np.full(60, -1, np.int64))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "gcn")}
+    parents["ingest"] = dataset(tmp_path / "data", graph)
+    with pytest.raises(DataError, match="no labelled row"):
+        evaluate(home, Recipe(), parents)
+    (parents["train"].folder / "best.pt").write_bytes(b"not a checkpoint")
+    (home.root / "work-here").rename(home.root / "before")
+    with pytest.raises(StageError, match=r"evaluate ended with exit code 1(.|\n)*is not a checkpoint"):
+        evaluate(home, Recipe(), parents)
+
+
+def test_key_holds_what_is_measured_and_nothing_else() -> None:
+    config = STAGE.config(Recipe(batch_size=7))  # type: ignore[arg-type]
+    assert config == {"evaluate": {"evaluator": {"name": "auto"}, "splits": ["valid", "test"], "predictions": True}}

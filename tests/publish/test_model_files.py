@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.errors import IntegrityError
+from configs.registry import MODELS
+from models.base import GraphFacts
+from tasks.publish.model_files import load_published, read_tensors, write_model, write_tensors
+from tasks.train.checkpoint import best_state, save_atomic
+
+
+def test_tensors_of_all_kinds_come_back(tmp_path: Path) -> None:
+    tensors = {
+        "scalar": torch.tensor(7),
+        "empty": torch.zeros(0, 3),
+        "half": torch.randn(3, 2).half(),
+        "brain": torch.randn(5).bfloat16(),
+        "flags": torch.tensor([True, False]),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+    }
+    assert write_tensors(tmp_path / "x.safetensors", tensors, {"format": "pt"}) == 1 + 0 + 6 + 5 + 2 + 6
+    back = read_tensors(tmp_path / "x.safetensors")
+    assert set(back) == set(tensors)
+    for name, tensor in tensors.items():
+        assert back[name].dtype == tensor.dtype
+        assert torch.equal(back[name], tensor)
+
+
+def test_the_layout_is_the_published_one(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "x", {"b": torch.ones(2), "a": torch.zeros(1, dtype=torch.int64)}, {"format": "pt"})
+    content = (tmp_path / "x").read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    assert length % 8 == 0
+    assert json.loads(content[8 : 8 + length]) == {
+        "__metadata__": {"format": "pt"},
+        "a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]},
+        "b": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
+    }
+    assert content[8 + length + 8 :] == struct.pack("<ff", 1.0, 1.0)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    write_tensors(path, {"a": torch.ones(4)}, {})
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:4], whole[:-1], b"\xff" * 8 + whole[8:], whole[:8] + b"!" + whole[9:]):
+        path.write_bytes(damaged)
+        with pytest.raises(IntegrityError, match="not a whole safetensors file"):
+            read_tensors(path)
+
+
+def test_a_model_is_rebuilt_from_its_files(tmp_path: Path) -> None:
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
+    model = MODELS.create(config, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
+    save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
+    count = write_model(tmp_path / "model", tmp_path / "best.pt", "demo", {"name": "demo"}, {"train": {}})
+    assert count == sum(tensor.numel() for tensor in model.state_dict().values())
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert names == {"model.safetensors", "model.json", "recipe.json", "lineage.json", "README.md"}
+    back = load_published(tmp_path / "model")
+    assert not back.training
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor)
+    assert back.config == model.config

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.evaluate.diagnostics import diagnose
+from tasks.evaluate.evaluators import Prediction
+from tasks.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
+from tasks.publish import eval_plots, plots
+from tasks.publish.report import Published, render
+from tasks.stage import Parent
+from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
+
+NASTY = '<script>alert("x")</script>'
+
+
+class Page(HTMLParser):
+    """Collects what a browser would load, and checks that elements close."""
+
+    VOID = frozenset({"meta", "br", "link", "img", "hr", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href", "xlink:href"} and value and not value.startswith(("#", "data:")):
+                self.loads.append(value)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def recipe(**fields: Any) -> Any:
+    from configs.load import build_recipe
+
+    given = {"name": "demo", "dataset": {"name": "synthetic"}, "model": {"name": "graphsage"}, **fields}
+    return build_recipe(given)
+
+
+def ingest(graph: Any, folder: Path) -> Parent:
+    manifest = DatasetManifest(
+        **COMMON,
+        stage="ingest",
+        files={},
+        dataset=NASTY,
+        task=graph.task,
+        task_type=graph.task_type,
+        num_classes=graph.num_classes,
+        metric=graph.metric,
+        directed=False,
+        node_types=(NodeType(name="node", num_nodes=graph.num_nodes),),
+        edge_types=(EdgeType(source="node", relation="to", target="node", num_edges=graph.num_edges),),
+        target_type="node",
+        splits=graph.splits,
+        tables={},
+        warnings=(f"a warning {NASTY}",),
+    )
+    return Parent(manifest, folder)
+
+
+def training(folder: Path) -> Parent:
+    folder.mkdir()
+    lines = [{"step": 3 * e, "epoch": e, "seconds": e, "loss": 1 / e, "valid/accuracy": 1 - 1 / e} for e in range(1, 9)]
+    (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    manifest = RunResult(
+        **COMMON,
+        stage="train",
+        files={},
+        model={"name": "graphsage"},
+        seed=0,
+        world_size=2,
+        strategy="data_parallel",
+        best_epoch=8,
+        best_metric=0.5,
+        epochs_run=8,
+        num_parameters=1234,
+        seeds_per_second=1.0,
+        edges_per_second=1.0,
+        best_checkpoint="best.pt",
+        last_checkpoint="last.pt",
+        metrics_file="metrics.jsonl",
+        seconds=2.5,
+        rows=100,
+    )
+    return Parent(manifest, folder)
+
+
+def evaluation(prediction: Prediction, kind: str, metric: str, names: list[str] | None = None) -> Parent:
+    report = {"split": "test", **diagnose(prediction, kind, names)}
+    manifest = EvalReport(
+        **COMMON,
+        stage="evaluate",
+        files={},
+        evaluator="auto",
+        metric=metric,
+        metrics={"valid": {metric: 0.5}, "test": {metric: 0.25, "other": 0.125}},
+        report=report,
+    )
+    return Parent(manifest, Path())
+
+
+def everything(tmp_path: Path) -> dict[str, Parent]:
+    graph = as_partition(node_graph(tmp_path / "graph"))
+    rng = np.random.default_rng(0)
+    prediction = Prediction(rng.standard_normal((200, 4)).astype(np.float32), rng.integers(0, 4, 200))
+    fields = graph.manifest.model_dump()
+    fields |= {"num_parts": 2, "part_offsets": (0, 150, 300), "halo_sizes": (5, 7), "edge_cut": 0.25}
+    fields["report"] = {
+        "degrees": {"log2_bins": [3, 0, 50, 200, 47], "mean": 6.5, "max": 15, "isolated": 3},
+        "components": {"count": 4, "largest": 297, "log2_sizes": [3, 0, 0, 0, 0, 0, 0, 0, 1], "kept": 4},
+        "partition": {"part_sizes": [150, 150], "part_edges": [[900, 100], [100, 900]], "part_train_sizes": [70, 80]},
+    }
+    return {
+        "ingest": ingest(graph.manifest, tmp_path),
+        "partition": Parent(type(graph.manifest)(**fields), graph.folder),
+        "train": training(tmp_path / "train"),
+        "evaluate": evaluation(prediction, "multiclass", "accuracy", [NASTY, "b&b", "$c$", "d"]),
+    }
+
+
+def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
+    published = Published("run", "url", "open it", NASTY, "3", True, NASTY, "flow", 'javascript:alert("x")')
+    html = render(recipe(description=NASTY), everything(tmp_path), published)
+    page = Page(html)
+    assert page.open == []
+    assert page.loads == []
+    assert "script" not in page.tags
+    assert "<script" not in html
+    assert "@import" not in html
+    assert not re.search(r"url\((?!#)", html)
+    assert "javascript:" not in re.sub(r">[^<]*<", "><", html)
+    for text in (
+        "What was asked",
+        "The data",
+        "Partition",
+        "Training",
+        "Evaluation in detail",
+        "0.2500",
+        "v3 champion",
+    ):
+        assert text in page.text, text
+    assert page.text.count(NASTY) >= 4
+    assert page.tags.count("svg") == 10
+    assert page.tags.count("h1") == 1
+
+
+def test_figures_follow_the_pages_colours(tmp_path: Path) -> None:
+    html = render(recipe(), everything(tmp_path), Published())
+    assert "currentColor" in html
+    assert "#0a0b0c" not in html
+    assert "prefers-color-scheme: dark" in html
+    figures = html[html.index("<main>") :]
+    assert not re.search(r"(fill|stroke): ?#000000", figures)
+    ids = re.findall(r'\sid="([^"]+)"', figures)
+    referenced = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', figures))
+    clashes = {name for name in referenced if ids.count(name) > 1}
+    assert not clashes
+
+
+@pytest.mark.parametrize("left", ["ingest", "partition", "train", "evaluate", "all"])
+def test_missing_pieces_are_left_out(tmp_path: Path, left: str) -> None:
+    parents = everything(tmp_path)
+    parents = {} if left == "all" else {name: parent for name, parent in parents.items() if name != left}
+    page = Page(render(recipe(), parents, Published()))
+    assert page.open == []
+    assert ("The data" in page.text) == ("ingest" in parents)
+    assert ("Metrics of the best checkpoint" in page.text) == ("evaluate" in parents)
+
+
+def test_link_and_graph_tasks_have_their_own_pictures(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    links = Prediction(positive=rng.random(50).astype(np.float32) + 0.3, negative=rng.random(300).astype(np.float32))
+    graph = as_partition(link_graph(tmp_path / "links"))
+    parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
+    parents["evaluate"] = evaluation(links, "link", "hits@20")
+    page = Page(render(recipe(), parents, Published()))
+    assert "Rank of each true edge" in page.text
+    graph = as_partition(molecule_graph(tmp_path / "graphs"))
+    scores = rng.standard_normal((40, 1)).astype(np.float32)
+    binary = Prediction(scores, (scores > 0.3).astype(np.float32))
+    parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
+    parents["evaluate"] = evaluation(binary, "binary", "rocauc")
+    page = Page(render(recipe(), parents, Published()))
+    assert "ROC curve" in page.text
+    assert "Class balance" in page.text
+
+
+def test_every_picture_of_every_task_is_drawn() -> None:
+    rng = np.random.default_rng(2)
+    scores = rng.standard_normal((500, 40)).astype(np.float32)
+    cases = {
+        "multiclass": (Prediction(scores, rng.integers(0, 40, 500)), {"confusion", "classes", "calibration"}),
+        "multilabel": (Prediction(scores, (scores > 0).astype(np.float32)), {"tasks"}),
+        "regression": (Prediction(scores[:, :1], scores[:, 1:2]), {"scatter"}),
+        "link": (Prediction(positive=scores[:, 0], negative=scores[:, 1:]), {"scores", "ranks"}),
+    }
+    for kind, (prediction, expected) in cases.items():
+        report = {"split": "test", **diagnose(prediction, kind)}
+        json.dumps(report, allow_nan=False)
+        drawn = {name for name, _, canvas in eval_plots.all_of(report) if canvas is not None}
+        assert drawn == expected
+        for _, caption, canvas in eval_plots.all_of(report):
+            if canvas is not None:
+                assert canvas.svg(caption).startswith("<svg ")
+
+
+def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:
+    rng = np.random.default_rng(3)
+    prediction = Prediction(rng.standard_normal((900, 58)).astype(np.float32), rng.integers(0, 58, 900))
+    confusion = diagnose(prediction, "multiclass")["confusion"]
+    assert len(confusion["classes"]) == 31
+    assert confusion["classes"][-1] == "other"
+    assert np.sum(confusion["counts"]) == 900
+
+
+def test_pictures_of_an_artifact_are_written_as_png(tmp_path: Path) -> None:
+    parents = everything(tmp_path)
+    names = []
+    for parent in parents.values():
+        for path in plots.for_manifest(parent.manifest, parent.folder, tmp_path / "out"):
+            assert path.read_bytes().startswith(b"\x89PNG")
+            names.append(path.name)
+    assert names == [
+        "partition-degrees.png",
+        "partition-components.png",
+        "partition-cut.png",
+        "partition-parts.png",
+        "train-curves.png",
+        "evaluate-confusion.png",
+        "evaluate-classes.png",
+        "evaluate-calibration.png",
+    ]
+    assert plots.curves([]) is None
+    assert dataclasses.is_dataclass(Published)
