@@ -17,6 +17,8 @@ from tasks.preprocess.shards import ShardJob, digest, result
 from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
 
 VERSION = 1
+# Rows at a time through the transforms: their intermediate values, often float64, stay small.
+_CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,22 @@ def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
     x = read_column(work, track)
     if rows is not None:
         x = x[rows]
-    for step in track.steps:
-        x = TRANSFORMS.create(step.config).apply(x, step.state)
+    if not track.steps:
+        return x
+    transforms = [TRANSFORMS.create(step.config) for step in track.steps]
+    out = _apply(transforms, track, x[:_CHUNK_ROWS])
+    if len(x) <= _CHUNK_ROWS:
+        return out
+    whole = np.empty((len(x), out.shape[1]), out.dtype)
+    whole[:_CHUNK_ROWS] = out
+    for start in range(_CHUNK_ROWS, len(x), _CHUNK_ROWS):
+        whole[start : start + _CHUNK_ROWS] = _apply(transforms, track, x[start : start + _CHUNK_ROWS])
+    return whole
+
+
+def _apply(transforms: list[ColumnTransform], track: Track, x: Array) -> Array:
+    for transform, step in zip(transforms, track.steps, strict=True):
+        x = transform.apply(x, step.state)
     return x
 
 

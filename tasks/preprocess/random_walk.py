@@ -39,26 +39,28 @@ def sampled_returns(indptr: Array, indices: Array, first: int, num_walks: int, s
         out: float32 (n, steps), filled: share of the walks from node first + i that are back after k + 1 steps.
     """
     golden = np.uint64(0x9E3779B97F4A7C15)
-    steps = out.shape[1]
-    v: Any
+    here = np.empty(num_walks, np.int64)
     for i in range(out.shape[0]):
-        out[i, :] = 0
         start = first + i
+        here[:] = start
         state = _mix(np.uint64(seed) * golden + np.uint64(start))
-        for _ in range(num_walks):
-            v = start
-            for k in range(steps):
+        for k in range(out.shape[1]):
+            back = 0
+            # All walks take a step before any takes the next one: their cache misses overlap.
+            for w in range(num_walks):
+                v = here[w]
+                state += golden
+                if v < 0:
+                    continue
                 degree = indptr[v + 1] - indptr[v]
                 if degree == 0:
-                    break
-                state += golden
+                    here[w] = -1
+                    continue
                 # The high 32 bits, scaled: off from uniform by degree / 2^32.
                 pick = (_mix(state) >> np.uint64(32)) * np.uint64(degree) >> np.uint64(32)
-                v = np.int64(indices[indptr[v] + np.int64(pick)])
-                if v == start:
-                    out[i, k] += 1
-        for k in range(steps):
-            out[i, k] /= num_walks
+                here[w] = indices[indptr[v] + np.int64(pick)]
+                back += here[w] == start
+            out[i, k] = back / num_walks
 
 
 @njit(cache=True, nogil=True)

@@ -11,6 +11,8 @@ from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.preprocess.transform import FLOAT16_MAX, Array, Column, ColumnTransform, State, TransformConfig, summary
 
+_CHUNK_ROWS = 1 << 16
+
 
 @TRANSFORMS.register("standardize")
 class Standardize(ColumnTransform):
@@ -28,22 +30,17 @@ class Standardize(ColumnTransform):
 
     def partial(self, x: Array) -> State:
         """Count, mean and sum of squared deviations."""
-        x64 = x.astype(np.float64)
-        mean = x64.mean(0) if len(x) else np.zeros(x.shape[1])
-        return {"count": len(x), "mean": mean, "squares": ((x64 - mean) ** 2).sum(0)}
+        parts = []
+        for start in range(0, len(x), _CHUNK_ROWS):
+            x64 = x[start : start + _CHUNK_ROWS].astype(np.float64)
+            mean = x64.mean(0)
+            parts.append({"count": len(x64), "mean": mean, "squares": ((x64 - mean) ** 2).sum(0)})
+        return _merge_moments(parts, x.shape[1])
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Mean and standard deviation of all training rows."""
-        count, mean, squares = 0, np.zeros(column.dim), np.zeros(column.dim)
-        for part in partials:
-            total = count + part["count"]
-            if not part["count"]:
-                continue
-            delta = part["mean"] - mean
-            mean = mean + delta * (part["count"] / total)
-            squares = squares + part["squares"] + delta**2 * (count * part["count"] / total)
-            count = total
-        std = np.sqrt(squares / max(count, 1))
+        merged = _merge_moments(partials, column.dim)
+        mean, std = merged["mean"], np.sqrt(merged["squares"] / max(merged["count"], 1))
         # Rounding leaves a constant value with a tiny deviation: dividing by it would blow noise up.
         return {"mean": mean, "scale": np.where(std > 1e-7 * np.maximum(np.abs(mean), 1e-30), std, 1.0)}
 
@@ -54,6 +51,20 @@ class Standardize(ColumnTransform):
     def describe(self, column: Column, state: State) -> dict[str, Any]:
         """Mean and scale."""
         return {"mean": summary(state["mean"]), "scale": summary(state["scale"])}
+
+
+def _merge_moments(parts: list[State], dim: int) -> State:
+    """Combine counts, means and sums of squared deviations."""
+    count, mean, squares = 0, np.zeros(dim), np.zeros(dim)
+    for part in parts:
+        total = count + part["count"]
+        if not part["count"]:
+            continue
+        delta = part["mean"] - mean
+        mean = mean + delta * (part["count"] / total)
+        squares = squares + part["squares"] + delta**2 * (count * part["count"] / total)
+        count = total
+    return {"count": count, "mean": mean, "squares": squares}
 
 
 @TRANSFORMS.register("min_max")

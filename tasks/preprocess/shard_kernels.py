@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 _DIGIT_BITS = 11  # 2,048 counters of 8 bytes stay in the first-level cache
+_BUCKET_KEYS = 1 << 14  # keys of a bucket: 16 bytes each with the copy, well inside a second-level cache of 512 KiB
+_SMALL_BUCKET = 48  # up to so many keys insertion is faster than counting
 
 
 @njit(cache=True, nogil=True)
@@ -61,33 +63,117 @@ def expand_edges(
 
 @njit(cache=True, nogil=True)
 def radix_sort(keys: Array, payload: Array, bits: int) -> tuple[Array, Array]:
-    """Sort uint64 keys of so many bits, stably; the payload (same length, or empty) follows. The inputs are used up."""
+    """Sort uint64 keys of so many bits, stably; the payload (same length, or empty) follows. The inputs are used up.
+
+    One pass by the highest bits cuts the keys into buckets that fit the second-level cache; within a bucket the other
+    bits are sorted digit by digit, from the lowest on.
+    """
     n = len(keys)
-    follow = len(payload) > 0
     other_keys = np.empty(n, np.uint64)
     other_payload = np.empty(len(payload), payload.dtype)
-    mask = np.uint64((1 << _DIGIT_BITS) - 1)
-    count = np.empty((1 << _DIGIT_BITS) + 1, np.int64)
-    digit: Any
-    for low in range(0, bits, _DIGIT_BITS):
-        shift = np.uint64(low)
-        count[:] = 0
-        for i in range(n):
-            count[np.int64((keys[i] >> shift) & mask) + 1] += 1
-        if count.max() == n:  # all keys share this digit
-            continue
-        for digit in range(len(count) - 1):
-            count[digit + 1] += count[digit]
-        for i in range(n):
-            digit = np.int64((keys[i] >> shift) & mask)
-            place = count[digit]
-            count[digit] = place + 1
-            other_keys[place] = keys[i]
+    top_bits = 0
+    while top_bits < min(bits, _DIGIT_BITS) and n >> top_bits > _BUCKET_KEYS:
+        top_bits += 1
+    rest = bits - top_bits
+    start = np.zeros((1 << top_bits) + 1, np.int64)
+    if top_bits > 0:
+        counts = np.zeros((1, 1 << top_bits), np.int64)
+        _count_digits(keys, 0, n, rest, top_bits, counts)
+        _to_places(counts[0], 0)
+        start[:-1] = counts[0]
+        _scatter(keys, payload, 0, n, rest, top_bits, counts[0], other_keys, other_payload)
+    else:
+        other_keys[:] = keys
+        other_payload[:] = payload
+    start[-1] = n
+    counts = np.empty(((rest + _DIGIT_BITS - 1) // _DIGIT_BITS, 1 << _DIGIT_BITS), np.int64)
+    for bucket in range(len(start) - 1):
+        _sort_bucket(other_keys, other_payload, keys, payload, start[bucket], start[bucket + 1], counts)
+    return other_keys, other_payload
+
+
+@njit(cache=True, nogil=True)
+def _count_digits(keys: Array, first: int, last: int, shift: int, digit_bits: int, counts: Array) -> None:
+    """Count the digits of keys[first:last] above bit `shift`, a row of `counts` each; one look at the keys does."""
+    mask = np.uint64((1 << digit_bits) - 1)
+    for i in range(first, last):
+        key = keys[i] >> np.uint64(shift)
+        for p in range(len(counts)):
+            counts[p, np.int64(key & mask)] += 1
+            key >>= np.uint64(digit_bits)
+
+
+@njit(cache=True, nogil=True)
+def _to_places(counts: Array, first: int) -> None:
+    """Replace how often each digit occurs by the place of its first key."""
+    place = first
+    for digit in range(len(counts)):
+        count = counts[digit]
+        counts[digit] = place
+        place += count
+
+
+@njit(cache=True, nogil=True)
+def _scatter(
+    keys: Array,
+    payload: Array,
+    first: int,
+    last: int,
+    shift: int,
+    digit_bits: int,
+    places: Array,
+    out_keys: Array,
+    out_payload: Array,
+) -> None:
+    """Move keys[first:last] to the places of their digits."""
+    mask = np.uint64((1 << digit_bits) - 1)
+    follow = len(payload) > 0
+    for i in range(first, last):
+        digit = np.int64((keys[i] >> np.uint64(shift)) & mask)
+        place = places[digit]
+        places[digit] = place + 1
+        out_keys[place] = keys[i]
+        if follow:
+            out_payload[place] = payload[i]
+
+
+@njit(cache=True, nogil=True)
+def _sort_bucket(
+    keys: Array, payload: Array, spare_keys: Array, spare_payload: Array, first: int, last: int, counts: Array
+) -> None:
+    """Sort keys[first:last] by their lowest digits, as many as `counts` has rows; the spare arrays are scratch."""
+    follow = len(payload) > 0
+    if last - first <= _SMALL_BUCKET:
+        for i in range(first + 1, last):
+            key = keys[i]
+            k = i - 1
             if follow:
-                other_payload[place] = payload[i]
-        keys, other_keys = other_keys, keys
-        payload, other_payload = other_payload, payload
-    return keys, payload
+                value = payload[i]
+            while k >= first and keys[k] > key:
+                keys[k + 1] = keys[k]
+                if follow:
+                    payload[k + 1] = payload[k]
+                k -= 1
+            keys[k + 1] = key
+            if follow:
+                payload[k + 1] = value
+        return
+    counts[:] = 0
+    _count_digits(keys, first, last, 0, _DIGIT_BITS, counts)
+    moved = False
+    for p in range(len(counts)):
+        if counts[p].max() == last - first:  # all keys share this digit
+            continue
+        _to_places(counts[p], first)
+        if moved:
+            _scatter(spare_keys, spare_payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], keys, payload)
+        else:
+            _scatter(keys, payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare_keys, spare_payload)
+        moved = not moved
+    if moved:
+        keys[first:last] = spare_keys[first:last]
+        if follow:
+            payload[first:last] = spare_payload[first:last]
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,85 @@
+"""Kernels against NumPy and SciPy, at sizes that reach every path."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tasks.preprocess.coo import coo_to_csr, over_rows, row_ranges, sort_rows
+from tasks.preprocess.shard_kernels import compress_keys, expand_edges, radix_sort
+
+NOTHING = np.empty(0, np.int32)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 47, 48, 49, 1000, 16_384, 16_385, 100_000])
+@pytest.mark.parametrize("bits", [1, 2, 11, 12, 33, 64])
+def test_radix_sort_is_a_stable_sort(number: int, bits: int) -> None:
+    rng = np.random.default_rng(number + bits)
+    keys = rng.integers(0, 2**bits, number, dtype=np.uint64)
+    keys[: number // 3] = keys[:1]  # a hub
+    order = np.argsort(keys, kind="stable")
+    ordered, rows = radix_sort(keys.copy(), np.arange(number, dtype=np.int32), bits)
+    np.testing.assert_array_equal(ordered, keys[order])
+    np.testing.assert_array_equal(rows, order)
+    ordered, rows = radix_sort(keys.copy(), NOTHING, bits)
+    np.testing.assert_array_equal(ordered, keys[order])
+    assert len(rows) == 0
+
+
+def test_shard_to_runs() -> None:
+    rng = np.random.default_rng(0)
+    num_nodes, bits = 3000, 12
+    src, dst = rng.integers(0, num_nodes, (2, 40_000)).astype(np.int32)
+    keys, count, loops = expand_edges(src, dst, 0, 0, True, True, bits, NOTHING)
+    assert loops == (src == dst).sum()
+    assert count == 2 * (40_000 - loops)
+    keys, _ = radix_sort(keys[:count], NOTHING, 2 * bits)
+    cols = np.empty(count, np.int32)
+    rows, counts, kept = compress_keys(keys, bits, True, cols)
+    matrix = sp.coo_matrix((np.ones(40_000), (src, dst)), shape=(num_nodes, num_nodes)).tocsr()
+    matrix = (matrix + matrix.T).tolil()
+    matrix.setdiag(0)
+    matrix = matrix.tocsr()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    np.testing.assert_array_equal(rows, np.flatnonzero(np.diff(matrix.indptr)))
+    np.testing.assert_array_equal(counts, np.diff(matrix.indptr)[rows])
+    np.testing.assert_array_equal(cols[:kept], matrix.indices)
+
+
+def test_counting_sort_keeps_the_order_of_the_list() -> None:
+    row, col = np.array([2, 0, 2, 2, 0]), np.array([5, 4, 1, 5, 4], np.int32)
+    indptr, indices = coo_to_csr(4, row, col)
+    assert indptr.tolist() == [0, 2, 2, 5, 5]
+    assert indices.tolist() == [4, 4, 5, 1, 5]
+    assert indices.dtype == np.int32
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_are_sorted_with_what_follows(threads: int) -> None:
+    rng = np.random.default_rng(1)
+    degree = np.concatenate([rng.integers(0, 60, 300), [5000, 0, 0]])
+    indptr = np.concatenate([[0], np.cumsum(degree)])
+    indices = rng.integers(0, 20, indptr[-1]).astype(np.int32)
+    eids = np.arange(indptr[-1])
+    row = np.repeat(np.arange(len(degree)), degree)
+    order = np.lexsort((eids, indices, row))
+    alone, together, follow = indices.copy(), indices.copy(), eids.copy()
+    over_rows(sort_rows, threads, indptr, alone, np.empty(0, np.int64))
+    over_rows(sort_rows, threads, indptr, together, follow)
+    np.testing.assert_array_equal(alone, indices[order])
+    np.testing.assert_array_equal(together, indices[order])
+    np.testing.assert_array_equal(follow, order)
+
+
+@pytest.mark.parametrize("degree", [[], [0, 0, 0], [1000, 0, 1], [1] * 100, [0] * 50 + [9] * 50])
+def test_row_ranges_cover_each_row_once(degree: list[int]) -> None:
+    indptr = np.concatenate([[0], np.cumsum(degree)]).astype(np.int64)
+    for number in (1, 2, 7, 200):
+        ranges = row_ranges(indptr, number)
+        assert [v for first, last in ranges for v in range(first, last)] == list(range(len(degree)))
+        assert len(ranges) <= number
+    if len(degree) == 100:
+        loads = [indptr[b] - indptr[a] + b - a for a, b in row_ranges(indptr, 4)]
+        assert max(loads) <= 1.2 * sum(loads) / 4
