@@ -51,7 +51,7 @@ class ComponentConfig(ConfigModel):
     @model_serializer(mode="wrap")
     def _name_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        return {"name": data.pop("name"), **data}
+        return {"name": data.pop("name"), **data} if "name" in data else data
 
 
 def cache_view(config: ConfigModel) -> dict[str, Any]:

@@ -1,30 +1,74 @@
-"""What a flow run leaves behind in Prefect and MLflow besides its artifacts: tables, links, pictures."""
+"""What a flow run leaves behind in Prefect besides its record: a table, a link, pictures; and MLflow's live view."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import logging
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
 from flows.runs import RunRecord
+from tasks.artifacts import ArtifactStore
+from tasks.calls import expected_key, find_stage, load_stage
 from tasks.home import Home
+from tasks.publish.context import current_run
 
+_PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
 logger = logging.getLogger(__name__)
 
 
-def open_tracking(listener: RunListener, home: Home, recipe: Recipe, record: RunRecord) -> None:
-    """Open the MLflow run that training's live metrics go to, unless training is cached."""
+def open_tracking(listener: RunListener, home: Home, recipe: Recipe, record: RunRecord, *, force: bool) -> None:
+    """Follow the training in MLflow while it runs; nothing is opened (and mlflow not imported) where it is cached."""
+    keys = record.parent_keys(load_stage("train").parents)
+    if not force and find_stage("train", recipe, keys, home) is not None:
+        return
+    from tasks.publish.live import LiveTracker
+
+    listener.tracker = LiveTracker(
+        home,
+        recipe,
+        expected_key("train", recipe, keys, home),
+        current_run(),
+        warn=lambda text: listener.warning("train", text),
+    )
 
 
-def close_tracking(listener: RunListener, error: BaseException) -> None:
-    """Mark the MLflow run as failed or killed."""
+def close_tracking(listener: RunListener, error: BaseException | None = None, *, last: bool = False) -> None:
+    """End the live view: the run goes on (publish ends it), is finished (`last`), failed or was killed."""
+    tracker, listener.tracker = listener.tracker, None
+    if tracker is None:
+        return
+    if error is None:
+        tracker.close("FINISHED" if last else None)
+    else:
+        tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
+
+
+def conclude(home: Home, record: RunRecord) -> None:
+    """Fill in metrics, report and MLflow run from the manifests."""
+    store = ArtifactStore(home)
+    for name in ("evaluate", "publish"):
+        if name not in record.stages:
+            continue
+        stage = record.stages[name]
+        manifest = store.load(name, stage["key"], load_stage(name).manifest)
+        if manifest is None:
+            continue
+        record.metrics = manifest.metrics
+        if name == "publish":
+            record.mlflow_run_id = manifest.mlflow_run_id
+            record.mlflow_run_url = manifest.mlflow_run_url
+            record.report = str(Path(stage["folder"]) / manifest.report_file)
 
 
 def stage_table(record: RunRecord) -> str:
     """Return the table of stages as Markdown."""
-    lines = ["| stage | | seconds | peak memory | rows | size |", "|---|---|--:|--:|--:|--:|"]
+    lines = ["| stage | | time | peak memory | rows | size |", "|---|---|--:|--:|--:|--:|"]
     for name, stage in record.stages.items():
         lines.append(
             f"| {name} | {stage['status']} | {format_seconds(stage['seconds'])} | {format_bytes(stage['peak_bytes'])} "
@@ -33,15 +77,58 @@ def stage_table(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
-def leave_artifacts(home: Home, record: RunRecord) -> None:
-    """Create Prefect's artifacts; what cannot be shown does not fail the run."""
-    from prefect.artifacts import create_markdown_artifact
+def metrics_table(record: RunRecord) -> str:
+    """Return the metrics as Markdown."""
+    lines = ["| split | metric | value |", "|---|---|--:|"]
+    for split, values in record.metrics.items():
+        lines += [f"| {split} | {name} | {value:.4f} |" for name, value in values.items()]
+    return "\n".join(lines)
 
+
+def leave_artifacts(home: Home, record: RunRecord) -> None:
+    """Create Prefect's artifacts; a server that refuses them does not fail a run that is done."""
+    import prefect.artifacts
+
+    artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
     try:
-        create_markdown_artifact(stage_table(record), key="stages", description="What each stage did", _sync=True)
+        text = f"{metrics_table(record)}\n\n{stage_table(record)}" if record.metrics else stage_table(record)
+        artifacts.create_markdown_artifact(
+            text, key="stages", description=f"{record.recipe}: what came of it", _sync=True
+        )
+        if record.mlflow_run_url:
+            artifacts.create_link_artifact(
+                record.mlflow_run_url,
+                link_text=f"MLflow run {record.mlflow_run_id}",
+                key="mlflow-run",
+                description="Parameters, metrics by step, model",
+                _sync=True,
+            )
+        # Pictures of what was cached hang on the run that made it.
+        for name, stage in record.stages.items():
+            if stage["status"] == "ran":
+                _leave_pictures(home, name, stage["key"])
     except Exception as error:
         logger.warning("Prefect took no artifacts: %s", error)
 
 
-__all__: list[str] = []
-_: Any = None
+def _leave_pictures(home: Home, name: str, key: str) -> None:
+    """Show an artifact's plots as image artifacts (their data inside the address: there is no file server)."""
+    import prefect.artifacts
+
+    from tasks.publish.plots import for_manifest
+
+    artifacts: Any = prefect.artifacts
+    store = ArtifactStore(home)
+    manifest = store.load(name, key, load_stage(name).manifest)
+    if manifest is None:
+        return
+    with tempfile.TemporaryDirectory() as place, contextlib.suppress(OSError):
+        for path in for_manifest(manifest, store.folder(name, key), Path(place)):
+            content = path.read_bytes()
+            if len(content) <= _PICTURE_BYTES:
+                artifacts.create_image_artifact(
+                    f"data:image/png;base64,{base64.b64encode(content).decode()}",
+                    key=f"{name}-{path.stem}".lower().replace("_", "-"),
+                    description=f"{name}: {path.stem}",
+                    _sync=True,
+                )

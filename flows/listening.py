@@ -6,10 +6,13 @@ import logging
 import threading
 import time
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.console import Reporter
 from tasks.stage import Listener
+
+if TYPE_CHECKING:
+    from tasks.publish.live import LiveTracker
 
 # Set by the command line; None where a Prefect worker runs the flow.
 REPORTER: ContextVar[Reporter | None] = ContextVar("graphmill_reporter", default=None)
@@ -22,10 +25,10 @@ logger = logging.getLogger(__name__)
 class RunListener(Listener):
     """Hears the stages of one flow run."""
 
-    def __init__(self, reporter: Reporter | None, tracker: Any | None = None) -> None:
-        """`tracker` gets training metrics while they are made (`tasks.publish.tracking.Tracker`)."""
+    def __init__(self, reporter: Reporter | None) -> None:
         self.reporter = reporter
-        self.tracker = tracker
+        self.tracker: LiveTracker | None = None
+        """Gets training metrics while they are made."""
         self._thread = threading.get_ident()
         self._stage_began = time.monotonic()
         self._artifact: Any = None
@@ -69,14 +72,9 @@ class RunListener(Listener):
         self._log(logging.WARNING, f"{stage}: {text}")
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
-        """Hand training metrics to MLflow; a tracking server that is away must not stop the training."""
-        if self.tracker is None:
-            return
-        try:
-            self.tracker.metrics(record)
-        except Exception as error:
-            self.tracker = None
-            self.warning(stage, f"live metrics stop here, publish will log all of them at the end: {error}")
+        """Hand training metrics to MLflow's live view."""
+        if self.tracker is not None:
+            self.tracker.record(record)
 
     def _in_flow_thread(self) -> bool:
         return threading.get_ident() == self._thread
@@ -93,14 +91,15 @@ class RunListener(Listener):
             logger.log(level, text)
 
     def _write_artifact(self, stage: str, percent: float, text: str) -> None:
-        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+        import prefect.artifacts
 
+        artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
         try:
             if self._artifact is None:
-                self._artifact = create_progress_artifact(
+                self._artifact = artifacts.create_progress_artifact(
                     percent, key=f"progress-{stage}", description=f"{stage} {text}", _sync=True
                 )
             else:
-                update_progress_artifact(self._artifact, percent, description=f"{stage} {text}", _sync=True)
+                artifacts.update_progress_artifact(self._artifact, percent, description=f"{stage} {text}", _sync=True)
         except Exception as error:  # a picture of progress is not worth a failed run
             logger.debug("no progress artifact: %s", error)

@@ -14,7 +14,7 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
-from flows.hooks import close_tracking, leave_artifacts, open_tracking
+from flows.hooks import close_tracking, conclude, leave_artifacts, open_tracking
 from flows.listening import REPORTER, RunListener
 from flows.results import result_storage
 from flows.runs import RunRecord, now_text, recorded
@@ -97,6 +97,7 @@ def train_graph(
         finally:
             if listener.reporter is not None:
                 listener.reporter.close()
+        conclude(place, record)
         leave_artifacts(place, record)
     return record.model_dump(mode="json")
 
@@ -141,10 +142,10 @@ class _Run:
         return stage_record(outcome)
 
     def _run(self, name: str) -> dict[str, Any]:
-        if name == "train":
-            open_tracking(self.listener, self.home, self.recipe, self.record)
         self.listener.begin(name)
         try:
+            if name == "train":
+                open_tracking(self.listener, self.home, self.recipe, self.record, force=name in self.selection.force)
             result = self._call(name)
         except (ParentGoneError, IntegrityError) as error:
             # A parent that was whole a moment ago is not any more: make it again, then go on.
@@ -152,6 +153,8 @@ class _Run:
             for parent in self._ancestors(name):
                 self.record.stages[parent] = self._call(parent, again=True)
             result = self._call(name, again=True)
+        if name == "train":
+            close_tracking(self.listener, last="publish" not in self.selection.stages)
         self.listener.end(name, describe(result))
         return result
 
@@ -178,5 +181,3 @@ def describe(result: dict[str, Any]) -> str:
     if result["rows"]:
         parts.append(f"{result['rows']:,} rows")
     return ", ".join([*parts, size])
-
-

@@ -31,7 +31,7 @@ class SignedFileSystem(LocalFileSystem):
         assert self.basepath is not None
         return Home(Path(self.basepath).parent.parent)
 
-    def read_path(self, path: str, **_: Any) -> bytes:
+    def read_path(self, path: str, **_: Any) -> bytes:  # type: ignore[override]
         """Return a result's content.
 
         Raises:
@@ -49,7 +49,7 @@ class SignedFileSystem(LocalFileSystem):
         """Return a result's content; see `read_path`."""
         return self.read_path(path)
 
-    def write_path(self, path: str, content: bytes, **_: Any) -> str:
+    def write_path(self, path: str, content: bytes, **_: Any) -> str:  # type: ignore[override]
         """Sign and write a result."""
         file = self._resolve_path(path)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -68,5 +68,6 @@ def result_storage(home: Home) -> SignedFileSystem:
     folder.chmod(0o700)
     name = f"home-{hashlib.sha256(str(home.root).encode()).hexdigest()[:16]}"
     storage = SignedFileSystem(basepath=str(folder))
-    storage.save(name, overwrite=True, _sync=True)
+    save: Any = storage.save  # its `_sync` is not in the annotation
+    save(name, overwrite=True, _sync=True)
     return storage

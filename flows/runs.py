@@ -40,7 +40,10 @@ class RunRecord(BaseModel):
     stages: dict[str, dict[str, Any]] = {}
     """Stage to `tasks.calls.stage_record`, in order."""
     metrics: dict[str, dict[str, float]] = {}
+    report: str = ""
+    """Path of the report."""
     mlflow_run_id: str | None = None
+    mlflow_run_url: str = ""
     process: int = 0
     host: str = ""
 

@@ -7,6 +7,7 @@ the first shards are done here and the pool starts only where the rest is worth 
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import os
 import threading
@@ -102,7 +103,7 @@ def split_evenly(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
     """Return at most `count` runs of neighbouring items, none empty, lengths differing by at most one."""
     count = min(count, len(items))
     cuts = [i * len(items) // count for i in range(count + 1)] if count else [0]
-    return [items[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [items[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 def apply_to_all(function: Any, items: Any) -> list[Any]:
@@ -112,10 +113,10 @@ def apply_to_all(function: Any, items: Any) -> list[Any]:
 
 
 def _shard_task() -> Any:
-    from prefect import task
+    from prefect import Task
     from prefect.cache_policies import NO_CACHE
 
-    return task(apply_to_all, name="shards", persist_result=False, cache_policy=NO_CACHE)
+    return Task(apply_to_all, name="shards", persist_result=False, cache_policy=NO_CACHE)
 
 
 def end_with_parent() -> None:
@@ -134,5 +135,3 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="parent-watch").start()
-
-

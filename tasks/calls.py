@@ -82,6 +82,12 @@ def find_stage(
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
 
 
+def expected_key(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> str:
+    """Return the key that a stage's artifact has or will have. Raises as `find_stage` does."""
+    stage = load_stage(name)
+    return stage_key(stage, recipe, load_parents(stage, home, parents))
+
+
 def call_stage(
     name: str, recipe: dict[str, Any], home: str, parents: dict[str, str], *, force: bool = False
 ) -> dict[str, Any]:

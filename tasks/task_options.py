@@ -32,7 +32,7 @@ def is_passing(task: Any, task_run: Any, state: Any) -> bool:
     return passes_by_itself(get_state_exception(state))
 
 
-def passes_by_itself(error: BaseException | None) -> bool:
+def passes_by_itself(error: Any) -> bool:
     """Whether the error or one of its causes is of the kind that a later attempt may not meet."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -1,0 +1,161 @@
+"""`graphmill clean`: remove what no run needs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError
+from configs.schema import STAGES
+from flows.console import format_bytes, out, table
+from flows.runs import all_runs, is_alive
+from tasks.artifacts import ArtifactStore, file_lock, is_locked
+from tasks.home import Home
+
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@dataclass(frozen=True)
+class Removed:
+    """Something that is (or would be) removed."""
+
+    what: str
+    path: Path
+    num_bytes: int
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
+
+
+def parse_age(text: str) -> float:
+    """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
+    if match is None:
+        raise RecipeError(f"--older-than {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
+    return float(match.group(1)) * _UNIT_SECONDS[match.group(2)]
+
+
+def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
+    """Return (stage, key) of what living, young and each recipe's latest successful runs stand on."""
+    needed: set[tuple[str, str]] = set()
+    settled: set[str] = set()
+    for record in all_runs(home):
+        latest = record.status == "completed" and record.recipe not in settled
+        if latest and tuple(record.stages) == STAGES:  # a run of some stages does not stand for the whole
+            settled.add(record.recipe)
+        if latest or is_alive(home, record) or record.started.timestamp() >= younger_than:
+            needed.update((name, stage["key"]) for name, stage in record.stages.items())
+    return needed
+
+
+def clean_home(home: Home, age_seconds: float, *, dry_run: bool) -> list[Removed]:
+    """Remove (or only find) what is not needed; what another process holds a lock on stays."""
+    limit = time.time() - age_seconds
+    needed, size = needed_artifacts(home, limit), _Sizes(dry_run)
+    removed = [
+        *_artifacts(home, needed, limit, dry_run, size),
+        *_work_folders(home, dry_run, size),
+        *_pickles(home, limit, dry_run),
+        *_results(home, limit, dry_run),
+    ]
+    return removed
+
+
+def _artifacts(
+    home: Home, needed: set[tuple[str, str]], limit: float, dry_run: bool, size: _Sizes
+) -> Iterator[Removed]:
+    store = ArtifactStore(home)
+    for folder in sorted(home.artifacts.glob("*/*")):
+        name, key = folder.parent.name, folder.name
+        lock = store.lock_path(name, key)
+        if (name, key) in needed or folder.stat().st_mtime >= limit or is_locked(lock):
+            continue
+        item = Removed("artifact", folder, size(folder), "no run needs it")
+        if not dry_run:
+            with file_lock(lock):
+                if folder.stat().st_mtime >= limit:  # used while we waited
+                    continue
+                store.discard(folder)
+        yield item
+
+
+def _work_folders(home: Home, dry_run: bool, size: _Sizes) -> Iterator[Removed]:
+    for folder in sorted(home.work.glob("*")):
+        if folder.name.startswith(".trash-"):
+            owner = folder.name.rpartition("-")[2]
+            if owner.isdigit() and Path(f"/proc/{owner}").exists():
+                continue
+            reason = "left by a process that ended"
+        elif is_locked(home.locks / f"{folder.name}.lock"):
+            continue
+        else:
+            reason = "an interrupted build; a rerun begins anew"
+        item = Removed("work", folder, size(folder), reason)
+        if not dry_run:
+            shutil.rmtree(folder, ignore_errors=True)
+        yield item
+
+
+def _pickles(home: Home, limit: float, dry_run: bool) -> Iterator[Removed]:
+    yield from _old_files(home.cache, "pickle", "not used for that long", limit, dry_run)
+
+
+def _results(home: Home, limit: float, dry_run: bool) -> Iterator[Removed]:
+    yield from _old_files(home.prefect / "results", "result", "of a flow run that old", limit, dry_run)
+
+
+def _old_files(folder: Path, what: str, reason: str, limit: float, dry_run: bool) -> Iterator[Removed]:
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        if not path.is_file() or max(status.st_mtime, status.st_atime) >= limit:
+            continue
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        yield Removed(what, path, status.st_size, reason)
+
+
+class _Sizes:
+    """Bytes that removing folders frees: a file lives on under its other names (hard links) until the last one goes."""
+
+    def __init__(self, dry_run: bool) -> None:
+        self._dry_run = dry_run
+        self._gone: Counter[tuple[int, int]] = Counter()
+
+    def __call__(self, folder: Path) -> int:
+        if not self._dry_run:
+            self._gone.clear()  # what was removed before is no longer counted by the file system
+        total = 0
+        for path in folder.rglob("*"):
+            status = path.lstat()
+            if path.is_dir():
+                continue
+            self._gone[status.st_dev, status.st_ino] += 1
+            if self._gone[status.st_dev, status.st_ino] >= status.st_nlink:
+                total += status.st_size
+        return total
+
+
+def show_removed(removed: list[Removed], *, dry_run: bool) -> None:
+    """Print what went, and how much that is."""
+    console = out()
+    shown = table("what", "size", "why", "where", right=("size",))
+    for item in removed:
+        if item.what in ("artifact", "work"):
+            shown.add_row(item.what, format_bytes(item.num_bytes), item.reason, str(item.path))
+    for what in ("pickle", "result"):
+        of_kind = [item for item in removed if item.what == what]
+        if of_kind:
+            size = format_bytes(sum(item.num_bytes for item in of_kind))
+            shown.add_row(f"{len(of_kind)} {what}s", size, of_kind[0].reason, str(of_kind[0].path.parent))
+    if removed:
+        console.print(shown, markup=False)
+    total = format_bytes(sum(item.num_bytes for item in removed))
+    console.print(f"{'would remove' if dry_run else 'removed'} {len(removed)} items, {total}")

@@ -1,0 +1,297 @@
+"""The `graphmill` command. Everything heavy is imported inside of the commands: `--help` answers in a moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tasks.home import Home
+
+_EPILOG = """Examples:
+
+graphmill run quickstart
+
+graphmill run ogbn-arxiv train.epochs=50 model=gcn
+
+graphmill plan my-graph.yaml train.learning_rate=0.01
+
+graphmill inspect quickstart partition
+
+`graphmill COMMAND --help` says more."""
+
+app = typer.Typer(
+    name="graphmill",
+    help="Turn a large graph into a trained, evaluated and registered model; do again only what changed.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of artifacts, cache and databases [env: GRAPHMILL_HOME; default: .graphmill]"),
+]
+RecipeArgument = Annotated[str, typer.Argument(help="Name of a shipped recipe (`graphmill recipes`) or a YAML file.")]
+OverridesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides, such as train.epochs=5.")
+]
+OnlyOption = Annotated[
+    list[str] | None, typer.Option("--only", metavar="STAGE,...", help="Run these stages; what they read is there.")
+]
+FromOption = Annotated[str | None, typer.Option("--from", metavar="STAGE", help="Begin at this stage.")]
+ForceOption = Annotated[
+    list[str] | None, typer.Option("--force", metavar="STAGE,...", help="Build these even where they are cached.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show what stages say and Prefect's log.")]
+
+
+class _State:
+    """Options before the command."""
+
+    home: Path | None = None
+    verbose = False
+    debug = False
+
+
+_state = _State()
+
+
+def _home(home: Path | None) -> Home:
+    from configs.errors import RecipeError
+    from tasks.home import Home
+
+    try:
+        return Home.open(home or _state.home)
+    except OSError as error:
+        raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"graphmill {version('graphmill')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks [env: GRAPHMILL_DEBUG].")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    _state.home, _state.verbose = home, verbose
+    _state.debug = debug or os.environ.get("GRAPHMILL_DEBUG", "") not in ("", "0")
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only: OnlyOption = None,
+    from_stage: FromOption = None,
+    force: ForceOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run a recipe; what is there already is found, not made again.
+
+    Examples: `graphmill run quickstart`; `graphmill run ogbl-ddi dataset.root=data/ogb train.epochs=20`;
+    `graphmill run quickstart --from train --force train --json`
+    """
+    from flows.execute import RunRequest, failure_json
+    from flows.execute import run as execute
+
+    request = RunRequest(
+        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or _state.verbose
+    )
+    try:
+        execute(_home(home), request)
+    except BaseException as error:
+        if as_json:
+            print(json.dumps(failure_json(recipe, error)), flush=True)
+        raise
+
+
+@app.command()
+def plan(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only: OnlyOption = None,
+    from_stage: FromOption = None,
+    force: ForceOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Say what would run and why, what is cached, and how large it gets; runs nothing."""
+    from configs.load import load_recipe
+    from flows.planning import make_plan, show_plan
+    from flows.selection import select_stages
+
+    selection = select_stages(only, from_stage, force)
+    steps = make_plan(_home(home), load_recipe(recipe, overrides or ()), selection)
+    if as_json:
+        print(json.dumps({"recipe": recipe, "stages": [step.as_json() for step in steps]}))
+    else:
+        show_plan(steps)
+
+
+@app.command()
+def recipes() -> None:
+    """List the shipped recipes."""
+    from flows.showing import list_recipes
+
+    list_recipes()
+
+
+@app.command()
+def datasets() -> None:
+    """List the kinds of data sets that a recipe can name."""
+    from configs.registry import DATASETS
+    from flows.showing import list_components
+
+    list_components(DATASETS)
+
+
+@app.command()
+def models() -> None:
+    """List the models."""
+    from configs.registry import MODELS
+    from flows.showing import list_components
+
+    list_components(MODELS)
+
+
+@app.command()
+def partitioners() -> None:
+    """List the partitioners."""
+    from configs.registry import PARTITIONERS
+    from flows.showing import list_components
+
+    list_components(PARTITIONERS)
+
+
+@app.command()
+def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+    """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads)."""
+    from configs.load import dump_recipe, load_recipe
+    from flows.showing import commented_yaml
+
+    checked = load_recipe(recipe, overrides or ())
+    print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
+
+
+@app.command()
+def inspect(
+    what: Annotated[str, typer.Argument(metavar="ARTIFACT|RECIPE", help="Key or folder of an artifact, or a recipe.")],
+    stage: Annotated[str | None, typer.Argument(metavar="[STAGE]", help="Stage of the recipe's latest run.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its sha256.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show an artifact for people: `graphmill inspect quickstart train -o plots`."""
+    from flows.inspection import find_artifact, show_artifact, write_plots
+
+    place = _home(home)
+    found = find_artifact(place, what, stage, deep=verify)
+    if as_json:
+        print(found.manifest.model_dump_json())
+    else:
+        show_artifact(found, verified=verify)
+    if output is not None:
+        write_plots(found, output)
+
+
+@app.command()
+def doctor(home: HomeOption = None) -> None:
+    """Check this installation: each line is ok, or says how to mend it."""
+    from flows.doctor import examine
+
+    if not examine(_home(home)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def clean(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Keep what runs of this age used: 12h, 7d, 4w.")
+    ] = "7d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Remove artifacts that no run needs: neither the latest successful run of a recipe nor a younger one."""
+    from flows.cleaning import clean_home, parse_age, show_removed
+
+    removed = clean_home(_home(home), parse_age(older_than), dry_run=dry_run)
+    if as_json:
+        print(json.dumps({"removed": [item.as_json() for item in removed], "bytes": sum(r.num_bytes for r in removed)}))
+    else:
+        show_removed(removed, dry_run=dry_run)
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")] = None,
+) -> None:
+    """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
+    from flows.recipe_schema import recipe_schema
+
+    text = json.dumps(recipe_schema(), indent=1)
+    if output is None:
+        print(text)
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+        print(output)
+
+
+def main() -> None:
+    """Run the command: exit code 0 on success, 2 for a user's mistake, 130 on Ctrl-C, 1 for everything else."""
+    try:
+        app()  # usage mistakes exit with 2 and Ctrl-C with 130 by themselves
+    except BrokenPipeError:  # `graphmill show x | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (SystemExit, KeyboardInterrupt) as error:
+        sys.exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
+    except BaseException as error:
+        sys.exit(_report(error))
+
+
+def _report(error: BaseException) -> int:
+    """Say in one line what went wrong; with --debug where."""
+    from configs.errors import GraphmillError, UserError
+
+    if _state.debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, GraphmillError):
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+    if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
+        print("terminated", file=sys.stderr)
+        return 1
+    hint = "" if _state.debug else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
+    print(f"error: {type(error).__name__}: {error}{hint}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""`graphmill run`: start what the flow needs, run it, say what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from configs.load import load_recipe
+from configs.schema import Recipe
+from flows.console import Reporter, err, format_bytes, format_seconds, out, table
+from flows.environment import own_server_url, prepare_environment
+from flows.runs import RunRecord
+from flows.selection import select_stages
+from flows.server import EmbeddedServer, embedded_server
+from tasks.home import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+
+class TerminatedError(BaseException):
+    """SIGTERM arrived."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the command line asks for."""
+
+    recipe: str
+    overrides: list[str] = field(default_factory=list)
+    only: list[str] = field(default_factory=list)
+    from_stage: str | None = None
+    force: list[str] = field(default_factory=list)
+    as_json: bool = False
+    verbose: bool = False
+
+
+def run(home: Home, request: RunRequest) -> None:
+    """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
+    select_stages(request.only, request.from_stage, request.force)
+    prepare_environment(home, verbose=request.verbose)
+    with ExitStack() as stack:
+        stack.enter_context(_sigterm_unwinds())
+        server = None if own_server_url() else stack.enter_context(embedded_server(home))
+        recipe = load_recipe(request.recipe, request.overrides)  # while the server starts
+        record = _run_flow(home, request, server, Reporter(err(), verbose=request.verbose))
+    if request.as_json:
+        show_outcome(err(), home, recipe, record)
+        print(json.dumps(outcome_json(record)), flush=True)
+    else:
+        show_outcome(out(), home, recipe, record)
+
+
+def _run_flow(home: Home, request: RunRequest, server: EmbeddedServer | None, reporter: Reporter) -> RunRecord:
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    from flows.listening import REPORTER
+    from flows.pipeline import train_graph
+
+    quiet = {}
+    if server is not None:
+        server.wait()
+        # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
+        quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    REPORTER.set(reporter)
+    with temporary_settings(quiet):
+        try:
+            result = train_graph(
+                recipe=request.recipe,
+                overrides=request.overrides,
+                home=str(home.root),
+                only=request.only or None,
+                from_stage=request.from_stage,
+                force=request.force or None,
+            )
+        finally:
+            _flush_prefect()
+    return RunRecord.model_validate(result)
+
+
+def _flush_prefect() -> None:
+    """Send logs and events on their way before the server goes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=10)
+    EventsWorker.drain_all(timeout=10)
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that children are ended and the record is closed."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def outcome_json(record: RunRecord) -> dict[str, Any]:
+    """Return the object that `--json` prints; scripts rely on these keys."""
+    names = ("name", "status", "seconds", "peak_bytes", "rows", "bytes", "key", "warnings", "repaired")
+    return {
+        "status": record.status,
+        "recipe": record.recipe,
+        "metrics": record.metrics,
+        "stages": [{name: stage[name] for name in names} for stage in record.stages.values()],
+        "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
+        "report": record.report or None,
+        "mlflow_run_id": record.mlflow_run_id,
+        "prefect_flow_run_id": record.id,
+    }
+
+
+def failure_json(recipe: str, error: BaseException) -> dict[str, Any]:
+    """Return what `--json` prints where a run did not succeed."""
+    return {
+        "status": "failed",
+        "recipe": recipe,
+        "error": str(error) or type(error).__name__,
+        "metrics": {},
+        "stages": [],
+        "artifacts": {},
+        "report": None,
+        "mlflow_run_id": None,
+        "prefect_flow_run_id": None,
+    }
+
+
+def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord) -> None:
+    """Print metrics, what the stages did, and where to look."""
+    if record.metrics:
+        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
+        metrics = table(record.recipe, *names, right=tuple(names))
+        for split, values in record.metrics.items():
+            metrics.add_row(split, *(f"{values[name]:.4f}" if name in values else "" for name in names))
+        console.print(metrics)
+    stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
+    for name, stage in record.stages.items():
+        stages.add_row(
+            name,
+            stage["status"],
+            format_seconds(stage["seconds"]),
+            format_bytes(stage["peak_bytes"]),
+            f"{stage['rows']:,}",
+            format_bytes(stage["bytes"]),
+        )
+    console.print(stages)
+    for name, text in where_to_look(home, record):
+        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    for name, stage in record.stages.items():
+        if stage["repaired"]:
+            console.print(f"repaired  {name}: {stage['repaired']}", style="yellow", markup=False)
+        for warning in stage["warnings"]:
+            console.print(f"warning   {name}: {warning}", style="yellow", markup=False)
+
+
+def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
+    """Return what to open, and the commands that show it."""
+    lines = []
+    if record.report:
+        lines.append(("report", record.report))
+    commands = Path(sys.executable).parent
+    if record.mlflow_run_id:
+        lines.append(("mlflow", f"run {record.mlflow_run_id}; look at it with: {mlflow_command(home, commands)}"))
+    lines.append(("prefect", f"run {record.id}; look at it with: {prefect_command(home, commands)}"))
+    return lines
+
+
+def mlflow_command(home: Home, commands: Path) -> str:
+    """Return the command that opens MLflow's pages, or the address of the user's own server."""
+    import os
+
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri and uri.startswith("http"):
+        return uri
+    return f"{commands / 'mlflow'} ui --backend-store-uri {uri or f'sqlite:///{home.mlflow}/mlflow.db'}"
+
+
+def prefect_command(home: Home, commands: Path) -> str:
+    """Return the command that opens Prefect's pages, or the address of the user's own server."""
+    import os
+
+    # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
+    if "PREFECT_API_AUTH_STRING" in os.environ and os.environ["PREFECT_API_AUTH_STRING"].startswith("graphmill:"):
+        return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"
+    return os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL") or "prefect server start"

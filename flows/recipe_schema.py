@@ -1,0 +1,69 @@
+"""The recipe's JSON Schema: what editors complete and check with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs.load import COMPONENT_PATHS
+from configs.registry import TRANSFORMS, Registry
+from configs.schema import Recipe
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a recipe; a component is one of its registry's, told by `name`."""
+    schema = Recipe.model_json_schema()
+    definitions: dict[str, Any] = schema.setdefault("$defs", {})
+    for path, registry in COMPONENT_PATHS.items():
+        _place(schema, path)[path[-1]] = _component(registry, definitions) | _meaning(schema, path)
+    transforms = definitions["PreprocessConfig"]["properties"]["transforms"]
+    transforms["items"] = _component(TRANSFORMS, definitions)
+    definitions.pop("ComponentConfig", None)
+    _allow_commas(schema)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "graphmill recipe"
+    return schema
+
+
+def _place(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return the `properties` that hold the component."""
+    properties: dict[str, Any] = schema["properties"]
+    for key in path[:-1]:
+        name = (properties[key].get("$ref") or properties[key]["allOf"][0]["$ref"]).rpartition("/")[2]
+        properties = schema["$defs"][name]["properties"]
+    return properties
+
+
+def _meaning(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    field = _place(schema, path)[path[-1]]
+    return {key: field[key] for key in ("description", "default") if key in field}
+
+
+def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return `name` alone, or `{name: ..., options}` of any registered component."""
+    choices: list[dict[str, Any]] = []
+    for name in registry.names():
+        options = registry.get(name).Config.model_json_schema(ref_template="#/$defs/{model}")
+        definitions.update(options.pop("$defs", {}))
+        options["properties"]["name"] = {"const": name, "description": registry.summary(name)}
+        options["required"] = sorted({*options.get("required", ()), "name"})
+        options["title"] = name
+        key = f"{registry.kind}.{name}"
+        definitions[key] = options
+        choices.append({"$ref": f"#/$defs/{key}"})
+    bare = {"enum": registry.names(), "description": "the component with its defaults"}
+    return {"anyOf": [*choices, bare]}
+
+
+def _allow_commas(node: Any) -> None:
+    """Let tuples of numbers and words be written `15,10` too, as recipes and the command line may."""
+    if isinstance(node, dict):
+        items = node.get("items")
+        if node.get("type") == "array" and isinstance(items, dict) and items.get("type") in ("integer", "number"):
+            node["type"] = ["array", "string", items["type"]]
+        elif node.get("type") == "array" and isinstance(items, dict) and items.get("type") == "string":
+            node["type"] = ["array", "string"]
+        for value in node.values():
+            _allow_commas(value)
+    elif isinstance(node, list):
+        for value in node:
+            _allow_commas(value)
