@@ -59,7 +59,7 @@ def make_layout(config: Synthetic.Config) -> Layout:
     rounds = max(1, round(num_main / (config.community_size * config.num_classes)))
     num_communities = min(rounds * config.num_classes, num_main // 2)
     num_communities -= num_communities % config.num_classes
-    # A tree of n nodes has n - 1 edges; cutting each tree's edge at random (one in four) varies the sizes.
+    # A tree of n nodes has n - 1 edges; a graph with few edges leaves trees unfinished.
     tree_edges = min(num_small // _COMPONENT_SIZE * (_COMPONENT_SIZE - 1), config.num_edges // 2)
     return Layout(
         config.num_nodes,

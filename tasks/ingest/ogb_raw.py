@@ -190,7 +190,7 @@ class BinaryRaw:
         self.file = folder / "raw" / "data.npz"
         self.count_file = "num_nodes_list"
         try:
-            with np.load(self.file, allow_pickle=False) as data:
+            with self.file.open("rb") as file, np.load(file, allow_pickle=False) as data:
                 self.members = set(data.files)
                 missing = {"edge_index", "num_nodes_list", "num_edges_list"} - self.members
                 if missing:
