@@ -26,27 +26,35 @@ def process_bytes(pid: int | str = "self") -> int:
     return total
 
 
-def tree_bytes() -> int:
-    """Return the same for this process and all its descendants."""
-    total = process_bytes()
+def _descendants() -> list[psutil.Process]:
     try:
-        children = psutil.Process().children(recursive=True)
+        children: list[psutil.Process] = psutil.Process().children(recursive=True)
     except psutil.Error:
-        children = []
-    return total + sum(process_bytes(child.pid) for child in children)
+        return []
+    return children
+
+
+def tree_bytes(without: frozenset[int] = frozenset()) -> int:
+    """Return the same for this process and all its descendants, leaving out those with a process id in `without`."""
+    return process_bytes() + sum(process_bytes(child.pid) for child in _descendants() if child.pid not in without)
 
 
 class PeakMemory:
-    """Context manager that samples memory from a thread; `peak_bytes` holds the highest value seen."""
+    """Context manager that samples memory from a thread; `peak_bytes` holds the highest value seen.
+
+    Children that were there before (the run's Prefect server) are not counted.
+    """
 
     def __init__(self) -> None:
         self.peak_bytes = 0
+        self._others: frozenset[int] = frozenset()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="peak-memory")
 
     def __enter__(self) -> PeakMemory:
         """Start sampling."""
-        self.peak_bytes = tree_bytes()
+        self._others = frozenset(child.pid for child in _descendants())
+        self.peak_bytes = tree_bytes(self._others)
         self._thread.start()
         return self
 
@@ -56,8 +64,8 @@ class PeakMemory:
         """Stop sampling."""
         self._stop.set()
         self._thread.join()
-        self.peak_bytes = max(self.peak_bytes, tree_bytes())
+        self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
 
     def _watch(self) -> None:
         while not self._stop.wait(_INTERVAL_SECONDS):
-            self.peak_bytes = max(self.peak_bytes, tree_bytes())
+            self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
