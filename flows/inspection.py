@@ -75,7 +75,8 @@ def _by_key(home: Home, start: str) -> tuple[str, str]:
     if found:
         raise RecipeError(f"{start!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in found)}")
     raise RecipeError(
-        f"no artifact {start!r} in {home.artifacts}; name a key, a folder, or a recipe and a stage ({', '.join(STAGES)})"
+        f"no artifact {start!r} in {home.artifacts}; name a key, a folder, or a recipe and a stage "
+        f"({', '.join(STAGES)})"
     )
 
 

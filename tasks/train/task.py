@@ -19,5 +19,5 @@ from tasks.task_options import run_key
     cache_policy=CacheKeyFnPolicy(cache_key_fn=run_key),
 )
 def train(recipe: dict[str, Any], home: str, parents: dict[str, str], force: bool = False) -> dict[str, Any]:
-    """Train the model in supervised worker processes; an interrupted training resumes; returns `tasks.calls.stage_record`."""
+    """Train the model in supervised workers; an interrupted training resumes; returns `tasks.calls.stage_record`."""
     return call_stage("train", recipe, home, parents, force=force)
