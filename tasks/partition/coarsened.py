@@ -112,10 +112,8 @@ class CoarsenedPartitioner(Partitioner):
             f"{csr.num_nodes:,} nodes and {csr.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
             f"{coarsest.num_edges:,} in {len(labels)} steps"
         )
-        part = _split(coarsest, limits, config)
         weak = len(labels) > 0 and _inner_share(finest, levels[1]) < _WEAK_CLUSTERS
-        state = _measure(coarsest, part, num_parts)
-        refine(coarsest, state, limits, config.seed, fine=not labels)
+        state = _split(coarsest, limits, config, fine=not labels)
         while labels:
             levels.pop()
             state = _project(state, labels.pop())
@@ -224,19 +222,29 @@ def _inner_share(finest: Level, coarse: Level) -> float:
     return 1.0 - float(coarse.edge_weight.sum(dtype=np.int64)) / max(1, finest.num_edges)
 
 
-def _split(level: Level, limits: Limits, config: PartitionerConfig) -> NDArray[np.int32]:
-    """METIS on the smallest graph."""
-    weight = level.weight[:, None] if not len(level.train) else np.stack([level.weight, level.train], 1)
-    return part_graph(
-        level.indptr,
-        level.indices,
-        limits.num_parts,
-        config.imbalance,
-        config.seed,
-        node_weight=weight.astype(np.int64),
-        edge_weight=level.edge_weight.astype(np.int64) if len(level.edge_weight) else None,
-        tries=_METIS_TRIES,
-    )
+def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: bool) -> State:
+    """METIS on the smallest graph, k ways at once and by bisection; the better one after refinement."""
+    from tasks.partition._refinement import weighted_cut
+
+    weights = level.weight[:, None] if not len(level.train) else np.stack([level.weight, level.train], 1)
+    edge_weight = level.edge_weight.astype(np.int64) if len(level.edge_weight) else None
+    states, cuts = [], []
+    for recursive in (False,) if fine else (False, True):
+        part = part_graph(
+            level.indptr,
+            level.indices,
+            limits.num_parts,
+            config.imbalance,
+            config.seed + 1,
+            node_weight=weights.astype(np.int64),
+            edge_weight=edge_weight,
+            tries=_METIS_TRIES,
+            recursive=recursive,
+        )
+        states.append(_measure(level, part, limits.num_parts))
+        refine(level, states[-1], limits, config.seed, fine=fine)
+        cuts.append(weighted_cut(*level.graph, states[-1].part))
+    return states[int(np.argmin(cuts))]
 
 
 def _measure(level: Level, part: NDArray[np.int32], num_parts: int) -> State:

@@ -71,8 +71,9 @@ def part_graph(
     node_weight: NDArray[np.int64] | None = None,
     edge_weight: NDArray[np.int64] | None = None,
     tries: int = 1,
+    recursive: bool = False,
 ) -> NDArray[np.int32]:
-    """Call METIS_PartGraphKway.
+    """Call METIS_PartGraphKway or METIS_PartGraphRecursive.
 
     pymetis' own function takes one weight a node and answers with a Python list; the library that it brings is
     therefore called directly. The GIL is released meanwhile.
@@ -86,6 +87,7 @@ def part_graph(
         node_weight: int64 (N, C): C constraints.
         edge_weight: int64 (E,), positive.
         tries: partitions to compute; the best is returned.
+        recursive: bisect again and again instead of splitting k ways at once.
 
     Returns:
         int32 (N,).
@@ -115,7 +117,8 @@ def part_graph(
     counts = [scalar(num_nodes), scalar(constraints), scalar(num_parts)]
     n, ncon, nparts = (ctypes.byref(count) for count in counts)
     cut = scalar(0)
-    status = library.METIS_PartGraphKway(
+    solve = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
+    status = solve(
         n,
         ncon,
         xadj,
