@@ -22,9 +22,11 @@ _MAC_BYTES = hashlib.sha256().digest_size
 logger = logging.getLogger(__name__)
 
 
-def sign(key: bytes, name: str, content: bytes) -> bytes:
+def sign(key: bytes, name: str, content: bytes | memoryview) -> bytes:
     """Return the signature of `content` under `name`."""
-    return hmac.digest(key, name.encode() + b"\0" + content, "sha256")
+    mac = hmac.new(key, name.encode() + b"\0", "sha256")
+    mac.update(content)  # content may be long: it is not copied
+    return mac.digest()
 
 
 def seal(key: bytes, name: str, content: bytes) -> bytes:
@@ -34,8 +36,12 @@ def seal(key: bytes, name: str, content: bytes) -> bytes:
 
 def unseal(key: bytes, name: str, sealed: bytes) -> bytes:
     """Return the content of a sealed record. Raises IntegrityError unless the signature fits name and content."""
-    mac, content = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
-    if not hmac.compare_digest(mac, sign(key, name, content)):
+    return bytes(_verified(key, name, sealed))
+
+
+def _verified(key: bytes, name: str, sealed: bytes) -> memoryview:
+    content = memoryview(sealed)[_MAC_BYTES:]
+    if not hmac.compare_digest(sealed[:_MAC_BYTES], sign(key, name, content)):
         raise IntegrityError(f"{name}: the signature does not fit; the content is not trusted")
     return content
 
@@ -78,7 +84,7 @@ class PickleCache:
         except FileNotFoundError:
             return None
         try:
-            return pickle.loads(unseal(self._key, name, sealed))
+            return pickle.loads(_verified(self._key, name, sealed))
         except IntegrityError:
             logger.warning("%s was not written by this home or was altered; it is computed again", path)
             path.unlink(missing_ok=True)
