@@ -47,7 +47,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     )
     job_path, result_path = context.work / _JOB, context.work / RESULT
     write_atomic(job_path, json.dumps(dataclasses.asdict(job)).encode())
-    run_worker("tasks.evaluate.worker", [str(job_path)], context)
+    run_worker("tasks.evaluate.worker", job_path, context)
     outcome = json.loads(result_path.read_text(encoding="utf-8"))
     for path in (job_path, result_path):  # they hold this machine's paths; the manifest says the rest
         path.unlink()

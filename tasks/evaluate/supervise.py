@@ -1,11 +1,10 @@
-"""Run a module in a process of its own that never outlives its parent."""
+"""Run a module in a process of its own that never outlives its parent, and pass on what it says."""
 
 from __future__ import annotations
 
-import ctypes
+import importlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,73 +13,68 @@ from pathlib import Path
 from typing import IO
 
 from configs.errors import StageError
+from tasks.processes import ROOT, describe_exit, die_with_parent, end_group
 from tasks.stage import StageContext
 
-_PR_SET_PDEATHSIG = 1
-_ROOT = Path(__file__).resolve().parents[2]
 _PARENT = "GRAPHMILL_PARENT_PID"
+_LINES_KEPT = 15
 
 
-def run_worker(module: str, arguments: list[str], context: StageContext) -> None:
-    """Run `python -m MODULE ARGUMENTS` and pass on its progress (JSON lines on standard output).
+def run_worker(module: str, argument: Path, context: StageContext) -> None:
+    """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
     Raises:
         StageError: it died; the message ends with what it said last.
     """
+    command = [sys.executable, "-m", "tasks.evaluate.supervise", module, str(argument)]
     environment = {**os.environ, _PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "tasks.evaluate.supervise", module, *arguments]
-    tail: deque[str] = deque(maxlen=15)
+    said: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
-        command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us; we end it
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        reader = threading.Thread(target=_keep, args=(process.stderr, tail), daemon=True)
+        reader = threading.Thread(target=_keep, args=(process.stderr, said), daemon=True)
         reader.start()
         try:
             for line in process.stdout:
-                _pass_on(line, context, tail)
+                _pass_on(line, context, said)
             code = process.wait()
         finally:
-            if process.poll() is None:  # cancelled or interrupted
-                process.kill()
+            end_group(process)
             reader.join()
     if code:
-        raise StageError(f"{context.stage} ended with {_how(code)}; it said last:\n{''.join(tail).strip()}")
+        text = "".join(said).strip()
+        raise StageError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
 
 
-def _keep(stream: IO[str], tail: deque[str]) -> None:
+def _keep(stream: IO[bytes], said: deque[str]) -> None:
     for line in stream:
-        tail.append(line)
+        said.append(line.decode(errors="replace"))
 
 
-def _pass_on(line: str, context: StageContext, tail: deque[str]) -> None:
+def _pass_on(line: bytes, context: StageContext, said: deque[str]) -> None:
     try:
         told = json.loads(line)
-        context.progress(told["done"], told["total"], "splits", told["note"])
+        context.progress(told["done"], told["total"], told["unit"], told["note"])
     except (ValueError, KeyError, TypeError):
-        tail.append(line)
+        said.append(line.decode(errors="replace"))
 
 
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    hint = ": out of memory? lower evaluate.batch_size" if -code == signal.SIGKILL else ""
-    return f"signal {signal.Signals(-code).name}{hint}"
-
-
-def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL when the parent ends; end now if it did already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if str(os.getppid()) != os.environ.get(_PARENT):
-        os._exit(1)
+def say(done: float, total: float, unit: str, note: str) -> None:
+    """Tell the supervisor how far this process is."""
+    print(json.dumps({"done": done, "total": total, "unit": unit, "note": note}), flush=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Become the worker: `arguments` are the module and what it is told."""
-    die_with_parent()
-    import importlib
-
+    """Become the worker: `arguments` are the module and what its `main` is told."""
+    die_with_parent(int(os.environ[_PARENT]))
     code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
     return code
 

@@ -1,4 +1,4 @@
-"""What the evaluation's own process runs: `python -m tasks.evaluate.worker JOB`.
+"""What the evaluation's own process runs (started by supervise.py).
 
 A process of its own, so that the model, the graph's pages and OpenMP's threads leave with it, and the flow's process
 stays small. It writes its outcome into the work folder and says on standard output how far it is.
@@ -7,7 +7,6 @@ stays small. It writes its outcome into the work folder and says on standard out
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,13 @@ from tasks.evaluate import metrics
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
+from tasks.evaluate.supervise import say
 from tasks.graph_store import GraphStore
 from tasks.manifests import DatasetManifest, PartitionManifest
 
 RESULT = "result.json"
-# Nodes of no split are predicted too while their scores fit this many numbers (1 GiB as float32).
-_MAX_UNSPLIT_SCORES = 1 << 28
+# Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
+_MAX_UNSPLIT_NUMBERS = 1 << 28
 _MAX_NEGATIVE_ROWS = 5_000_000
 _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
@@ -107,7 +107,7 @@ class Evaluation:
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
-                say(number + 1, len(self.job.splits), split)
+                say(number + 1, len(self.job.splits), "splits", split)
         if self.notes:
             report["notes"] = self.notes
         return {
@@ -141,13 +141,25 @@ class Evaluation:
         wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
         rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)
         everything = np.union1d(wanted, rest)
-        scores = self.predictor.node_scores(self.model, everything)
+        scores = self._score_nodes(everything)
         label = self.store["label"]
         for split, index in indices.items():
             place = np.searchsorted(everything, index)
             yield split, self._items("id", index, split, np.asarray(label[index]), scores[place])
         if len(rest):
             self._items("id", rest, None, np.asarray(label[rest]), scores[np.searchsorted(everything, rest)])
+
+    def _score_nodes(self, nodes: Array) -> Array:
+        """Return scores of nodes (int64 (n,), ascending): float32 (n, C)."""
+        import torch
+
+        vectors = self.predictor.node_vectors(self.model, nodes)
+        scores = np.empty((len(nodes), self.model.facts.out_dim), np.float32)
+        with torch.no_grad():
+            for start in range(0, len(nodes), self.job.batch_size):
+                rows = slice(start, start + self.job.batch_size)
+                scores[rows] = self.model.score(vectors[rows].to(self.predictor.device)).cpu().numpy()
+        return scores
 
     def _unsplit(self) -> Array:
         """Nodes of the labelled type that are in no split, ascending."""
@@ -158,7 +170,7 @@ class Evaluation:
                 free[index] = False
         nodes = np.flatnonzero(free)
         nodes = nodes[self.ids.of_target_type(nodes)]
-        if len(nodes) * self.model.facts.out_dim > _MAX_UNSPLIT_SCORES:
+        if len(nodes) * max(self.model.facts.out_dim, self.model.config.hidden_dim) > _MAX_UNSPLIT_NUMBERS:
             self.notes.append(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
             return np.empty(0, np.int64)
         return nodes
@@ -212,11 +224,6 @@ def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:
         return {}
 
 
-def say(done: int, total: int, note: str) -> None:
-    """Tell the stage how far this process is."""
-    print(json.dumps({"done": done, "total": total, "note": note}), flush=True)
-
-
 def main(job_path: Path) -> int:
     """Evaluate; a user's mistake ends as JSON that the stage raises again."""
     job = EvaluateJob.load(job_path)
@@ -226,7 +233,3 @@ def main(job_path: Path) -> int:
         outcome = {"error": type(error).__name__, "message": str(error)}
     write_atomic(Path(job.work) / RESULT, json.dumps(outcome).encode())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
