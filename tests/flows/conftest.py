@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "description": "A generated graph that trains in a second",
+    "dataset": {
+        "name": "synthetic",
+        "num_nodes": 400,
+        "num_edges": 2500,
+        "num_classes": 4,
+        "community_size": 100,
+        "feature_dim": 8,
+        "feature_accuracy": 0.6,
+    },
+    "partition": {"name": "metis", "num_parts": 2},
+    "model": {"name": "graphsage", "hidden_dim": 16, "num_layers": 2},
+    "train": {"loader": "full", "fanout": [5, 5], "epochs": 3},
+    "tracking": {"system_metrics": False},
+}
+
+
+def write_recipe(folder: Path, **changes: Any) -> Path:
+    """Write the tiny recipe with some sections replaced."""
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({**TINY, **changes}))
+    return path
+
+
+def command(home: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flows.cli", "--home", str(home), *arguments]
+
+
+def environment() -> dict[str, str]:
+    """The environment without what other tests (or the developer) set for Prefect and MLflow."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "GRAPHMILL_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def graphmill(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run(
+        command(home, *arguments), capture_output=True, text=True, env=environment(), timeout=240, **options
+    )

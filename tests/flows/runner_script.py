@@ -1,0 +1,51 @@
+"""Maps over numbers with Prefect's task runners, in a process whose Prefect knows nothing but a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from configs.errors import DataError
+
+
+def where(number: int) -> tuple[int, int]:
+    return number, os.getpid()
+
+
+def refuse_three(number: int) -> int:
+    if number == 3:
+        raise DataError("is wrong", path="shard", row=number)
+    return number
+
+
+def main() -> None:
+    from flows.environment import prepare_environment
+    from flows.server import embedded_server
+    from tasks.home import Home
+
+    home = Home.open(sys.argv[1])
+    prepare_environment(home)
+    with embedded_server(home) as server:
+        import psutil
+        from prefect.task_runners import ProcessPoolTaskRunner
+
+        from configs.schema import PreprocessConfig
+        from flows.execute import _flush_prefect
+        from flows.shards import RunnerMap, end_with_parent, make_map_shards
+
+        server.wait()
+        runner = RunnerMap(lambda: ProcessPoolTaskRunner(max_workers=2, initializer=end_with_parent), 2, at_once=True)
+        results = list(runner(where, list(range(9))))
+        left = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+        try:
+            list(make_map_shards(PreprocessConfig(runner="thread", workers=2))(refuse_three, list(range(6))))
+            error = ""
+        except DataError as found:
+            error = str(found)
+        _flush_prefect()
+    print(json.dumps({"results": results, "here": os.getpid(), "left": len(left), "error": error}))
+
+
+if __name__ == "__main__":
+    main()
