@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +15,12 @@ import pytest
 from configs.errors import DataError, StageError
 from configs.schema import EvaluateConfig, TrainConfig
 from tasks.artifacts import describe_files
+from tasks.evaluate import stage, worker
 from tasks.evaluate.stage import STAGE, build
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.manifests import EvalReport
+from tasks.processes import ROOT
 from tasks.stage import Listener, Parent, PickleCache, StageContext
 from tasks.train.checkpoint import load_model
 from tasks.train.inference import Predictor
@@ -91,6 +98,7 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
     assert sorted(report.files) == ["predictions.parquet"]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_nodes_of_no_split_are_predicted(tmp_path: Path, home: Home) -> None:
     graph = as_partition(node_graph(tmp_path / "graph", num_nodes=100))
     for name in ("valid", "test"):
@@ -111,6 +119,13 @@ def test_nodes_of_no_split_are_predicted(tmp_path: Path, home: Home) -> None:
     assert table.prediction.notna().all()
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing torch and DGL in a process of its own takes seconds; two tests do so, that is enough."""
+    monkeypatch.setattr(stage, "run_worker", lambda module, job, context: worker.main(job))
+
+
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("ids", [None, "str"])
 def test_links(tmp_path: Path, home: Home, ids: str | None) -> None:
     graph = as_partition(shuffled(link_graph(tmp_path / "graph", dim=8)))
@@ -136,6 +151,7 @@ def test_links(tmp_path: Path, home: Home, ids: str | None) -> None:
     assert sum(report.report["ranking"]["rank_counts"]) == len(positives)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_graphs(tmp_path: Path, home: Home) -> None:
     graph = as_partition(molecule_graph(tmp_path / "graph"))
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
@@ -171,3 +187,38 @@ def test_a_users_mistake_keeps_its_class_and_a_dead_worker_is_named(tmp_path: Pa
 def test_key_holds_what_is_measured_and_nothing_else() -> None:
     config = STAGE.config(Recipe(batch_size=7))  # type: ignore[arg-type]
     assert config == {"evaluate": {"evaluator": {"name": "auto"}, "splits": ["valid", "test"], "predictions": True}}
+
+
+def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    (tmp_path / "sleeper.py").write_text(
+        "import os, time\ndef main(path):\n    path.write_text(str(os.getpid()))\n    time.sleep(60)\n    return 0\n"
+    )
+    script = (
+        "from pathlib import Path\n"
+        "from types import SimpleNamespace\n"
+        "from tasks.evaluate.supervise import run_worker\n"
+        f"run_worker('sleeper', Path({str(pid_file)!r}), SimpleNamespace(stage='evaluate'))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, cwd=ROOT) as parent:
+        pid = wait_for(lambda: pid_file.exists() and pid_file.read_text())
+        parent.kill()
+    assert wait_for(lambda: not alive(int(pid)))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that has ended and waits to be reaped does not)."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError("it did not happen in time")
