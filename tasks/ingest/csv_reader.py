@@ -74,7 +74,7 @@ class _Blocks:
     def __enter__(self) -> _Blocks:
         self._stream = open_stream(self._path)
         for _ in range(_NUM_BUFFERS):
-            self._free.put(bytearray(_MAX_LINE_BYTES + _BLOCK_BYTES + 1))
+            self._free.put(bytearray(_MAX_LINE_BYTES + _BLOCK_BYTES + 1 + parsing.PADDING))
         self._thread.start()
         return self
 

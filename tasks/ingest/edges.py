@@ -13,8 +13,9 @@ from configs.errors import DataError
 
 Array = NDArray[Any]
 
-# Exact counting remembers every edge: up to so many (128 MB), beyond that preprocess counts when it sorts them.
-MAX_COUNTED_EDGES = 1 << 23
+# Exact counting remembers every edge: up to so many (32 MB, a tenth of a second), beyond that preprocess counts when it
+# sorts them.
+MAX_COUNTED_EDGES = 1 << 21
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -69,13 +70,16 @@ class EdgeCheck:
     Memory: 16 bytes an edge at most while duplicates are counted (up to `MAX_COUNTED_EDGES`), nothing beyond.
     """
 
-    def __init__(self, num_src: int, num_dst: int, *, same_type: bool = True) -> None:
-        """`same_type`: source and target are ids of one node type, so that equal ids are a self-loop."""
+    def __init__(self, num_src: int, num_dst: int, *, same_type: bool = True, expected: int = 0) -> None:
+        """`same_type`: source and target are ids of one node type, so that equal ids are a self-loop.
+        `expected`: how many edges will come, where that is known."""
         self.num_src, self.num_dst, self.same_type = num_src, num_dst, same_type
         self.num_edges = 0
         self.num_self_loops = 0
         self.num_duplicates = 0
         self._table: Array | None = np.full(1 << 12, _EMPTY)
+        if expected > MAX_COUNTED_EDGES:
+            self._table, self.num_duplicates = None, -1
 
     def add(self, src: Array, dst: Array, path: object = None, columns: tuple[object, object] = (0, 1)) -> None:
         """Check a chunk of edges, (m,) ids each. Raises DataError naming file, row and column of a wrong id."""

@@ -266,7 +266,7 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     )
     takers = _extra_takers(_EDGE_FILES, lambda name: raw.edge_rows(triplet, name), total, "num-edge-list")
     graphs = _GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
-    check = EdgeCheck(num_src, num_dst, same_type=source == target)
+    check = EdgeCheck(num_src, num_dst, same_type=source == target, expected=total)
     job.checks.append(check)
     with job.writer.table(f"edges/{'__'.join(triplet)}") as table:
         for first, n in _portions(total, _chunk_rows(features.width if features else 1)):
