@@ -57,7 +57,7 @@ class TrainConfig(ConfigModel):
     epochs: int = Field(default=20, ge=1)
     """Passes over the training split."""
     batch_size: int = Field(default=1024, ge=1)
-    """Seeds (nodes, edges or graphs) a step and rank."""
+    """Seeds (nodes, edges or graphs) a step and rank; full-graph node training takes the whole split in one step."""
     fanout: IntTuple = (15, 10, 5)
     """Neighbours sampled a layer, from the seeds outwards; -1 takes all. One number a layer of the model."""
     num_negatives: int = Field(default=1, ge=1)
@@ -82,6 +82,8 @@ class TrainConfig(ConfigModel):
     """Epochs between validations."""
     checkpoint_every: int = Field(default=1, ge=1)
     """Epochs between checkpoints; a killed run resumes from the last one."""
+    checkpoint_minutes: float = Field(default=10.0, gt=0)
+    """Checkpoint within an epoch too when the last one is so many minutes old."""
     num_ranks: int = Field(default=1, ge=1)
     """Processes on this machine, one device each; more than one runs DistributedDataParallel under torchrun."""
     num_machines: int = Field(default=1, ge=1)
@@ -102,7 +104,7 @@ class TrainConfig(ConfigModel):
     """How often a job whose rank died is started again from its last checkpoint."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {"machine_rank", "rendezvous", "prefetch", "threads", "max_restarts", "checkpoint_every"}
+        {"machine_rank", "rendezvous", "prefetch", "threads", "max_restarts", "checkpoint_every", "checkpoint_minutes"}
     )
 
     @field_validator("fanout")

@@ -143,6 +143,12 @@ class GraphModel(nn.Module):
         assert collected is not None
         return collected
 
+    def score(self, *vectors: Tensor) -> Tensor:
+        """Return scores from vectors: of nodes (n, hidden) -> (n, out_dim), or of both ends of pairs -> (n,)."""
+        assert isinstance(self.head, NodeHead | LinkHead), "graphs are scored from whole batches"
+        scores: Tensor = self.head.score(*vectors)
+        return scores
+
     def collect(self, collected: Tensor | None, x: Tensor) -> Tensor:
         """Combine the outputs of the layers so far with those of the next one."""
         if collected is None or self.config.jumping == "none":

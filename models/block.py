@@ -30,12 +30,28 @@ class _Movable:
         return replace(self, **moved)  # type: ignore[type-var]
 
     def to(self: T, device: torch.device) -> T:
-        """Return a copy on `device` (asynchronously from pinned memory)."""
-        return self if device.type == "cpu" else self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        """Return a copy on `device` (asynchronously from pinned memory), or this very object where it is there already.
+
+        The whole graph so keeps its DGL handle, which costs more to build than a step of training.
+        """
+        if device.type == "cpu" or self._is_on(device):
+            return self
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _is_on(self, device: torch.device) -> bool:
+        elsewhere: list[Tensor] = []
+
+        def look(tensor: Tensor) -> Tensor:
+            if tensor.device.type != device.type or device.index not in (None, tensor.device.index):
+                elsewhere.append(tensor)
+            return tensor
+
+        self._map(look)
+        return not elsewhere
 
     def pin_memory(self: T) -> T:
         """Return a copy in page-locked memory, from which a GPU reads without waiting."""
-        return self._map(lambda tensor: tensor.pin_memory())
+        return self._map(lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory())
 
 
 @dataclass
@@ -87,7 +103,7 @@ class Block(_Movable):
 
     @cached_property
     def scale(self) -> Tensor | None:
-        """True degree over sampled degree, (num_dst, 1): turns a sampled sum into an unbiased one; None if all are here."""
+        """True over sampled degree, (num_dst, 1): makes a sampled sum unbiased; None where nothing was sampled."""
         if self.degree is None:
             return None
         return (self.degree[: self.num_dst] / self.counts.clamp(min=1)).unsqueeze(1)

@@ -19,8 +19,8 @@ class CategoryEmbedding(nn.Module):
         super().__init__()
         # One table for all columns: column j's codes start at offsets[j], so that a single gather-and-sum serves.
         self.table = nn.Parameter(torch.empty(sum(cardinalities), dim))
-        offsets = torch.tensor((0, *cardinalities[:-1])).cumsum(0)
-        self.register_buffer("offsets", offsets, persistent=False)
+        self.offsets: Tensor
+        self.register_buffer("offsets", torch.tensor((0, *cardinalities[:-1])).cumsum(0), persistent=False)
         start = 0
         for count in cardinalities:
             nn.init.xavier_uniform_(self.table.data[start : start + count])

@@ -1,4 +1,4 @@
-"""Graph isomorphism network (Xu et al., ICLR 2019, https://arxiv.org/abs/1810.00826, equation 4.1), as OGB applies it."""
+"""Graph isomorphism network (Xu et al., ICLR 2019, https://arxiv.org/abs/1810.00826, eq. 4.1), as in OGB's examples."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""Child processes that never outlive their parent, and what to say when one ends badly."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+ROOT = Path(__file__).resolve().parents[1]
+"""Folder that the packages are imported from; children run there."""
+
+
+def die_with_parent(expected: int | None = None) -> None:
+    """Ask the kernel for SIGKILL when the parent ends (however that happens); end now if it did already.
+
+    The kernel watches the thread that started this process. `expected` is the parent's process id where it is known.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = os.getppid()
+    if parent == 1 if expected is None else parent != expected:
+        os._exit(1)
+
+
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 5.0) -> None:
+    """End a process that leads its own group, and all that are in the group: SIGTERM, then SIGKILL."""
+    for number, wait in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, grace_seconds)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        deadline = time.monotonic() + wait
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.02)
+        if process.poll() is not None and number == signal.SIGKILL:
+            break
+    process.wait()
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended: `exit code 1`, `signal SIGKILL (out of memory?)`."""
+    if code >= 0:
+        return f"exit code {code}"
+    hint = " (out of memory?)" if -code == signal.SIGKILL else ""
+    return f"signal {signal.Signals(-code).name}{hint}"
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """Return the last lines of a log, or an empty string."""
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

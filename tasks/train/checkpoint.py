@@ -1,0 +1,100 @@
+"""Checkpoints: plain tensors and numbers, written whole or not at all, read without running code.
+
+`last.pt` holds all that a run needs to go on; `best.pt` all that it takes to rebuild and apply the best model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from configs.errors import IntegrityError
+from configs.registry import MODELS
+from models.base import GraphFacts, GraphModel
+
+FORMAT = 1
+
+
+def save_atomic(state: dict[str, Any], path: Path) -> None:
+    """Write under another name, flush to the disk, rename: a crash leaves the old file or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            torch.save({"format": FORMAT, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def load(path: Path | IO[bytes], digest: str | None = None) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; never unpickles code.
+
+    Raises:
+        IntegrityError: it cannot be read, or belongs to another configuration than `digest`.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises half a dozen kinds for a damaged file
+        raise IntegrityError(f"{path} is not a checkpoint of graphmill: {error}") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise IntegrityError(f"{path} is not a checkpoint of this version of graphmill")
+    if digest is not None and state["config_digest"] != digest:
+        raise IntegrityError(f"{path} was made with another configuration or graph; remove it to train anew")
+    return state
+
+
+def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dict[str, Any]:
+    """Return what `best.pt` holds."""
+    return {
+        "config_digest": digest,
+        "model_config": model.config.model_dump(mode="json"),
+        "facts": {key: list(v) if isinstance(v, tuple) else v for key, v in dataclasses.asdict(model.facts).items()},
+        "model": model.state_dict(),
+        "epoch": epoch,
+        "metric": metric,
+    }
+
+
+def load_model(path: Path) -> GraphModel:
+    """Rebuild the model of a `best.pt`, in evaluation mode. Raises IntegrityError if the file is not one."""
+    state = load(path)
+    facts: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in state["facts"].items()}
+    model: GraphModel = MODELS.create(MODELS.config(state["model_config"]), GraphFacts(**facts))
+    model.load_state_dict(state["model"])
+    return model.eval()
+
+
+def rng_state() -> dict[str, Any]:
+    """Return the states of all random generators of this process as tensors and plain values."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
+        "python": random.getstate(),
+    }
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Put all random generators back."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    name, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    version, internal, gauss_next = state["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

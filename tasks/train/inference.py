@@ -1,0 +1,169 @@
+"""Apply a model to a whole split in bounded memory: no sampling, no dropout, no gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from configs.errors import DataError
+from models.base import GraphModel
+from models.block import Batch, Block, Inputs
+from tasks.evaluate.evaluators import Prediction
+from tasks.graph_store import GraphStore
+from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, is_layered, slices, widest
+from tasks.train.loaders.base import Array, FeatureSource, whole_graph
+from tasks.train.loaders.graph import GraphLoader
+from tasks.train.loaders.sampling import draw_negatives
+
+# Up to this estimate a graph goes through all layers at once; above it, layer by layer.
+WHOLE_GRAPH_BYTES = 1 << 30
+_NEGATIVE_KEY = 20_240_601  # where a split has no negatives: the same ones in every evaluation
+_NEGATIVE_TRIES = 16
+
+
+class Predictor:
+    """Applies models to one graph. A small graph stays in memory between calls; a large one is read layer by layer."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        *,
+        device: torch.device | None = None,
+        batch_size: int = 16384,
+        scratch: Path | None = None,
+        whole_graph_bytes: int = WHOLE_GRAPH_BYTES,
+        chunk_edges: int = CHUNK_EDGES,
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            store: the graph.
+            device: where the models are (default: the CPU).
+            batch_size: nodes, pairs or graphs that are scored at a time.
+            scratch: folder on a disk with room for the layers' outputs of large graphs; None: the system's own.
+            whole_graph_bytes: up to this size (estimated) all layers run at once.
+            chunk_edges: edges of a chunk, where they do not.
+        """
+        self.store = store
+        self.device = device or torch.device("cpu")
+        self.batch_size = batch_size
+        self.scratch = scratch
+        self.whole_graph_bytes = whole_graph_bytes
+        self.chunk_edges = chunk_edges
+        self._whole: dict[bool, tuple[Block, Inputs]] = {}  # by whether edge features are along
+        self._layerwise: Layerwise | None = None
+
+    def predict(self, model: GraphModel, split: str) -> Prediction:
+        """Score a split; rows come in the order of the split's array. Scores are raw outputs (logits).
+
+        Link splits without given negatives get as many uniform pairs that are no edges of the graph.
+
+        Raises:
+            DataError: the graph has no such split.
+        """
+        task = self.store.manifest.task
+        if task == "graph":
+            return self._predict_graphs(model, split)
+        return self._predict_links(model, split) if task == "link" else self._predict_nodes(model, split)
+
+    def _array(self, name: str) -> Array:
+        if name not in self.store:
+            raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
+        return self.store[name]
+
+    def _predict_nodes(self, model: GraphModel, split: str) -> Prediction:
+        nodes = np.asarray(self._array(f"{split}_idx"), np.int64)
+        return Prediction(scores=self.node_scores(model, nodes), label=np.asarray(self.store["label"][nodes]))
+
+    def node_scores(self, model: GraphModel, nodes: Array) -> Array:
+        """Score distinct nodes, int64 (n,): float32 (n, C)."""
+        scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
+        with evaluating(model):
+            vectors = self.node_vectors(model, nodes)
+            for part in slices(len(nodes), self.batch_size):
+                scores[part] = model.score(self._tensor(vectors[part])).cpu().numpy()
+        return scores
+
+    def _predict_links(self, model: GraphModel, split: str) -> Prediction:
+        positive, negative = self._array(f"{split}_edges"), self.store.get(f"{split}_negative")
+        if negative is None:
+            negative = np.empty((len(positive), 2), np.int64)
+            indptr, indices = np.asarray(self.store["csc_indptr"]), np.asarray(self.store["csc_indices"])
+            draw_negatives(indptr, indices, _NEGATIVE_KEY, _NEGATIVE_TRIES, negative)
+        with evaluating(model):
+            vectors = self.node_vectors(model)
+            return Prediction(
+                positive=self._pair_scores(model, vectors, positive),
+                negative=self._pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+            )
+
+    def _pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
+        scores = np.empty(len(pairs), np.float32)
+        for part in slices(len(pairs), self.batch_size):
+            ends = np.asarray(pairs[part], np.int64)
+            source, target = self._tensor(vectors[ends[:, 0]]), self._tensor(vectors[ends[:, 1]])
+            scores[part] = model.score(source, target).cpu().numpy()
+        return scores
+
+    def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
+        self._array(f"{split}_idx")
+        loader = GraphLoader(self.store, FeatureSource.open(self.store, edges=model.uses_edge_features), split)
+        graphs = np.asarray(loader.graphs, np.int64)
+        first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
+        work = (last - first) + (loader.indptr[last] - loader.indptr[first])
+        scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
+        with evaluating(model):
+            for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
+                batch = loader.batch(np.arange(part.start, part.stop), 0).to(self.device)
+                scores[part] = model(batch).cpu().numpy()
+        return Prediction(scores=scores, label=np.asarray(self.store["graph_label"][graphs]))
+
+    def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
+        """Return the model's vectors of nodes by all their in-edges.
+
+        Args:
+            model: in evaluation mode, without gradients (see `evaluating`).
+            nodes: int64 (n,) distinct; None: all.
+
+        Returns:
+            float32 (n, hidden): a tensor on the device, or the memory map of a file (see `Layerwise.vectors`).
+        """
+        features = FeatureSource.open(self.store, edges=model.uses_edge_features)
+        if is_layered(model) and self._estimate(model) > self.whole_graph_bytes:
+            if self._layerwise is None:
+                self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
+            return self._layerwise.vectors(model, features, nodes)
+        if model.uses_edge_features not in self._whole:
+            block, inputs = whole_graph(self.store, features)
+            self._whole[model.uses_edge_features] = block.to(self.device), inputs.to(self.device)
+        block, inputs = self._whole[model.uses_edge_features]
+        vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
+        return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
+
+    def _estimate(self, model: GraphModel) -> int:
+        """Bytes that the whole graph takes: a few layers' rows (of edges too, where they carry messages) and the CSC."""
+        manifest = self.store.manifest
+        carried = manifest.num_edges if model.uses_edge_features and model.facts.has_edge_features else 0
+        return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
+
+    def _tensor(self, values: Any) -> Tensor:
+        """Return rows as a tensor on the device."""
+        return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """No gradients, no dropout, running statistics; the mode of before comes back."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,107 @@
+"""What a worker process is told: one JSON file, read by every rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.base import ComponentConfig, cache_view
+from configs.registry import MODELS
+from configs.schema import EvaluateConfig, Recipe, TrainConfig
+from tasks.artifacts import write_atomic
+from tasks.graph_store import GraphStore
+from tasks.manifests import PartitionManifest
+
+BEST = "best.pt"
+LAST = "last.pt"
+METRICS = "metrics.jsonl"
+PROGRESS = "progress.json"
+LOGS = "logs"
+JOB = "job.json"
+RESULT = "result.json"
+ERROR = "error.json"
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def scaled_learning_rate(train: TrainConfig, world_size: int) -> float:
+    """Return the peak learning rate for so many ranks, by `lr_scaling`."""
+    factor = {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[train.lr_scaling]
+    return train.learning_rate * factor
+
+
+def stage_config(recipe: Recipe) -> dict[str, Any]:
+    """Return the part of a recipe that decides what is trained."""
+    return {
+        "seed": recipe.seed,
+        "model": recipe.model.model_dump(mode="json"),
+        "train": cache_view(recipe.train),
+        "evaluator": recipe.evaluate.evaluator.model_dump(mode="json"),  # chooses the best checkpoint
+    }
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: sections of the recipe, the graph's folder and the folder to write into."""
+
+    seed: int
+    model: ComponentConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    graph: Path
+    work: Path
+    digest: str
+    """Digest of the configuration and the graph; a checkpoint of another one is refused."""
+
+    @classmethod
+    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path) -> Job:
+        """Take what training needs out of a recipe."""
+        content = json.dumps([stage_config(recipe), graph_digest], sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        return cls(recipe.seed, recipe.model, recipe.train, recipe.evaluate, graph, work, digest)
+
+    def save(self) -> Path:
+        """Write the job into its work folder."""
+        content = {
+            "seed": self.seed,
+            "model": self.model.model_dump(mode="json"),
+            "train": self.train.model_dump(mode="json"),
+            "evaluate": self.evaluate.model_dump(mode="json"),
+            "graph": str(self.graph),
+            "work": str(self.work),
+            "digest": self.digest,
+        }
+        path = self.work / JOB
+        write_atomic(path, json.dumps(content, indent=1).encode())
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Job:
+        """Read a job; only the components that it names are imported."""
+        content = json.loads(path.read_text())
+        return cls(
+            seed=content["seed"],
+            model=MODELS.config(content["model"]),
+            train=TrainConfig.model_validate(content["train"]),
+            evaluate=EvaluateConfig.model_validate(content["evaluate"]),
+            graph=Path(content["graph"]),
+            work=Path(content["work"]),
+            digest=content["digest"],
+        )
+
+    def threads(self) -> int:
+        """Return the CPU threads of a rank: as the recipe says, else the machine's cores divided by its ranks."""
+        return self.train.threads or max(1, cores() // self.train.num_ranks)
+
+    def open_graph(self) -> GraphStore:
+        """Open the graph's memory maps."""
+        text = (self.graph / "manifest.json").read_text(encoding="utf-8")
+        return GraphStore(self.graph, PartitionManifest.model_validate_json(text))

@@ -1,0 +1,195 @@
+"""Run a training as supervised processes: one worker, or several under torchrun.
+
+The stage's own process imports no torch, and a worker that runs out of memory takes nothing else with it. A job one of
+whose ranks dies is stopped as a whole and started again from its last checkpoint. Nothing outlives the supervisor: its
+children ask the kernel to be killed when it goes (tasks/processes.py), the ranks when torchrun goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from configs import errors
+from configs.errors import StageError
+from configs.schema import TrainConfig
+from tasks.processes import ROOT, describe_exit, end_group, tail
+from tasks.stage import StageContext
+from tasks.train.job import ERROR, LOGS, METRICS, PROGRESS, RESULT, Job
+from tasks.train.worker import PARENT
+
+_POLL_SECONDS = 0.1
+_SUPERVISOR_LOG = "launch.log"
+
+
+def run_job(job: Job, context: StageContext) -> dict[str, Any]:
+    """Run to the end; return what the worker wrote into result.json, and `restarts`.
+
+    Raises:
+        UserError, IntegrityError: what a rank raised.
+        StageError: ranks died more often than train.max_restarts; the message ends with what they said last.
+    """
+    path = job.save()
+    watcher = Watcher(job, context)
+    for restarts in range(job.train.max_restarts + 1):
+        for name in (ERROR, RESULT, PROGRESS):
+            (job.work / name).unlink(missing_ok=True)
+        code = _run_once(job, path, watcher)
+        if code == 0 and (job.work / RESULT).exists():
+            return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
+        _raise_final_error(job.work / ERROR)
+        if restarts < job.train.max_restarts:
+            context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
+    raise StageError(
+        f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
+        f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
+    )
+
+
+def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
+    """Start the processes, pass on what they report until they end, and leave none behind."""
+    logs = job.work / LOGS
+    logs.mkdir(exist_ok=True)
+    for log in logs.glob("rank-*.log"):
+        log.unlink()
+    with (logs / _SUPERVISOR_LOG).open("wb") as log:
+        process = subprocess.Popen(
+            command(job.train, path, job.digest),
+            cwd=ROOT,
+            env=_environment(job),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(_POLL_SECONDS)
+                watcher.look()
+        finally:  # also where the run is cancelled or interrupted
+            end_group(process)
+    watcher.look()
+    watcher.attempt_over()
+    return process.returncode
+
+
+def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
+    """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
+    python = [sys.executable, "-m"]
+    if train.num_ranks == 1 and train.num_machines == 1:
+        return [*python, "tasks.train.worker", str(job)]
+    ranks = [f"--nproc-per-node={train.num_ranks}"]
+    if train.num_machines == 1:
+        # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
+        place = ["--standalone", "--max-restarts=0"]
+    else:
+        place = [
+            f"--nnodes={train.num_machines}",
+            f"--node-rank={train.machine_rank}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={train.rendezvous}",
+            f"--rdzv-id={run_id[:16]}",
+            f"--max-restarts={train.max_restarts}",  # machines have to start again together
+        ]
+    return [*python, "tasks.train.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
+
+
+def _environment(job: Job) -> dict[str, str]:
+    threads = str(job.threads())
+    return {
+        **os.environ,
+        PARENT: str(os.getpid()),
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "NUMBA_NUM_THREADS": threads,
+        "PYTHONUNBUFFERED": "1",
+        # Without it a restart under gloo finds the store of the attempt before (seen with torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # Give freed memory back to the next batch, not to the kernel: fresh pages cost about eight times a copy.
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    }
+
+
+class Watcher:
+    """Reads what rank 0 writes and passes it on to the stage's listener."""
+
+    def __init__(self, job: Job, context: StageContext) -> None:
+        """Records of an earlier run of this job were passed on by that one."""
+        self.metrics, self.progress = job.work / METRICS, job.work / PROGRESS
+        self.context = context
+        self.passed_on = _count_lines(self.metrics)
+        self._lines, self._offset, self._seen = 0, 0, ""
+
+    def look(self) -> None:
+        """Pass on what is new."""
+        self._look_at_metrics()
+        try:
+            text = self.progress.read_text()
+        except FileNotFoundError:
+            return
+        if text and text != self._seen:
+            self._seen = text
+            state = json.loads(text)
+            self.context.progress(state["done"], state["total"], "steps", describe_progress(state))
+
+    def attempt_over(self) -> None:
+        """The next attempt cuts the file back to its checkpoint and writes the same records again: read from the start."""
+        self._lines = self._offset = 0
+
+    def _look_at_metrics(self) -> None:
+        if not self.metrics.exists():
+            return
+        with self.metrics.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._offset:
+                self._lines = self._offset = 0  # cut back to the checkpoint
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # still being written
+                self._offset += len(line)
+                self._lines += 1
+                if self._lines > self.passed_on:
+                    self.passed_on = self._lines
+                    self.context.metrics(json.loads(line))
+
+
+def describe_progress(state: dict[str, Any]) -> str:
+    """Say in a line where a training stands."""
+    parts = [f"epoch {state['epoch']}/{state['epochs']}"]
+    if state["loss"] is not None:
+        parts.append(f"loss {state['loss']:.4f}")
+    if state["seeds_per_second"]:
+        parts.append(f"{state['seeds_per_second']:,.0f} seeds/s")
+    if state.get("eta_seconds") is not None:
+        minutes, seconds = divmod(int(state["eta_seconds"]), 60)
+        parts.append(f"{minutes}:{seconds:02d} left")
+    return ", ".join(parts + ([state["note"]] if state["note"] else []))
+
+
+def _count_lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def _raise_final_error(path: Path) -> None:
+    """Raise what a rank raised on purpose: another attempt would end the same."""
+    if not path.exists():
+        return
+    content = json.loads(path.read_text())
+    kind = getattr(errors, content["kind"], StageError)
+    if issubclass(kind, errors.DataError):
+        raise errors.DataError(content["message"])
+    raise kind(content["message"])
+
+
+def _tails(logs: Path) -> str:
+    texts = [(log.stem, tail(log)) for log in sorted(logs.glob("*.log"))]
+    return "\n".join(f"--- {name}\n{text}" for name, text in texts if text)

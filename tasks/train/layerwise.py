@@ -1,0 +1,168 @@
+"""Layer-wise inference: node vectors by all in-edges, in bounded memory.
+
+A layer is computed for all nodes, a chunk of destinations at a time, before the next one starts. No node is computed
+twice, as it would be with neighbourhoods of several hops; memory holds one chunk and 8 bytes a node, and the layers'
+outputs lie in scratch files, at most three at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from models.base import GraphModel
+from tasks.graph_store import GraphStore
+from tasks.train.loaders.base import Array, FeatureSource, take_rows
+from tasks.train.loaders.neighbor import make_blocks
+from tasks.train.loaders.sampling import NeighborSampler
+
+CHUNK_EDGES = 1 << 20
+_CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as float32
+
+
+class Layerwise:
+    """Runs models over one graph, layer by layer."""
+
+    def __init__(
+        self, store: GraphStore, device: torch.device, scratch: Path | None = None, chunk_edges: int = CHUNK_EDGES
+    ) -> None:
+        """Open the graph.
+
+        Args:
+            store: the graph.
+            device: where the models are.
+            scratch: folder on a disk with room for the layers' outputs; None: the system's own.
+            chunk_edges: edges of a chunk; a node with more in-edges is a chunk of its own.
+        """
+        self.num_nodes = store.manifest.num_nodes
+        self.indptr = store["csc_indptr"]
+        self.sampler = NeighborSampler(self.indptr, store["csc_indices"], (-1,))
+        self.device = device
+        self.scratch = scratch
+        self.chunk_edges = chunk_edges
+
+    def vectors(self, model: GraphModel, features: FeatureSource, nodes: Array | None) -> NDArray[np.float32]:
+        """Return the model's vectors of nodes.
+
+        Args:
+            model: in evaluation mode, without gradients; its layers are applied one after the other.
+            features: with those of edges where the model reads them.
+            nodes: int64 (n,) distinct; None: all.
+
+        Returns:
+            float32 (n, hidden), a memory map of a file that has no name and goes with it.
+
+        Raises:
+            OSError: the disk has no room.
+        """
+        rows = chunk_rows(model, self.chunk_edges)
+        before = self._encode(model, features, rows)
+        collected: Array | None = None
+        for number, layer in enumerate(model.layers):
+            wanted = nodes if number == len(model.layers) - 1 else None
+            after = self._scratch_array(self.num_nodes if wanted is None else len(wanted), model.config.hidden_dim)
+            for part, chunk in self._chunks(wanted, rows):
+                after[part] = self._apply(model, layer, features, before, chunk)
+            if model.config.jumping != "none":
+                collected = self._collect(model, collected, after, nodes if wanted is None else None, rows)
+            before = after  # the file of the layer before goes here
+        assert before is not None
+        return before if collected is None else collected
+
+    def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
+        """Encode all nodes once; None where the encoder only looks rows up, which each chunk may as well do itself."""
+        if model.encoder.linear is None and model.encoder.categories is None:
+            return None
+        encoded = self._scratch_array(self.num_nodes, model.encoder.out_dim)
+        for part in slices(self.num_nodes, rows):
+            inputs = features.inputs(np.arange(part.start, part.stop)).to(self.device)
+            encoded[part] = model.encoder(inputs).cpu().numpy()
+        return encoded
+
+    def _chunks(self, wanted: Array | None, rows: int) -> Iterator[tuple[slice, Array]]:
+        """Cut `wanted` (None: all nodes) into runs of at most `rows` nodes and in-edges."""
+        if wanted is None:
+            for part in bounded_slices(self.indptr[1:], rows, rows):
+                yield part, np.arange(part.start, part.stop)
+        else:
+            for part in bounded_slices(np.cumsum(self.indptr[wanted + 1] - self.indptr[wanted]), rows, rows):
+                yield part, wanted[part]
+
+    def _apply(
+        self, model: GraphModel, layer: nn.Module, features: FeatureSource, before: Array | None, chunk: Array
+    ) -> Array:
+        """Compute one layer for the destinations in `chunk`: float32 (len(chunk), hidden)."""
+        sources, layers = self.sampler.sample(chunk, 0)
+        [block] = make_blocks(layers, features)
+        if before is None:
+            x: Tensor = model.encoder(features.inputs(sources).to(self.device))
+        else:
+            read = take_rows(before, sources, np.float32)
+            assert read is not None
+            x = read.to(self.device)
+        y: Tensor = layer(block.to(self.device), x)
+        return y.cpu().numpy()
+
+    def _collect(
+        self, model: GraphModel, collected: Array | None, after: Array, chosen: Array | None, rows: int
+    ) -> Array:
+        """Combine a layer's output with that of the layers before, on the rows `chosen` (None: all)."""
+        count = len(after) if chosen is None else len(chosen)
+        result = self._scratch_array(count, model.config.hidden_dim) if collected is None else collected
+        for part in slices(count, rows):
+            x = torch.from_numpy(np.asarray(after[part if chosen is None else chosen[part]]))
+            earlier = None if collected is None else torch.from_numpy(np.asarray(collected[part]))
+            result[part] = model.collect(earlier, x).numpy()
+        return result
+
+    def _scratch_array(self, rows: int, columns: int) -> Array:
+        """Map a new file that has no name: the kernel frees it with its last reader, even after a kill.
+
+        The room is taken beforehand: writing to a map of a full disk would end the process.
+        """
+        if not rows:
+            return np.empty((rows, columns), np.float32)
+        with tempfile.TemporaryFile(dir=self.scratch) as file:
+            os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
+            return np.memmap(file, np.float32, "r+", shape=(rows, columns))
+
+
+def is_layered(model: GraphModel) -> bool:
+    """Whether the model is a plain stack: one that combines its layers by itself can only run as a whole."""
+    return type(model).represent is GraphModel.represent
+
+
+def widest(model: GraphModel) -> int:
+    """Return the columns of the model's widest vectors of nodes."""
+    return max(model.config.hidden_dim, model.encoder.out_dim)
+
+
+def chunk_rows(model: GraphModel, chunk_edges: int = CHUNK_EDGES) -> int:
+    """Return how many nodes and how many edges a chunk may have: `chunk_edges`, or fewer for wide layers."""
+    return max(1, min(chunk_edges, _CHUNK_VALUES // widest(model)))
+
+
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Cut 0..count into slices of `size`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+def bounded_slices(ends: Array, work: int, rows: int) -> Iterator[slice]:
+    """Cut 0..len(ends) into slices of at most `rows` rows and `work` work, but at least one row.
+
+    `ends` int64 (n,): work of all rows up to and including each.
+    """
+    start, done = 0, 0
+    while start < len(ends):
+        stop = min(int(np.searchsorted(ends, done + work, side="right")), start + rows)
+        stop = max(stop, start + 1)
+        yield slice(start, stop)
+        start, done = stop, int(ends[stop - 1])

@@ -1,0 +1,53 @@
+"""Optimizers and learning rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from configs.errors import RecipeError
+from configs.schema import TrainConfig
+from tasks.train.job import scaled_learning_rate
+
+
+def make_optimizer(train: TrainConfig, parameters: Iterable[nn.Parameter], world_size: int) -> torch.optim.Optimizer:
+    """Return the optimizer of the recipe."""
+    rate = scaled_learning_rate(train, world_size)
+    if train.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, weight_decay=train.weight_decay, momentum=0.9)
+    kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, weight_decay=train.weight_decay)
+
+
+def make_scheduler(
+    train: TrainConfig, optimizer: torch.optim.Optimizer, total_steps: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """Return the schedule, by step: a linear warm-up from 0, then `schedule` over the steps that are left.
+
+    cosine and linear fall to 0; step divides by ten after one half and after three quarters of them.
+
+    Raises:
+        RecipeError: the warm-up is longer than the training.
+    """
+    warmup = train.warmup_steps
+    if warmup >= total_steps and warmup:
+        raise RecipeError(
+            f"train.warmup_steps={warmup} leaves nothing of the run's {total_steps} steps; lower it or raise epochs"
+        )
+
+    def factor(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        done = (step - warmup) / max(1, total_steps - warmup)
+        if train.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        if train.schedule == "linear":
+            return max(0.0, 1 - done)
+        if train.schedule == "step":
+            return 1.0 if done < 0.5 else 0.1 if done < 0.75 else 0.01
+        return 1.0
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

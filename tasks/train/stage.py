@@ -1,0 +1,88 @@
+"""Train: from a partitioned graph to checkpoints of the best and the last weights."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from configs.registry import MODELS
+from configs.schema import Recipe
+from tasks.manifests import PartitionManifest, RunResult
+from tasks.stage import Parent, Stage, StageContext
+from tasks.train.job import BEST, LAST, METRICS, Job, stage_config
+from tasks.train.launch import run_job
+
+VERSION = 1
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Train in supervised processes; goes on from an interrupted build's last checkpoint.
+
+    Raises:
+        RecipeError: options that do not fit the graph, or a training that diverged.
+        StageError: ranks died more often than train.max_restarts.
+    """
+    graph = parents["partition"]
+    _announce(context, recipe, graph.manifest)
+    job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work)
+    result = run_job(job, context)
+    _remove_traces(context)
+    return {
+        "model": recipe.model.model_dump(mode="json"),
+        "seed": recipe.seed,
+        "world_size": result["world_size"],
+        "strategy": recipe.train.strategy.name,
+        "best_epoch": result["best_epoch"],
+        "best_metric": result["best_metric"],
+        "epochs_run": result["epochs_run"],
+        "num_parameters": result["num_parameters"],
+        "seeds_per_second": result["seeds_per_second"],
+        "edges_per_second": result["edges_per_second"],
+        "best_checkpoint": BEST,
+        "last_checkpoint": LAST,
+        "metrics_file": METRICS,
+        "resumed_from_epoch": result["resumed_from_epoch"],
+        "restarts": result["restarts"],
+        "rows": result["rows"],
+    }
+
+
+def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse what cannot work before any process starts, and say what will happen."""
+    # Here and not above: `plan` needs the stage's key, not torch.
+    from tasks.train.loaders.choose import check_loader
+    from tasks.train.schedule import scaled_learning_rate
+
+    train = recipe.train
+    loader = check_loader(train, getattr(recipe.model, "num_layers", len(train.fanout)), manifest)
+    world_size = train.num_ranks * train.num_machines
+    context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
+    if train.lr_scaling != "none" and world_size > 1:
+        rate = scaled_learning_rate(train, world_size)
+        context.message(
+            f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)"
+        )
+    carries = manifest.edge_feature_dim or manifest.edge_categories
+    if carries and not MODELS.get(recipe.model.name).uses_edge_features:
+        context.message(f"{recipe.model.name} does not read the edge features; gin does")
+
+
+def _remove_traces(context: StageContext) -> None:
+    """Leave the artifact's files only: no logs, drafts or scratch folders of killed attempts."""
+    for path in context.work.iterdir():
+        if path.name not in (BEST, LAST, METRICS):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+STAGE: Stage[RunResult] = Stage(
+    name="train",
+    version=VERSION,
+    manifest=RunResult,
+    parents=("partition",),
+    config=stage_config,
+    build=build,
+    resumable=True,
+)

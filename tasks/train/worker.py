@@ -1,0 +1,51 @@
+"""What every rank runs: `python -m tasks.train.worker JOB`, by itself or under torchrun.
+
+Its output goes to `logs/rank-N.log` in the work folder; the supervisor (launch.py) reads that, `progress.json` and
+`metrics.jsonl`. A mistake of the user goes to `error.json` and ends with exit code 2: trying again would not help.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from configs.errors import UserError
+from tasks.artifacts import write_atomic
+from tasks.processes import die_with_parent
+from tasks.train.job import ERROR, LOGS, Job
+
+PARENT = "GRAPHMILL_PARENT_PID"
+USER_ERROR_CODE = 2
+
+
+def main(job_path: Path) -> int:
+    """Train; return the exit code."""
+    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
+    die_with_parent(None if under_torchrun else int(os.environ[PARENT]))
+    work = job_path.parent
+    log = (work / LOGS / f"rank-{rank}.log").open("ab", buffering=0)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    from tasks.train.loop import train
+    from tasks.train.strategies.base import Ranks
+
+    ranks = Ranks(rank, int(os.environ.get("WORLD_SIZE", "1")), local_rank)
+    try:
+        train(Job.load(job_path), ranks)
+    except UserError as error:
+        content = {"kind": type(error).__name__, "message": str(error)}
+        write_atomic(work / ERROR, json.dumps(content).encode())
+        return USER_ERROR_CODE
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
