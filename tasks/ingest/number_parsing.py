@@ -183,7 +183,7 @@ def _read_digits(buf, i):  # type: ignore[no-untyped-def]
     """
     value = np.uint64(0)
     while True:
-        word = _load_word(buf, i)  # type: ignore[call-arg]
+        word: Any = _load_word(buf, i)  # type: ignore[call-arg]
         word ^= np.uint64(0x3030303030303030)  # digits become 0..9
         others = ((word + np.uint64(0x7676767676767676)) | word) & np.uint64(0x8080808080808080)
         count = np.uint64(8) if others == np.uint64(0) else _trailing_zeros(others) >> np.uint64(3)
