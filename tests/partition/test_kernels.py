@@ -1,0 +1,146 @@
+"""Kernels against plain references on random graphs with isolated nodes, duplicates and self-loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tasks.partition._clustering import contract, degree_order, number_clusters, shuffle_blocks
+from tasks.partition._quality import count_cut, cut_matrix
+from tasks.partition._refinement import rebalance, weighted_cut
+from tasks.partition._reorder import order_by_part, permute_rows
+from tasks.partition._undirected import fill_union, is_simple, union_sizes
+from tasks.partition.coarsened import Limits, coarsen
+from tasks.partition.coarsened import _finest_level as finest_level
+from tests.partition.test_partitioners import csr_of
+
+
+def random_rows(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A multigraph's rows, ascending; the last nodes are isolated."""
+    rng = np.random.default_rng(seed)
+    row, column = rng.integers(0, max(1, num_nodes - 3), (2, num_edges))
+    order = np.lexsort((column, row))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=num_nodes))])
+    return indptr.astype(np.int64), column[order].astype(np.int32)
+
+
+@pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (7, 40), (60, 6000), (301, 900)])
+@pytest.mark.parametrize("num_parts", [2, 5, 200])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_permute_rows(num_nodes: int, num_edges: int, num_parts: int, wanted: bool) -> None:
+    indptr, indices = random_rows(num_nodes, num_edges, seed=num_nodes)
+    part = np.random.default_rng(1).integers(0, num_parts, num_nodes).astype(np.int32)
+    order = order_by_part(part, num_parts, np.dtype(np.int32))
+    assert np.array_equal(order.new_to_old, np.argsort(part, kind="stable"))
+    assert np.array_equal(order.old_to_new[order.new_to_old], np.arange(num_nodes))
+    out, positions = np.empty(num_edges, np.int32), np.empty(num_edges if wanted else 0, np.int64)
+    permute_rows(indptr, indices, order.new_to_old, order.old_to_new, part, num_parts, out, positions)
+    expected = [np.sort(order.old_to_new[indices[indptr[v] : indptr[v + 1]]]) for v in order.new_to_old]
+    assert np.array_equal(out, np.concatenate(expected))
+    if wanted:
+        assert np.array_equal(np.sort(positions), np.arange(num_edges))
+        assert np.array_equal(order.old_to_new[indices[positions]], out)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_union_of_both_directions(seed: int) -> None:
+    num_nodes = 37
+    indptr, indices = random_rows(num_nodes, 150, seed)
+    matrix = sp.csr_matrix((np.ones(150), indices, indptr), shape=(num_nodes, num_nodes))
+    transposed = matrix.T.tocsr()
+    transposed.sort_indices()
+    both = ((matrix + transposed) > 0).tolil()
+    both.setdiag(False)
+    both = both.tocsr()
+    both.eliminate_zeros()
+    both.sort_indices()
+    out = (transposed.indptr.astype(np.int64), transposed.indices.astype(np.int32))
+    sizes = np.zeros(num_nodes + 1, np.int64)
+    union_sizes(indptr, indices, *out, sizes)
+    union_indptr = np.cumsum(sizes)
+    union = np.empty(union_indptr[-1], np.int32)
+    fill_union(indptr, indices, *out, union_indptr, union)
+    assert np.array_equal(union_indptr, both.indptr)
+    assert np.array_equal(union, both.indices)
+    assert is_simple(union_indptr, union)
+    assert not is_simple(indptr, indices)
+
+
+def test_contract_against_scipy() -> None:
+    rng = np.random.default_rng(0)
+    csr = csr_of(*rng.integers(0, 200, (2, 1500)), 211)
+    label = rng.integers(0, 30, 211).astype(np.int32)
+    count = number_clusters(label, np.full(211, -1, np.int32))
+    assert np.array_equal(np.unique(label), np.arange(count))
+    empty = np.zeros(0, np.int32)
+    indptr, indices = np.empty(count + 1, np.int64), np.empty(csr.num_edges, np.int32)
+    weight = np.empty(csr.num_edges, np.int32)
+    end = contract(csr.indptr, csr.indices, empty, label, np.empty(211, np.int32), indptr, indices, weight)
+    adjacency = sp.csr_matrix((np.ones(csr.num_edges), csr.indices, csr.indptr), shape=(211, 211))
+    member = sp.csr_matrix((np.ones(211), (label, np.arange(211))), shape=(count, 211))
+    expected = (member @ adjacency @ member.T).toarray()
+    np.fill_diagonal(expected, 0)
+    found = sp.csr_matrix((weight[:end], indices[:end], indptr), shape=(count, count)).toarray()
+    assert np.array_equal(found, expected)
+
+
+def test_clusters_keep_to_their_limits_and_groups() -> None:
+    rng = np.random.default_rng(2)
+    csr = csr_of(*rng.integers(0, 3000, (2, 9000)), 3100)
+    train_idx = rng.permutation(3100)[:400]
+    level = finest_level(csr, train_idx)
+    limits = Limits(num_parts=4, cap=800, train_cap=110, cluster_cap=20, cluster_train_cap=3)
+    group = rng.integers(0, 4, 3100).astype(np.int32)
+    for groups in (None, group):
+        label, coarse = coarsen(level, limits, seed=1, group=groups)
+        assert coarse.weight.max() <= 20
+        assert coarse.train.max() <= 3
+        assert coarse.weight.sum() == 3100
+        assert coarse.train.sum() == 400
+        assert np.array_equal(coarse.weight, np.bincount(label))
+        assert coarse.num_nodes < 1600
+        pairs = np.unique(np.stack([label, group]), axis=1)
+        assert groups is None or pairs.shape[1] == coarse.num_nodes, "a cluster lies in one group"
+    # The cut of a partition of clusters is the cut of its nodes.
+    part = rng.integers(0, 4, coarse.num_nodes).astype(np.int32)
+    assert weighted_cut(*coarse.graph, part) == count_cut(csr.indptr, csr.indices, part[label])
+
+
+def test_rebalance_brings_parts_under_their_limits() -> None:
+    rng = np.random.default_rng(3)
+    csr = csr_of(*rng.integers(0, 600, (2, 2400)), 600)
+    train_idx = np.arange(0, 600, 3)
+    level = finest_level(csr, train_idx)
+    part = np.zeros(600, np.int32)
+    part[:50] = 1
+    part[50:60] = 2
+    size = np.bincount(part, minlength=3)
+    train_size = np.bincount(part[train_idx], minlength=3)
+    rebalance(*level.graph, level.weight, level.train, part, size, train_size, 206, 69)
+    assert np.array_equal(size, np.bincount(part, minlength=3))
+    assert np.array_equal(train_size, np.bincount(part[train_idx], minlength=3))
+    assert size.max() <= 206
+    assert train_size.max() <= 69
+
+
+def test_cut_matrix() -> None:
+    indptr, indices = random_rows(50, 400, 5)
+    part = np.random.default_rng(0).integers(0, 4, 50).astype(np.int32)
+    expected = np.zeros((4, 4), np.int64)
+    np.add.at(expected, (part[indices], part[np.repeat(np.arange(50), np.diff(indptr))]), 1)
+    assert np.array_equal(cut_matrix(indptr, indices, part, 4), expected)
+    assert count_cut(indptr, indices, part) == expected.sum() - np.trace(expected)
+
+
+def test_orders_are_permutations() -> None:
+    indptr, _ = random_rows(5000, 9000, 1)
+    order = np.empty(5000, np.int32)
+    degree_order(indptr, order)
+    degrees = np.diff(indptr)[order]
+    assert (np.diff(np.floor(np.log2(np.maximum(degrees, 0.5)))) >= 0).all()
+    shuffled = order.copy()
+    shuffle_blocks(shuffled, 1024, 7)
+    assert not np.array_equal(shuffled, order)
+    for low in range(0, 5000, 1024):
+        assert np.array_equal(np.sort(shuffled[low : low + 1024]), np.sort(order[low : low + 1024]))

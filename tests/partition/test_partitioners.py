@@ -1,0 +1,166 @@
+"""Every registered partitioner keeps the contract; METIS' and the coarsening's own promises."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from pydantic import ValidationError
+
+from configs.errors import RecipeError
+from configs.registry import PARTITIONERS
+from tasks.partition import metis
+from tasks.partition._quality import count_cut
+from tasks.partition.auto import METIS_MAX_EDGES, choose
+from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.simple import hash_parts
+from tests.support import planted_edges
+
+NAMES = [name for name in PARTITIONERS.names() if name != "none"]
+
+
+def make(name: str, **options: Any) -> Partitioner:
+    partitioner: Partitioner = PARTITIONERS.create(PARTITIONERS.config({"name": name, **options}))
+    return partitioner
+
+
+def csr_of(src: np.ndarray, dst: np.ndarray, num_nodes: int, dtype: type = np.int32) -> Csr:
+    matrix = sp.csr_matrix((np.ones(len(src), bool), (src, dst)), shape=(num_nodes, num_nodes))
+    matrix = (matrix + matrix.T).tocsr()
+    matrix.setdiag(False)
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return Csr(matrix.indptr.astype(np.int64), matrix.indices.astype(dtype))
+
+
+def planted(num_nodes: int = 9000, num_classes: int = 40, degree: float = 12.0) -> Csr:
+    edges, _ = planted_edges(num_nodes, num_classes, degree * 4)
+    return csr_of(edges[0], edges[1], num_nodes)
+
+
+def grid(side: int) -> Csr:
+    ids = np.arange(side * side).reshape(side, side)
+    src = np.concatenate([ids[:, :-1].ravel(), ids[:-1].ravel()])
+    dst = np.concatenate([ids[:, 1:].ravel(), ids[1:].ravel()])
+    return csr_of(src, dst, side * side)
+
+
+def star_and_isolated() -> Csr:
+    """A hub with 500 leaves, 300 nodes without edges, a path."""
+    src = np.concatenate([np.zeros(500, int), np.arange(801, 900)])
+    dst = np.concatenate([np.arange(1, 501), np.arange(802, 901)])
+    return csr_of(src, dst, 901)
+
+
+@pytest.mark.parametrize("graph", ["planted", "grid", "star"])
+@pytest.mark.parametrize("name", NAMES)
+def test_contract(name: str, graph: str) -> None:
+    csr = {"planted": planted, "grid": lambda: grid(31), "star": star_and_isolated}[graph]()
+    part = make(name, num_parts=5).partition(csr, 5)
+    assert part.dtype == np.int32
+    assert part.shape == (csr.num_nodes,)
+    sizes = np.bincount(part, minlength=5)
+    assert len(sizes) == 5
+    assert sizes.min() > 0
+    if name != "hash":
+        assert sizes.max() <= np.ceil(1.03 * csr.num_nodes / 5) + 1
+    assert np.array_equal(part, make(name, num_parts=5).partition(csr, 5)), "the same seed gives the same parts"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_many_parts_as_nodes(name: str) -> None:
+    csr = grid(3)
+    part = make(name, num_parts=9).partition(csr, 9)
+    assert part.min() >= 0
+    assert part.max() < 9
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("coarsened", marks=pytest.mark.slow), "fennel", "random"]
+)  # slow: all kernels are compiled once more
+def test_read_only_and_wide_ids(name: str) -> None:
+    narrow = planted(5000)
+    wide = Csr(narrow.indptr, narrow.indices.astype(np.int64))
+    wide.indices.flags.writeable = False
+    assert np.array_equal(make(name).partition(wide, 4), make(name).partition(narrow, 4))
+
+
+@pytest.mark.parametrize("num_parts", [2, 8])
+@pytest.mark.parametrize("graph", ["planted", "grid"])
+def test_coarsened_is_about_as_good_as_metis(graph: str, num_parts: int) -> None:
+    csr = planted(12_000) if graph == "planted" else grid(110)
+    cuts = {}
+    for name in ("metis", "coarsened"):
+        cuts[name] = count_cut(csr.indptr, csr.indices, make(name).partition(csr, num_parts))
+    assert cuts["coarsened"] <= 1.05 * cuts["metis"]
+
+
+def test_cycles_do_not_cut_more() -> None:
+    csr = planted(9000, degree=6)
+    plain, cycled = (make("coarsened", cycles=n).partition(csr, 8) for n in (0, 2))
+    assert count_cut(csr.indptr, csr.indices, cycled) <= count_cut(csr.indptr, csr.indices, plain)
+
+
+@pytest.mark.parametrize("name", ["metis", "coarsened", "fennel", "random"])
+def test_training_nodes_are_balanced(name: str) -> None:
+    csr = planted(9000)
+    train_idx = np.arange(0, 900, dtype=np.int32)
+    part = make(name, balance_train=True).partition(csr, 6, Aids(train_idx=train_idx))
+    train = np.bincount(part[train_idx], minlength=6)
+    assert train.max() <= np.ceil(1.03 * 900 / 6) + 2
+    assert np.bincount(part).max() <= np.ceil(1.03 * 9000 / 6) + 2
+
+
+@pytest.mark.parametrize("name", ["hash", "kaminpar"])
+def test_training_balance_is_refused_where_it_cannot_be_had(name: str) -> None:
+    with pytest.raises(ValidationError, match="cannot balance training nodes; take coarsened or metis"):
+        PARTITIONERS.config({"name": name, "balance_train": True})
+
+
+def test_none_makes_one_part() -> None:
+    assert make("none").config.num_parts == 1
+    with pytest.raises(ValidationError, match="makes one part, not 3; take auto"):
+        PARTITIONERS.config({"name": "none", "num_parts": 3})
+
+
+def test_hash_is_a_function_of_the_id_alone() -> None:
+    parts = hash_parts(np.arange(100_000, dtype=np.uint64), 7)
+    assert np.array_equal(parts[500:], hash_parts(np.arange(500, 100_000, dtype=np.uint64), 7))
+    assert np.bincount(parts).max() < 1.03 * 100_000 / 7
+    assert not np.array_equal(parts, hash_parts(np.arange(100_000, dtype=np.uint64), 7, seed=1))
+
+
+def test_auto_goes_by_size() -> None:
+    assert choose(METIS_MAX_EDGES)[0] == "metis"
+    assert choose(METIS_MAX_EDGES + 1)[0] == "coarsened"
+    said: list[str] = []
+    part = make("auto").partition(grid(20), 4, Aids(message=said.append))
+    assert "metis" in said[0]
+    assert np.array_equal(part, make("metis").partition(grid(20), 4))
+
+
+def test_metis_agrees_with_pymetis() -> None:
+    import pymetis
+
+    csr = grid(40)
+    graph = pymetis.CSRAdjacency(csr.indptr, csr.indices.astype(np.int64))
+    options = pymetis.Options(ufactor=30, seed=5)
+    expected = pymetis.part_graph(6, graph, options=options, recursive=False)
+    assert np.array_equal(make("metis", seed=5).partition(csr, 6), expected.vertex_part)
+
+
+def test_metis_warns_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(metis, "_BYTES_PER_EDGE", 10**15)
+    make("metis").partition(grid(10), 2, Aids(warn=said.append))
+    assert len(said) == 1
+    assert "take partition.name=coarsened" in said[0]
+
+
+def test_kaminpar_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kaminpar", None)
+    with pytest.raises(RecipeError, match="pip install 'graphmill\\[kaminpar\\]'"):
+        make("kaminpar").partition(grid(4), 2)
