@@ -260,7 +260,7 @@ def _project(state: State, label: Array) -> State:
 
 def refine(level: Level, state: State, limits: Limits, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
-    from tasks.partition import _clustering, _refinement
+    from tasks.partition import _clustering, _local_search, _refinement
 
     fixed = (*level.graph, level.weight, level.train, state.part, state.size, state.train_size)
     caps = (limits.cap, limits.train_cap)
@@ -272,13 +272,13 @@ def refine(level: Level, state: State, limits: Limits, seed: int, *, fine: bool)
     # With a table of k numbers a node, a candidate costs k reads, not its degree; small dense graphs gain by that.
     tabled = not fine and 2 * level.num_edges >= limits.num_parts * level.num_nodes
     table = np.zeros((level.num_nodes if tabled else 0, limits.num_parts), level.edge_weight.dtype)
-    _refinement.fill_table(*level.graph, state.part, table)
+    _local_search.fill_table(*level.graph, state.part, table)
     max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + limits.num_parts
     order = np.arange(level.num_nodes, dtype=level.indices.dtype)
     for i in range(_SEARCH_PASSES):
         _clustering.shuffle_blocks(order, level.num_nodes, seed + i)
         reads = (work * level.num_edges, level.num_edges // 4)
-        gain = _refinement.search(*fixed, *caps, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
+        gain = _local_search.search(*fixed, *caps, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
         if gain < 1e-3 * cut:
             break
         cut -= gain

@@ -45,7 +45,7 @@ def estimated_bytes(num_nodes: int, num_edges: int) -> int:
     """Estimate the memory that METIS takes beyond the graph; `num_edges` counts both directions.
 
     METIS copies the graph at every level of its coarsening, in 64-bit integers with weights: at most 98 bytes an edge
-    entry and 120 a node were seen (5.5 GB on 54 million entries) on graphs of 1 to 54 million entries.
+    entry and 120 a node were seen on graphs of 1 to 54 million entries (5.5 GB on the largest).
     """
     return _BYTES_PER_EDGE * num_edges + _BYTES_PER_NODE * num_nodes
 
