@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from configs.errors import DataError
 
 Array = NDArray[Any]
 
-# Exact counting remembers every edge: up to so many (32 MB, a tenth of a second), beyond that preprocess counts when it
+# Exact counting remembers every edge: up to so many (48 MB, a tenth of a second), beyond that preprocess counts when it
 # sorts them.
 MAX_COUNTED_EDGES = 1 << 21
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -35,51 +34,41 @@ def _scan_edges(src, dst, num_src, num_dst, same_type):  # type: ignore[no-untyp
 
 
 @njit(cache=True, nogil=True)
-def _insert_edges(table, src, dst, num_dst):  # type: ignore[no-untyped-def]
-    """Insert keys into an open-addressing table (size a power of two); return how many were there before."""
-    mask = np.uint64(len(table) - 1)
-    duplicates = 0
+def _edge_keys(src, dst, num_dst):  # type: ignore[no-untyped-def]
+    """Return a number for each (source, target), uint64."""
+    keys = np.empty(len(src), np.uint64)
     for i in range(len(src)):
-        key = np.uint64(src[i]) * np.uint64(num_dst) + np.uint64(dst[i])
-        duplicates += _insert(table, key, mask)
-    return duplicates
+        keys[i] = np.uint64(src[i]) * np.uint64(num_dst) + np.uint64(dst[i])
+    return keys
 
 
 @njit(cache=True, nogil=True)
-def _insert(table, key, mask):  # type: ignore[no-untyped-def]
-    slot = (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20) & mask
-    while table[slot] != _EMPTY:
-        if table[slot] == key:
-            return 1
-        slot = (slot + np.uint64(1)) & mask
-    table[slot] = key
-    return 0
-
-
-@njit(cache=True, nogil=True)
-def _rehash(old, new):  # type: ignore[no-untyped-def]
-    mask = np.uint64(len(new) - 1)
-    for i in range(len(old)):
-        if old[i] != _EMPTY:
-            _insert(new, old[i], mask)
+def _count_repeated(table, keys):  # type: ignore[no-untyped-def]
+    """Put keys into an open-addressing table (size a power of two, all `_EMPTY`); return how many were there before."""
+    mask = np.uint64(len(table) - 1)
+    repeated = 0
+    for key in keys:
+        slot = (key * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20) & mask
+        while table[slot] != _EMPTY and table[slot] != key:
+            slot = (slot + np.uint64(1)) & mask
+        repeated += table[slot] == key
+        table[slot] = key
+    return repeated
 
 
 class EdgeCheck:
     """Running check of one edge type.
 
-    Memory: 16 bytes an edge at most while duplicates are counted (up to `MAX_COUNTED_EDGES`), nothing beyond.
+    Memory: 8 bytes an edge for up to `MAX_COUNTED_EDGES`, nothing beyond; nothing is counted before it is asked for.
     """
 
-    def __init__(self, num_src: int, num_dst: int, *, same_type: bool = True, expected: int = 0) -> None:
-        """`same_type`: source and target are ids of one node type, so that equal ids are a self-loop.
-        `expected`: how many edges will come, where that is known."""
+    def __init__(self, num_src: int, num_dst: int, *, same_type: bool = True) -> None:
+        """`same_type`: source and target are ids of one node type, so that equal ids are a self-loop."""
         self.num_src, self.num_dst, self.same_type = num_src, num_dst, same_type
         self.num_edges = 0
         self.num_self_loops = 0
-        self.num_duplicates = 0
-        self._table: Array | None = np.full(1 << 12, _EMPTY)
-        if expected > MAX_COUNTED_EDGES:
-            self._table, self.num_duplicates = None, -1
+        self._keys: list[Array] | None = []
+        self._num_duplicates: int | None = None
 
     def add(self, src: Array, dst: Array, path: object = None, columns: tuple[object, object] = (0, 1)) -> None:
         """Check a chunk of edges, (m,) ids each. Raises DataError naming file, row and column of a wrong id."""
@@ -94,34 +83,24 @@ class EdgeCheck:
             )
         self.num_edges += len(src)
         self.num_self_loops += loops
-        self._count(src, dst)
-
-    def _count(self, src: Array, dst: Array) -> None:
-        if self._table is None:
-            return
+        self._num_duplicates = None
         if self.num_edges > MAX_COUNTED_EDGES:
-            self._table, self.num_duplicates = None, -1
-            return
-        size = len(self._table)
-        while size < 2 * self.num_edges:
-            size *= 2
-        if size > len(self._table):
-            larger = np.full(size, _EMPTY)
-            _rehash(self._table, larger)
-            self._table = larger
-        self.num_duplicates += _insert_edges(self._table, src, dst, self.num_dst)
+            self._keys = None
+        if self._keys is not None:
+            self._keys.append(_edge_keys(src, dst, self.num_dst))
+
+    @property
+    def num_duplicates(self) -> int:
+        """Exact repetitions of (source, target); -1 where there are too many edges to count them here."""
+        if self._keys is None:
+            return -1
+        if self._num_duplicates is None:
+            table = np.full(1 << (2 * self.num_edges + 1).bit_length(), _EMPTY)
+            self._num_duplicates = sum(int(_count_repeated(table, keys)) for keys in self._keys)
+        return self._num_duplicates
 
 
 def total_duplicates(checks: list[EdgeCheck]) -> int:
     """Duplicates of all edge types; -1 unless all were counted."""
     counts = [check.num_duplicates for check in checks]
     return -1 if -1 in counts else sum(counts)
-
-
-def check_ids(ids: Array, limit: int, what: str, path: Path | str) -> Array:
-    """Return ids as int64 if all lie in 0..limit - 1. Raises DataError naming the row."""
-    wrong = np.flatnonzero((ids < 0) | (ids >= limit))
-    if len(wrong):
-        row = int(wrong[0])
-        raise DataError(f"{what} id {int(ids[row])} is not in 0..{limit - 1}", path=path, row=row)
-    return ids.astype(np.int64, copy=False)

@@ -6,7 +6,6 @@ Memory: one chunk of every file that is read in step, plus one byte a node for e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -266,7 +265,7 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     )
     takers = _extra_takers(_EDGE_FILES, lambda name: raw.edge_rows(triplet, name), total, "num-edge-list")
     graphs = _GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
-    check = EdgeCheck(num_src, num_dst, same_type=source == target, expected=total)
+    check = EdgeCheck(num_src, num_dst, same_type=source == target)
     job.checks.append(check)
     with job.writer.table(f"edges/{'__'.join(triplet)}") as table:
         for first, n in _portions(total, _chunk_rows(features.width if features else 1)):
@@ -358,8 +357,3 @@ def _write_molecule_names(job: _Job, path: Path) -> None:
     original = names.column(column).combine_chunks()
     ids = np.arange(graphs, dtype=np.int64)
     job.writer.write("ids/graphs", {"graph_id": ids, "original_id": original.cast(pa.string())})
-
-
-def archive_name(url: str) -> str:
-    """Return the file name of a download address."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", url.rsplit("/", 1)[-1]) or "archive.zip"
