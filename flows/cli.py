@@ -118,11 +118,12 @@ def run(
     request = RunRequest(
         recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or _state.verbose
     )
+    place = _home(home)
     try:
-        execute(_home(home), request)
+        execute(place, request)
     except BaseException as error:
         if as_json:
-            print(json.dumps(failure_json(recipe, error)), flush=True)
+            print(json.dumps(failure_json(place, recipe, error)), flush=True)
         raise
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.console import Reporter, err, format_bytes, format_seconds, out, table
 from flows.environment import own_server_url, prepare_environment
-from flows.runs import RunRecord
+from flows.runs import RunRecord, all_runs, now_text
 from flows.selection import select_stages
 from flows.server import EmbeddedServer, embedded_server
 from tasks.home import Home
@@ -121,23 +123,16 @@ def outcome_json(record: RunRecord) -> dict[str, Any]:
         "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
         "report": record.report or None,
         "mlflow_run_id": record.mlflow_run_id,
-        "prefect_flow_run_id": record.id,
+        "prefect_flow_run_id": record.id or None,
     }
 
 
-def failure_json(recipe: str, error: BaseException) -> dict[str, Any]:
-    """Return what `--json` prints where a run did not succeed."""
-    return {
-        "status": "failed",
-        "recipe": recipe,
-        "error": str(error) or type(error).__name__,
-        "metrics": {},
-        "stages": [],
-        "artifacts": {},
-        "report": None,
-        "mlflow_run_id": None,
-        "prefect_flow_run_id": None,
-    }
+def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any]:
+    """Return what `--json` prints where a run did not succeed: as far as it came, and why it ended."""
+    own = [record for record in all_runs(home) if record.process == os.getpid() and record.host == gethostname()]
+    record = own[0] if own else RunRecord(id="", recipe=recipe, started_at=now_text())
+    status = "failed" if isinstance(error, Exception) else "cancelled"
+    return {**outcome_json(record), "status": status, "error": str(error) or type(error).__name__}
 
 
 def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord) -> None:
@@ -182,8 +177,6 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
 
 def mlflow_command(home: Home, commands: Path) -> str:
     """Return the command that opens MLflow's pages, or the address of the user's own server."""
-    import os
-
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
         return uri
@@ -192,8 +185,6 @@ def mlflow_command(home: Home, commands: Path) -> str:
 
 def prefect_command(home: Home, commands: Path) -> str:
     """Return the command that opens Prefect's pages, or the address of the user's own server."""
-    import os
-
     # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
     if "PREFECT_API_AUTH_STRING" in os.environ and os.environ["PREFECT_API_AUTH_STRING"].startswith("graphmill:"):
         return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"

@@ -18,7 +18,7 @@ def recipe_schema() -> dict[str, Any]:
     transforms = definitions["PreprocessConfig"]["properties"]["transforms"]
     transforms["items"] = _component(TRANSFORMS, definitions)
     definitions.pop("ComponentConfig", None)
-    _allow_commas(schema)
+    _allow_short_forms(schema)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "graphmill recipe"
     return schema
@@ -54,16 +54,19 @@ def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any
     return {"anyOf": [*choices, bare]}
 
 
-def _allow_commas(node: Any) -> None:
-    """Let tuples of numbers and words be written `15,10` too, as recipes and the command line may."""
+def _allow_short_forms(node: Any) -> None:
+    """Let numbers and words be written `15,10`, and a list of one section as that section, as recipes may."""
     if isinstance(node, dict):
         items = node.get("items")
-        if node.get("type") == "array" and isinstance(items, dict) and items.get("type") in ("integer", "number"):
-            node["type"] = ["array", "string", items["type"]]
-        elif node.get("type") == "array" and isinstance(items, dict) and items.get("type") == "string":
-            node["type"] = ["array", "string"]
-        for value in node.values():
-            _allow_commas(value)
+        if node.get("type") == "array" and isinstance(items, dict):
+            if items.get("type") in ("integer", "number", "string"):
+                node["type"] = sorted({"array", "string", items["type"]})
+            elif "$ref" in items:
+                array = {key: node.pop(key) for key in ("type", "items", "minItems", "maxItems") if key in node}
+                node["anyOf"] = [array, dict(items)]
+        for value in list(node.values()):
+            _allow_short_forms(value)
     elif isinstance(node, list):
         for value in node:
-            _allow_commas(value)
+            if not (isinstance(value, dict) and "$ref" in value.get("items", ()) and value.get("type") == "array"):
+                _allow_short_forms(value)

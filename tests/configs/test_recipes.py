@@ -1,0 +1,198 @@
+"""Recipes: overrides, components, messages, JSON Schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from configs.base import ComponentConfig, cache_view
+from configs.errors import RecipeError, UserError
+from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
+from configs.registry import MODELS, Registry
+from configs.schema import STAGES, Recipe, TrainConfig
+from flows.recipe_schema import recipe_schema
+from flows.showing import commented_yaml
+from tests.flows.conftest import TINY
+
+
+def tiny(*overrides: str, **changes: Any) -> Recipe:
+    return build_recipe(copy.deepcopy({**TINY, **changes}), overrides)
+
+
+@pytest.mark.parametrize("name", list(shipped_recipes()))
+def test_every_shipped_recipe_reads_and_survives_a_round_trip(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.description
+    again = build_recipe(json.loads(json.dumps(dump_recipe(recipe))))
+    assert again == recipe
+    assert dump_recipe(again) == dump_recipe(recipe)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ogbg-molhiv"])
+def test_show_prints_yaml_that_reads_back(name: str) -> None:
+    recipe = load_recipe(name)
+    text = commented_yaml(recipe)
+    assert build_recipe(yaml.safe_load(text)) == recipe
+    assert "# Passes over the training split." in text
+
+
+def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None:
+    schema = recipe_schema()
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    for path in shipped_recipes().values():
+        validator.validate(yaml.safe_load(path.read_text()))
+    validator.validate(TINY)
+    for section, value in {
+        "train": {"epoch": 3},
+        "model": {"name": "graphsage", "hidden": 3},
+        "dataset": {"name": "synthetix"},
+        "components": {"keep": "some"},
+        "preprocess": {"transforms": [{"name": "standardise"}]},
+    }.items():
+        assert not validator.is_valid({**TINY, section: value}), section
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.epoch=3", r"unknown key 'epoch' \(did you mean 'epochs'\?\)"),
+        ("trian.epochs=3", r"unknown key 'trian' \(did you mean 'train'\?\)"),
+        ("model=graphsag", r"unknown model 'graphsag' \(did you mean 'graphsage'\?\)"),
+        ("model.hiden_dim=8", r"model: unknown key 'hiden_dim' \(did you mean 'hidden_dim'\?\)"),
+        ("train.epochs=many", r"train\.epochs: .*\(got 'many'\)"),
+        ("train.epochs=0", r"train\.epochs: .*greater than or equal to 1"),
+        ("train.epochs", r"override 'train\.epochs' is not of the form"),
+        ("name.low=1", r"name is a value, not a section"),
+        ("train.fanout=[3, 0]", r"fanout needs a number a layer"),
+        ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
+        ("train.num_machines=2", r"needs rendezvous=host:port"),
+        ("components.keep=biggest", r"components\.keep"),
+        ("train.clip_norm=[", r"is not a YAML value"),
+    ],
+)
+def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        tiny(override)
+
+
+def test_overrides_are_typed_by_the_schema() -> None:
+    recipe = tiny("train.fanout=7,3", "train.clip_norm=1", "train.patience=null", "evaluate.splits=test")
+    assert recipe.train.fanout == (7, 3)
+    assert recipe.train.clip_norm == 1.0
+    assert recipe.train.patience is None
+    assert recipe.evaluate.splits == ("test",)
+    assert recipe.train.epochs == TINY["train"]["epochs"]  # the rest of the section stays
+
+
+def test_another_component_keeps_the_options_that_it_knows() -> None:
+    options = {"name": "graphsage", "hidden_dim": 24, "num_layers": 2}
+    both = [n for n in MODELS.names() if n != "graphsage" and "hidden_dim" in MODELS.get(n).Config.model_fields]
+    assert both
+    for name in both:
+        for override in (f"model={name}", f"model.name={name}"):
+            model = tiny(override, model=options).model
+            assert model.name == name
+            assert model.hidden_dim == 24  # type: ignore[attr-defined]
+
+
+def test_a_component_override_does_not_depend_on_the_order() -> None:
+    recipe = tiny("partition.num_parts=3", "partition.name=random")
+    assert recipe.partition.name == "random"
+    assert recipe.partition.num_parts == 3  # type: ignore[attr-defined]
+
+
+def test_variables_are_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r.yaml"
+    text = yaml.safe_dump({**TINY, "description": "${PLACE:-here} and ${PLACE}"})
+    path.write_text(text)
+    monkeypatch.delenv("PLACE", raising=False)
+    with pytest.raises(RecipeError, match="needs the environment variable PLACE"):
+        load_recipe(str(path))
+    monkeypatch.setenv("PLACE", "there")
+    assert load_recipe(str(path)).description == "there and there"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"[1, 2]", "must hold sections"), (b"a: [", "is not valid YAML"), (b"\xff\xfe\x00", "is not valid YAML")],
+)
+def test_broken_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(content)
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(str(path))
+
+
+def test_an_unknown_recipe_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no recipe 'quickstar' \(did you mean 'quickstart'\?\)"):
+        load_recipe("quickstar")
+    with pytest.raises(RecipeError, match="is a folder"):
+        load_recipe(str(tmp_path))
+
+
+def test_missing_sections_are_named() -> None:
+    with pytest.raises(RecipeError, match="dataset: is missing"):
+        build_recipe({"name": "x", "model": "graphsage"})
+
+
+def test_runtime_options_stay_out_of_cache_keys() -> None:
+    fast, slow = tiny("train.prefetch=9", "train.threads=1"), tiny()
+    assert cache_view(fast.train) == cache_view(slow.train)
+    assert cache_view(tiny("train.epochs=9").train) != cache_view(slow.train)
+
+
+def test_a_recipe_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        tiny().seed = 3  # type: ignore[misc]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda x: st.lists(x, max_size=3)))
+def test_any_value_anywhere_is_a_recipe_or_a_clear_refusal(value: Any) -> None:
+    for section in ("train", "model", "dataset", "seed", "evaluate", "partition"):
+        try:
+            recipe = build_recipe(copy.deepcopy({**TINY, section: value}))
+        except UserError:
+            continue
+        assert isinstance(recipe, Recipe)
+
+
+def test_registry_refuses_what_users_could_not_read() -> None:
+    registry = Registry("thing", "tests")
+
+    class Bare:
+        class Config(ComponentConfig):
+            size: int = Field(default=1)
+
+    with pytest.raises(TypeError, match="needs a docstring"):
+        registry.register("bare")(Bare)
+    with pytest.raises(TypeError, match="needs a nested class Config"):
+        registry.register("plain")(int)
+
+
+def test_every_option_of_a_recipe_is_described() -> None:
+    from configs.load import COMPONENT_PATHS
+    from configs.registry import TRANSFORMS
+
+    configs = [Recipe, TrainConfig]
+    for registry in {*COMPONENT_PATHS.values(), TRANSFORMS}:
+        configs += [registry.get(name).Config for name in registry.names()]
+    for config in configs:
+        for name, field in config.model_fields.items():
+            assert name == "name" or field.description, f"{config.__qualname__} of {config.__module__}: {name}"
+
+
+def test_stages_are_those_of_the_pipeline() -> None:
+    from flows.pipeline import TASKS
+
+    assert tuple(TASKS) == STAGES

@@ -1,0 +1,164 @@
+"""Signed pickles and signed Prefect results: what this home did not write is never run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import stat
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from configs.errors import IntegrityError
+from tasks.caching import PickleCache, seal, unseal
+from tasks.home import Home
+
+
+class Bomb:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_bomb_goes_off(tmp_path: Path) -> None:
+    """The tests below mean something only if this holds."""
+    pickle.loads(pickle.dumps(Bomb(tmp_path / "bang")))
+    assert (tmp_path / "bang").exists()
+
+
+def test_results_come_back(home: Home) -> None:
+    cache = PickleCache(home)
+    name = PickleCache.name("f", 1, shard="abc", option=3)
+    value = {"a": np.arange(5), "b": [1.5, None]}
+    assert cache.load(name) is None
+    cache.store(name, value)
+    found = PickleCache(home).load(name)
+    assert found is not None
+    assert np.array_equal(found["a"], value["a"])
+    assert found["b"] == value["b"]
+
+
+def test_names_tell_what_results_depend_on() -> None:
+    names = {
+        PickleCache.name("f", 1, a=1, b=2),
+        PickleCache.name("f", 2, a=1, b=2),
+        PickleCache.name("g", 1, a=1, b=2),
+        PickleCache.name("f", 1, a=2, b=1),
+        PickleCache.name("f", 1, a="1", b=2),
+    }
+    assert len(names) == 5
+    assert PickleCache.name("f", 1, b=2, a=1) in names
+
+
+def test_planted_pickles_are_never_unpickled(home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache, bang = PickleCache(home), tmp_path / "bang"
+    name = PickleCache.name("f", 1, x=1)
+    bomb = pickle.dumps(Bomb(bang))
+    foreign = Home.open(tmp_path / "other").secret_key()
+    for content in (bomb, b"", b"short", bytes(32) + bomb, seal(foreign, name, bomb)):
+        cache.store(name, 1)
+        cache.path(name).write_bytes(content)
+        assert cache.load(name) is None
+        assert not bang.exists()
+        assert not cache.path(name).exists(), "what is not trusted is removed, to be computed again"
+    assert "not written by this home" in caplog.text
+
+
+def test_a_pickle_is_good_under_its_own_name_only(home: Home) -> None:
+    cache = PickleCache(home)
+    first, second = PickleCache.name("f", 1, x=1), PickleCache.name("f", 1, x=2)
+    cache.store(first, "first")
+    cache.path(second).parent.mkdir(parents=True, exist_ok=True)
+    cache.path(second).write_bytes(cache.path(first).read_bytes())
+    assert cache.load(second) is None
+    assert cache.load(first) == "first"
+
+
+def test_every_altered_byte_is_seen() -> None:
+    key, record = b"k" * 32, bytearray(seal(b"k" * 32, "name", b"some content"))
+    for i in range(len(record)):
+        altered = bytes(record[:i]) + bytes([record[i] ^ 1]) + bytes(record[i + 1 :])
+        with pytest.raises(IntegrityError):
+            unseal(key, "name", altered)
+    assert unseal(key, "name", bytes(record)) == b"some content"
+
+
+def test_key_is_the_owner_s_alone(home: Home) -> None:
+    key = home.secret_key()
+    assert len(key) == 32
+    assert home.secret_key() == key
+    assert stat.S_IMODE((home.root / "secret.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+
+
+def test_key_does_not_travel(home: Home) -> None:
+    cache = PickleCache(home)
+    cache.store("f-" + "0" * 32, 1)  # the key has been used
+    assert home.secret_key() not in pickle.dumps(cache)
+
+
+def _result_store(storage: Any) -> Any:
+    from prefect.results import ResultStore
+    from prefect.serializers import JSONSerializer
+
+    return ResultStore(result_storage=storage, metadata_storage=None, serializer=JSONSerializer())
+
+
+def _rewrite_to_pickle(record: dict[str, Any], bang: Path) -> bytes:
+    """What an attacker does: the record names its own serializer."""
+    record["metadata"]["serializer"] = {"type": "pickle", "picklelib": "cloudpickle", "picklelib_version": None}
+    record["result"] = base64.encodebytes(cloudpickle.dumps(Bomb(bang))).decode()
+    return json.dumps(record).encode()
+
+
+def test_a_rewritten_result_record_runs_code_without_the_signature(tmp_path: Path) -> None:
+    """Prefect's own storage believes the record: if this fails, Prefect has changed and we may do less."""
+    from prefect.filesystems import LocalFileSystem
+
+    store = _result_store(LocalFileSystem(basepath=str(tmp_path / "plain")))
+    store.write({"a": 1}, key="key", holder="me")
+    file = tmp_path / "plain" / "key"
+    file.write_bytes(_rewrite_to_pickle(json.loads(file.read_bytes()), tmp_path / "bang"))
+    _result_store(store.result_storage).read("key", "me")
+    assert (tmp_path / "bang").exists()
+
+
+def test_a_rewritten_result_record_is_refused(home: Home, tmp_path: Path) -> None:
+    from flows.results import SignedFileSystem
+
+    storage = SignedFileSystem(basepath=str(home.prefect / "results"))
+    store = _result_store(storage)
+    store.write({"a": 1}, key="key", holder="me")
+    assert store.read("key", "me").result == {"a": 1}
+    file = home.prefect / "results" / "key"
+    sealed = file.read_bytes()
+    record = json.loads(unseal(home.secret_key(), "key", sealed))
+    evil = _rewrite_to_pickle(record, tmp_path / "bang")
+    for content in (evil, sealed[:32] + evil, seal(os.urandom(32), "key", evil)):
+        file.write_bytes(content)
+        fresh = _result_store(storage)
+        assert not fresh.exists("key")
+        with pytest.raises(IntegrityError):
+            fresh.read("key", "me")
+    (home.prefect / "results" / "other").write_bytes(sealed)  # a good record under another name
+    assert not _result_store(storage).exists("other")
+    assert not (tmp_path / "bang").exists()
+    file.write_bytes(sealed)
+    assert _result_store(storage).read("key", "me").result == {"a": 1}
+
+
+def test_results_cannot_leave_their_folder(home: Home) -> None:
+    from flows.results import SignedFileSystem
+
+    storage = SignedFileSystem(basepath=str(home.prefect / "results"))
+    with pytest.raises(ValueError, match="outside of the base path"):
+        storage.write_path("../../secret.key", b"mine")
