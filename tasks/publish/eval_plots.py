@@ -64,6 +64,7 @@ def class_scores(report: Mapping[str, Any]) -> Canvas | None:
     place = np.arange(len(classes))
     ax.barh(place, [row["f1"] for row in classes], color=COLORS[2], height=0.7)
     ax.set_yticks(place, [f"{shorten(row['name'], 24)} ({compact(row['rows'])})" for row in classes])
+    ax.margins(y=0.01)
     ax.invert_yaxis()
     more = len(report["per_class"]) - len(classes)
     ax.set(title=f"F1 by class (rows){f', the {len(classes)} most frequent' if more else ''}", xlabel="F1", xlim=(0, 1))

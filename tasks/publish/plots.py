@@ -64,8 +64,9 @@ def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> 
     for number, (split, values) in enumerate(counts.items()):
         share = 100 * np.asarray(values, float) / sum(values)
         place = np.arange(len(order)) + (number - (len(counts) - 1) / 2) * width
-        ax.barh(place, share[order], height=width, color=COLORS[number], label=f"{split} ({compact(sum(values))})")
+        ax.barh(place, share[order], height=width, color=COLORS[number], label=split)
     ax.set_yticks(np.arange(len(order)), [shorten(names[c], 28) for c in order])
+    ax.margins(y=0.01)
     ax.invert_yaxis()
     of_all = f", the largest {len(order)} of {len(first)} classes" if len(first) > len(order) else ""
     ax.set(title="Class balance", xlabel=f"% of the split's labelled rows{of_all}")
