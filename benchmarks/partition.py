@@ -215,7 +215,7 @@ def print_table(records: list[dict[str, Any]]) -> None:
         print(
             f"{graph:10} {nodes:9,} {edges:10,} {num_parts:5} {method:17} {100 * cut:7.2f} "
             f"{100 * (cut / base_cut - 1):+7.1f}% "
-            f"{cpu:7.2f} {base_cpu / max(cpu, 1e-9):6.1f}x {peak / 1e6:8.0f} {base_peak / max(peak, 1):7.1f}x "
+            f"{cpu:7.2f} {base_cpu / max(cpu, 1e-2):6.1f}x {peak / 1e6:8.0f} {base_peak / max(peak, 1e6):7.1f}x "
             f"{max(run['balance'] for run in runs):7.3f}"
         )
 
