@@ -28,6 +28,7 @@ and its in-edges are contiguous.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,17 @@ def open_array(path: Path, entry: ArrayEntry) -> Array:
     return array
 
 
+def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return a new `.npy` file as a writable memory map.
+
+    The room is taken beforehand: a disk that is full is an OSError here, where writing to the map would end the process.
+    """
+    array: Array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
+
+
 class ArrayWriter:
     """Writes the `.npy` files of a graph into an artifact's folder and remembers what they are."""
 
@@ -101,7 +113,7 @@ class ArrayWriter:
             empty = np.empty(shape, dtype)
             np.save(path, empty)
             return empty
-        return np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+        return create_array(path, shape, dtype)
 
     def write(self, name: str, array: Array) -> None:
         """Write a whole array."""

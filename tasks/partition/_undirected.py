@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array, GraphStore
+from tasks.graph_store import Array, GraphStore, create_array
 from tasks.partition.base import Csr
 
 
@@ -27,7 +27,7 @@ def undirected(store: GraphStore, scratch: Path) -> Csr:
     total = int(union_indptr[-1])
     if total == 0:
         return Csr(union_indptr, np.empty(0, indices.dtype))
-    union = np.lib.format.open_memmap(scratch / "undirected.npy", mode="w+", dtype=indices.dtype, shape=(total,))
+    union = create_array(scratch / "undirected.npy", (total,), indices.dtype)
     fill_union(indptr, indices, out_indptr, out_indices, union_indptr, np.asarray(union))
     return Csr(union_indptr, np.asarray(union))
 
