@@ -1,0 +1,94 @@
+"""The house rules that a reader relies on: packages are ours, help is fast, arrows point one way."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import ROOT, environment
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES: list[str] = PROJECT["tool"]["setuptools"]["packages"]
+HEAVY = ("torch", "prefect", "mlflow", "numpy", "pandas", "pyarrow", "numba", "dgl", "scipy")
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_generic_package_names_are_ours(name: str) -> None:
+    file = importlib.import_module(name).__file__
+    assert file is not None
+    assert Path(file).resolve().is_relative_to(ROOT)
+
+
+def test_every_package_is_installed() -> None:
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for top in ("configs", "flows", "models", "tasks")
+        for path in (ROOT / top).rglob("__init__.py")
+    }
+    assert found == set(PACKAGES)
+
+
+def _modules_after(code: str) -> set[str]:
+    script = f"""
+import json, sys
+sys.argv = ["graphmill", "--help"]
+try:
+{code}
+except SystemExit as done:
+    assert not done.code, done.code
+print("\\n" + json.dumps(sorted(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment(), cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    loaded = _modules_after("    from flows.cli import main; main()")
+    assert not [name for name in HEAVY if name in loaded]
+
+
+@pytest.mark.parametrize("module", ["configs.load", "flows.execute", "tasks.stage"])
+def test_light_modules_stay_light(module: str) -> None:
+    loaded = _modules_after(f"    import {module}")
+    assert not [name for name in ("torch", "prefect", "mlflow", "dgl") if name in loaded]
+
+
+def test_help_answers_in_a_moment() -> None:
+    """Under half a second of CPU; the best of three, since other work shares the machine."""
+    best = 9.0
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", "--help"], capture_output=True, env=environment(), cwd=ROOT
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert best < 0.5
+
+
+def test_prefect_and_mlflow_stay_in_their_rooms() -> None:
+    """What import-linter cannot say: which files of a package may import a library."""
+    for path in (*ROOT.glob("tasks/**/*.py"), *ROOT.glob("models/**/*.py"), *ROOT.glob("configs/**/*.py")):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        imports = [line.strip() for line in text.splitlines() if line.strip().startswith(("import ", "from "))]
+        for library, allowed in (
+            ("prefect", path.name in ("task.py", "task_options.py")),
+            ("mlflow", name.startswith("tasks/publish/")),
+            ("dgl", name == "models/dgl_adapter.py"),
+        ):
+            users = [line for line in imports if line.split()[1].split(".")[0] == library]
+            assert allowed or not users, f"{name}: {users}"
+
+
+def test_task_files_are_thin() -> None:
+    for path in ROOT.glob("tasks/*/task.py"):
+        assert len(path.read_text().splitlines()) <= 60

@@ -1,0 +1,316 @@
+"""The artifact store: whole or absent, verified when read, built once, honest about a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.errors import DataError, IntegrityError, StageError
+from configs.load import build_recipe
+from configs.schema import Recipe
+from tasks.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, write_atomic
+from tasks.graph_store import ArrayWriter
+from tasks.home import Home
+from tasks.manifests import Manifest
+from tasks.stage import Listener, Parent, Stage, StageContext, StageOutcome, run_stage
+from tests.flows.conftest import ROOT, TINY, environment
+
+RECIPE: Recipe = build_recipe(json.loads(json.dumps(TINY)))
+
+
+class Hear(Listener):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.messages: list[str] = []
+
+    def warning(self, stage: str, text: str) -> None:
+        self.warnings.append(text)
+
+    def message(self, stage: str, text: str) -> None:
+        self.messages.append(text)
+
+
+class Counting:
+    """A stage that counts its builds and can be told to fail."""
+
+    def __init__(self, resumable: bool = False) -> None:
+        self.builds = 0
+        self.fail: BaseException | None = None
+        self.found: list[str] = []
+        self.options: dict[str, Any] = {"size": 3}
+        self.stage = Stage("ingest", 1, Manifest, (), lambda recipe: dict(self.options), self._build, resumable)
+
+    def _build(self, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+        self.builds += 1
+        self.found = sorted(path.name for path in context.work.iterdir())
+        (context.work / "a.bin").write_bytes(b"x" * 1000)
+        if self.fail is not None:
+            raise self.fail
+        (context.work / "deep").mkdir(exist_ok=True)
+        (context.work / "deep" / "b.bin").write_bytes(b"y" * 10)
+        context.warn("look here")
+        return {"rows": 7}
+
+    def run(self, home: Home, **options: Any) -> StageOutcome[Any]:
+        return run_stage(self.stage, RECIPE, {}, home, **options)
+
+
+def test_built_once_then_found(home: Home) -> None:
+    stage = Counting()
+    first, second = stage.run(home), stage.run(home)
+    assert (first.cached, second.cached, stage.builds) == (False, True, 1)
+    assert second.manifest == first.manifest
+    assert second.manifest.digest == first.manifest.digest
+    assert first.manifest.rows == 7
+    assert first.manifest.warnings == ("look here",)
+    assert sorted(first.manifest.files) == ["a.bin", "deep/b.bin"]
+    assert first.manifest.num_bytes == 1010
+    assert not list(home.work.iterdir())
+
+
+def test_other_options_make_another_artifact(home: Home) -> None:
+    stage = Counting()
+    first = stage.run(home)
+    stage.options = {"size": 4}
+    second = stage.run(home)
+    assert second.folder != first.folder
+    assert first.folder.is_dir()
+
+
+def test_key_depends_on_all_that_makes_an_artifact() -> None:
+    keys = {
+        artifact_key("a", 1, {"x": 1}, {}),
+        artifact_key("b", 1, {"x": 1}, {}),
+        artifact_key("a", 2, {"x": 1}, {}),
+        artifact_key("a", 1, {"x": 2}, {}),
+        artifact_key("a", 1, {"x": 1}, {"p": "d"}),
+    }
+    assert len(keys) == 5
+    assert artifact_key("a", 1, {"x": 1, "y": 2}, {}) == artifact_key("a", 1, {"y": 2, "x": 1}, {})
+
+
+def _damage(folder: Path, how: str) -> None:
+    file = folder / "a.bin"
+    if how == "cut":
+        os.truncate(file, 999)
+    elif how == "gone":
+        file.unlink()
+    elif how == "manifest":
+        (folder / "manifest.json").write_text("{")
+    elif how == "no manifest":
+        (folder / "manifest.json").unlink()
+
+
+@pytest.mark.parametrize("how", ["cut", "gone", "manifest", "no manifest"])
+def test_a_damaged_artifact_is_reported_and_made_again(home: Home, how: str) -> None:
+    stage, hear = Counting(), Hear()
+    first = stage.run(home)
+    _damage(first.folder, how)
+    again = stage.run(home, listener=hear)
+    assert not again.cached
+    assert again.repaired
+    assert str(first.folder) in hear.warnings[0]
+    assert again.manifest.digest == first.manifest.digest
+    assert stage.run(home).cached
+
+
+def test_altered_content_is_seen_by_a_deep_look(home: Home) -> None:
+    first = Counting().run(home)
+    (first.folder / "a.bin").write_bytes(b"z" * 1000)
+    store = ArtifactStore(home)
+    key = first.manifest.key
+    assert store.load("ingest", key, Manifest) is not None
+    with pytest.raises(IntegrityError, match=r"a\.bin does not match its sha256"):
+        store.load("ingest", key, Manifest, deep=True)
+
+
+def test_a_failed_build_leaves_nothing(home: Home) -> None:
+    stage = Counting()
+    stage.fail = DataError("is wrong", path="x.csv", row=3)
+    with pytest.raises(DataError, match=r"x\.csv \(row 3\): is wrong"):
+        stage.run(home)
+    assert not list(home.work.iterdir())
+    assert not home.artifacts.exists()
+    stage.fail = None
+    assert not stage.run(home).cached
+
+
+def test_a_resumable_build_finds_its_files_unless_forced(home: Home) -> None:
+    stage = Counting(resumable=True)
+    stage.fail = RuntimeError("killed")
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            stage.run(home)
+    assert stage.found == ["a.bin"]
+    with pytest.raises(RuntimeError):
+        stage.run(home, force=True)
+    assert stage.found == []
+
+
+def test_force_builds_again_and_replaces(home: Home) -> None:
+    stage = Counting()
+    first = stage.run(home)
+    again = stage.run(home, force=True)
+    assert (again.cached, stage.builds, again.folder) == (False, 2, first.folder)
+    assert not list(home.work.iterdir())
+
+
+def test_threads_that_ask_at_once_build_once(home: Home) -> None:
+    stage = Counting()
+    outcomes: list[StageOutcome[Any]] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(stage.run(home))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert stage.builds == 1
+    assert sorted(outcome.cached for outcome in outcomes) == [False] + [True] * 7
+
+
+_PAIR = """
+import sys, time
+from pathlib import Path
+from configs.load import build_recipe
+from tasks.graph_store import ArrayWriter
+from tasks.home import Home
+from tasks.manifests import Manifest
+from tasks.stage import Listener, Stage, run_stage
+from tests.flows.conftest import TINY
+
+place = Path(sys.argv[1])
+
+class Hear(Listener):
+    def message(self, stage, text):
+        print(text, flush=True)
+
+def build(context, recipe, parents):
+    with (place / "builds").open("a") as file:
+        file.write("built\\n")
+    time.sleep(1.5)
+    (context.work / "a.bin").write_bytes(b"x" * 100)
+    return {}
+
+stage = Stage("ingest", 1, Manifest, (), lambda recipe: {}, build)
+outcome = run_stage(stage, build_recipe(TINY), {}, Home.open(place / "home"), listener=Hear())
+print("cached" if outcome.cached else "ran", flush=True)
+"""
+
+
+def test_two_processes_do_the_work_once(tmp_path: Path) -> None:
+    pair = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PAIR, str(tmp_path)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0].split("\n") for process in pair]
+    assert [process.returncode for process in pair] == [0, 0]
+    assert (tmp_path / "builds").read_text() == "built\n"
+    assert sorted(lines[-2] for lines in said) == ["cached", "ran"]
+    waited = next(lines for lines in said if lines[-2] == "cached")
+    assert "another run is building this; waiting for it" in waited
+
+
+def test_a_killed_builder_s_lock_is_free_and_its_half_is_never_used(tmp_path: Path) -> None:
+    builder = subprocess.Popen([sys.executable, "-c", _PAIR, str(tmp_path)], cwd=ROOT, env=environment())
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "builds").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    home = Home.open(tmp_path / "home")
+    (lock,) = home.locks.glob("ingest-*.lock")
+    assert is_locked(lock)
+    builder.kill()
+    builder.wait()
+    assert not is_locked(lock)
+    assert not list(home.artifacts.glob("*/*"))
+    done = subprocess.run(
+        [sys.executable, "-c", _PAIR, str(tmp_path)], cwd=ROOT, env=environment(), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "ran"
+    assert len(list(home.artifacts.glob("*/*/manifest.json"))) == 1
+
+
+def test_write_atomic_is_whole_or_absent(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "file"
+    write_atomic(path, b"old")
+    readers_saw: set[bytes] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            readers_saw.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(100):
+        write_atomic(path, bytes([i]) * 4096)
+    stop.set()
+    reader.join()
+    assert all(len(set(seen)) == 1 or seen == b"old" for seen in readers_saw)
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+
+
+def test_locks_exclude_and_tell(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    assert not is_locked(path)
+    waited: list[bool] = []
+    with file_lock(path):
+        assert is_locked(path)
+        other = threading.Thread(target=lambda: _take(path, waited))
+        other.start()
+        time.sleep(0.1)
+    other.join(5)
+    assert waited == [True]
+    assert not is_locked(path)
+
+
+def _take(path: Path, waited: list[bool]) -> None:
+    with file_lock(path, on_wait=lambda: waited.append(True)):
+        pass
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A real file system with little room."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_is_said_plainly_and_damages_nothing(small_disk: Path) -> None:
+    home = Home.open(small_disk / "home")
+    good = Counting()
+    kept = good.run(home)
+
+    def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+        (context.work / "big.bin").write_bytes(b"x" * size)
+        return {}
+
+    def fill(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+        ArrayWriter(context.work).create("big", (10 * 2**20,), np.int8)[:] = 1
+        return {}
+
+    size = 10 * 2**20
+    greedy = Stage("preprocess", 1, Manifest, (), lambda recipe: {"a": 1}, build)
+    with pytest.raises(StageError, match=r"the disk that holds .* is full .*graphmill clean.*--home DIR.*it goes on"):
+        run_stage(greedy, RECIPE, {}, home)
+    assert not list(home.work.iterdir())
+    assert good.run(home).cached
+    assert ArtifactStore(home).load("ingest", kept.manifest.key, Manifest, deep=True) is not None
+    with pytest.raises(StageError, match="is full"):  # through a memory map a full disk would end the process
+        run_stage(Stage("partition", 1, Manifest, (), lambda recipe: {}, fill), RECIPE, {}, home)
+    size = 1000
+    assert not run_stage(greedy, RECIPE, {}, home).cached
