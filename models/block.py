@@ -148,8 +148,10 @@ class Batch(_Movable):
 def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
     """Reduce sources over in-edges with DGL's fused kernel; no messages are stored.
 
-    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D). A sum over sampled neighbours is scaled by true over
-    sampled degree, so that its expectation is the full sum.
+    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D); 0 without neighbours. `reduce` is sum, mean or max. A
+    sum over sampled neighbours is scaled by true over sampled degree, so that its expectation is the full sum.
     """
     y = dgl_adapter.copy_reduce(block.dgl, reduce, x)
+    if reduce == "max":
+        return y.masked_fill((block.counts == 0).unsqueeze(1), 0)  # DGL 2.1 leaves -inf there
     return y * block.scale if reduce == "sum" and block.scale is not None else y

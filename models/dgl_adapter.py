@@ -79,7 +79,7 @@ def make_handle(indptr: Tensor, indices: Tensor, num_src: int) -> Any:
 def copy_reduce(handle: Any, reduce: str, x: Tensor) -> Tensor:
     """Reduce the sources' rows over each destination's in-edges: x (num_src, D) -> (num_dst, D); no edge messages.
 
-    `reduce` is sum, mean or max; a node without in-edges gets zeros.
+    `reduce` is sum, mean or max. A node without in-edges gets zeros, or -inf from max (use `models.block.aggregate`).
     """
     return getattr(load_dgl().ops, f"copy_u_{reduce}")(handle, x)
 

@@ -147,7 +147,7 @@ class Predictor:
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
 
     def _estimate(self, model: GraphModel) -> int:
-        """Bytes that the whole graph takes: a few layers' rows (of edges too, where they carry messages) and the CSC."""
+        """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""
         manifest = self.store.manifest
         carried = manifest.num_edges if model.uses_edge_features and model.facts.has_edge_features else 0
         return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
