@@ -90,7 +90,7 @@ def open_array(path: Path, entry: ArrayEntry) -> Array:
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return a new `.npy` file as a writable memory map.
 
-    The room is taken beforehand: a disk that is full is an OSError here, where writing to the map would end the process.
+    The room is taken beforehand: a full disk is an OSError here, where writing to the map would end the process.
     """
     array: Array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
     with path.open("r+b") as file:
