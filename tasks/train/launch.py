@@ -57,13 +57,13 @@ def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    with (logs / _SUPERVISOR_LOG).open("wb") as log:
+    with (logs / _SUPERVISOR_LOG).open("wb") as output:
         process = subprocess.Popen(
             command(job.train, path, job.digest),
             cwd=ROOT,
             env=_environment(job),
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
@@ -139,7 +139,7 @@ class Watcher:
             self.context.progress(state["done"], state["total"], "steps", describe_progress(state))
 
     def attempt_over(self) -> None:
-        """The next attempt cuts the file back to its checkpoint and writes the same records again: read from the start."""
+        """The next attempt cuts the file back and writes the same records again: count from the start."""
         self._lines = self._offset = 0
 
     def _look_at_metrics(self) -> None:

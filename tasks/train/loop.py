@@ -6,12 +6,14 @@ checkpoint takes the same steps as one that was left alone.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import io
 import json
 import math
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.registry import MODELS, STRATEGIES
 from models import dgl_adapter
 from models.base import GraphModel
@@ -29,8 +31,9 @@ from models.losses import LOSSES
 from tasks.artifacts import write_atomic
 from tasks.evaluate.evaluators import make_evaluator
 from tasks.train import checkpoint
+from tasks.train.device import choose_device
 from tasks.train.inference import Predictor
-from tasks.train.job import BEST, LAST, METRICS, PROGRESS, RESULT, Job
+from tasks.train.job import BEST, LAST, METRICS, PROGRESS, RESULT, Job, cores
 from tasks.train.loaders.base import FeatureSource, graph_facts
 from tasks.train.loaders.choose import make_loader
 from tasks.train.loaders.prefetch import prefetch
@@ -73,10 +76,8 @@ def train(job: Job, ranks: Ranks) -> None:
     Raises:
         RecipeError: options that do not fit the data, or a training that diverged.
     """
-    threads = job.threads()
-    torch.set_num_threads(threads)
-    dgl_adapter.use_threads(threads)
-    device = choose_device(job.train.device, ranks)
+    _use_threads(job.threads())
+    device = choose_device(job.train.device, ranks.local_rank)
     if ranks.world_size > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_COLLECTIVE_TIMEOUT)
     try:
@@ -86,18 +87,9 @@ def train(job: Job, ranks: Ranks) -> None:
             dist.destroy_process_group()
 
 
-def choose_device(wanted: str, ranks: Ranks) -> torch.device:
-    """Return the rank's device; `auto` takes a GPU where torch and DGL can use one. Not yet run on a GPU."""
-    problem = dgl_adapter.cuda_problem() if wanted != "cpu" else ""
-    if wanted == "cpu" or (wanted == "auto" and problem):
-        return torch.device("cpu")
-    if problem:
-        raise RecipeError(f"train.device=cuda: {problem}; or take train.device=cpu")
-    if ranks.local_rank >= torch.cuda.device_count():
-        raise RecipeError(f"train.num_ranks is above the {torch.cuda.device_count()} GPUs of this machine; lower it")
-    device = torch.device("cuda", ranks.local_rank)
-    torch.cuda.set_device(device)
-    return device
+def _use_threads(count: int) -> None:
+    torch.set_num_threads(count)
+    dgl_adapter.use_threads(count)
 
 
 class Trainer:
@@ -122,6 +114,8 @@ class Trainer:
         self.loader.to(device)
         self.loss = LOSSES[manifest.task_type]
         self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
+        if not manifest.splits.get("valid"):
+            raise DataError(f"{manifest.dataset} has no validation split, and that chooses the best epoch; give it one")
         self.predictor = Predictor(self.store, device=device, batch_size=job.evaluate.batch_size, scratch=job.work)
         self.strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
         batch_size = self.loader.num_seeds if self.loader.whole_split else self.config.batch_size
@@ -134,7 +128,8 @@ class Trainer:
         self._checkpoint_at = self._progress_at = time.monotonic()
         self._restore()
         self.resumed_from_epoch = self.progress.epoch
-        self._started = time.monotonic() - self.progress.seconds
+        self._began, self._first_step = time.monotonic(), self.progress.step
+        self._started = self._began - self.progress.seconds
 
     def run(self) -> None:
         """Train epoch by epoch; validate, keep the best, stop early."""
@@ -222,9 +217,14 @@ class Trainer:
     def _validate(self) -> tuple[dict[str, float], bool]:
         """Measure the validation split on rank 0, keep the best weights; returns metrics and whether to stop."""
         outcome: list[Any] = [None]
+        if dist.is_initialized():
+            # Ranks follow their own batch statistics; rank 0's are validated, so every machine keeps those.
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, 0)
         if self.ranks.is_main:
             self._say_progress(note="validating", force=True)
-            outcome = [self.evaluator(self.predictor.predict(self.model, "valid"))]
+            with self._all_cores():
+                outcome = [self.evaluator(self.predictor.predict(self.model, "valid"))]
         if dist.is_initialized():
             dist.broadcast_object_list(outcome, src=0)
         metrics: dict[str, float] = outcome[0]
@@ -243,6 +243,16 @@ class Trainer:
         patience = self.config.patience
         stop = patience is not None and progress.evaluations_without_gain >= patience
         return {f"valid/{name}": number for name, number in metrics.items()}, stop
+
+    @contextlib.contextmanager
+    def _all_cores(self) -> Iterator[None]:
+        """Compute with the cores of the ranks that wait meanwhile."""
+        alone = self.ranks.world_size == 1
+        _use_threads(self.job.threads() if alone else cores())
+        try:
+            yield
+        finally:
+            _use_threads(self.job.threads())
 
     # ---- checkpoints
 
@@ -325,12 +335,19 @@ class Trainer:
             "epochs": self.config.epochs,
             "loss": loss / seeds if seeds else None,
             "seeds_per_second": self.ranks.world_size * seeds / seconds if seconds else None,
+            "eta_seconds": self._seconds_left(),
             "note": note,
         }
         path = self.job.work / PROGRESS
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(content))
         draft.replace(path)  # not flushed to the disk: the next one comes in a moment
+
+    def _seconds_left(self) -> float | None:
+        """Estimate from the steps of this process (validations included)."""
+        taken = self.progress.step - self._first_step
+        left = self.steps * self.config.epochs - self.progress.step
+        return left * (time.monotonic() - self._began) / taken if taken else None
 
     def _write_result(self) -> None:
         progress = self.progress

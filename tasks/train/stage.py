@@ -9,7 +9,7 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
-from tasks.train.job import BEST, LAST, METRICS, Job, stage_config
+from tasks.train.job import BEST, LAST, METRICS, Job, scaled_learning_rate, stage_config
 from tasks.train.launch import run_job
 
 VERSION = 1
@@ -51,7 +51,6 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     """Refuse what cannot work before any process starts, and say what will happen."""
     # Here and not above: `plan` needs the stage's key, not torch.
     from tasks.train.loaders.choose import check_loader
-    from tasks.train.schedule import scaled_learning_rate
 
     train = recipe.train
     loader = check_loader(train, getattr(recipe.model, "num_layers", len(train.fanout)), manifest)
@@ -59,9 +58,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if train.lr_scaling != "none" and world_size > 1:
         rate = scaled_learning_rate(train, world_size)
-        context.message(
-            f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)"
-        )
+        context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
     carries = manifest.edge_feature_dim or manifest.edge_categories
     if carries and not MODELS.get(recipe.model.name).uses_edge_features:
         context.message(f"{recipe.model.name} does not read the edge features; gin does")

@@ -1,7 +1,8 @@
 """What every rank runs: `python -m tasks.train.worker JOB`, by itself or under torchrun.
 
 Its output goes to `logs/rank-N.log` in the work folder; the supervisor (launch.py) reads that, `progress.json` and
-`metrics.jsonl`. A mistake of the user goes to `error.json` and ends with exit code 2: trying again would not help.
+`metrics.jsonl`. What graphmill raises on purpose goes to `error.json` and ends with exit code 2: trying again would not
+help.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import sys
 import traceback
 from pathlib import Path
 
-from configs.errors import UserError
+from configs.errors import GraphmillError
 from tasks.artifacts import write_atomic
 from tasks.processes import die_with_parent
 from tasks.train.job import ERROR, LOGS, Job
 
 PARENT = "GRAPHMILL_PARENT_PID"
-USER_ERROR_CODE = 2
+FINAL_ERROR_CODE = 2
 
 
 def main(job_path: Path) -> int:
@@ -36,10 +37,10 @@ def main(job_path: Path) -> int:
     ranks = Ranks(rank, int(os.environ.get("WORLD_SIZE", "1")), local_rank)
     try:
         train(Job.load(job_path), ranks)
-    except UserError as error:
+    except GraphmillError as error:
         content = {"kind": type(error).__name__, "message": str(error)}
         write_atomic(work / ERROR, json.dumps(content).encode())
-        return USER_ERROR_CODE
+        return FINAL_ERROR_CODE
     except Exception:
         traceback.print_exc()
         sys.stderr.flush()

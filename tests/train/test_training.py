@@ -1,0 +1,215 @@
+"""The train stage as a whole: real worker processes on small graphs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from configs.errors import IntegrityError, RecipeError, StageError
+from configs.load import build_recipe
+from configs.schema import Recipe
+from tasks.home import Home
+from tasks.stage import Listener, Parent, run_stage
+from tasks.train import checkpoint
+from tasks.train.job import LAST, Job
+from tasks.train.stage import STAGE
+from tests.support import as_partition, link_graph, molecule_graph, node_graph
+
+MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
+MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
+
+
+def partition(folder: Path, task: str = "node", **options: Any) -> Parent:
+    parent = as_partition(MAKE[task](folder, **options))
+    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    return parent
+
+
+def recipe(task: str = "node", *overrides: str) -> Recipe:
+    data = {
+        "name": "test",
+        "dataset": {"name": "synthetic"},
+        "model": {"name": MODEL[task], "hidden_dim": 16, "num_layers": 2},
+        "train": {"epochs": 4, "batch_size": 32, "fanout": [5, 5], "threads": 1, "learning_rate": 0.01},
+    }
+    return build_recipe(data, overrides)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """The deterministic part of metrics.jsonl."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
+
+
+def weights(folder: Path, name: str = LAST) -> dict[str, torch.Tensor]:
+    return checkpoint.load(folder / name)["model"]
+
+
+def work_folder(home: Home) -> Path:
+    return next(path for path in home.work.iterdir() if path.name.startswith("train-"))
+
+
+class Recorder(Listener):
+    def __init__(self) -> None:
+        self.records: list[dict[str, float]] = []
+        self.notes: list[str] = []
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        self.notes.append(note)
+
+    def metrics(self, stage: str, record: dict[str, float]) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("task", ["node", "link", "graph"])
+def test_every_task_trains_and_leaves_only_the_artifact(tmp_path: Path, home: Home, task: str) -> None:
+    listener = Recorder()
+    outcome = run_stage(STAGE, recipe(task), {"partition": partition(tmp_path / "g", task)}, home, listener=listener)
+    run = outcome.manifest
+    assert set(run.files) == {"best.pt", "last.pt", "metrics.jsonl"}
+    assert run.epochs_run == 4
+    assert 1 <= run.best_epoch <= 4
+    assert run.rows == 4 * run_size(tmp_path / "g")
+    epochs = [line for line in records(outcome.folder) if "train/loss" in line]
+    assert [line["step"] for line in epochs] == sorted({line["step"] for line in epochs})
+    assert epochs[-1]["train/loss"] < epochs[0]["train/loss"]
+    assert len(listener.records) == len(records(outcome.folder))
+    model = checkpoint.load_model(outcome.folder / "best.pt")
+    assert checkpoint.count_parameters(model) == run.num_parameters
+
+
+def run_size(folder: Path) -> int:
+    return json.loads((folder / "manifest.json").read_text())["splits"]["train"]
+
+
+def start(tmp_path: Path, home: Home, graph: Parent, *overrides: str) -> subprocess.Popen[bytes]:
+    """Run the stage in a process of its own, so that it can be killed."""
+    script = (
+        "import sys, json\nfrom pathlib import Path\nfrom tasks.home import Home\nfrom tasks.stage import Parent, run_stage\n"
+        "from tasks.manifests import PartitionManifest\nfrom tasks.train.stage import STAGE\n"
+        "from tests.train.test_training import recipe\n"
+        "folder = Path(sys.argv[1])\n"
+        "manifest = PartitionManifest.model_validate_json((folder / 'manifest.json').read_text())\n"
+        "run_stage(STAGE, recipe('node', *sys.argv[3:]), {'partition': Parent(manifest, folder)}, Home.open(sys.argv[2]))\n"
+    )
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(path), str(graph.folder), str(home.root), *overrides]
+    return subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+
+
+def wait_for(condition: Any, seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def reached(home: Home, epoch: int) -> bool:
+    try:
+        return checkpoint.load(work_folder(home) / LAST)["progress"]["epoch"] >= epoch
+    except (StopIteration, FileNotFoundError, IntegrityError):
+        return False
+
+
+def test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process(tmp_path: Path, home: Home) -> None:
+    overrides = ("train.epochs=40", "train.schedule=cosine", "train.clip_norm=1", "train.warmup_steps=3")
+    graph = partition(tmp_path / "g")
+    process = start(tmp_path, home, graph, *overrides)
+    wait_for(lambda: reached(home, 3))
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert workers
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not any(alive(worker) for worker in workers), 10)
+    resumed = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, home)
+    assert 3 <= resumed.manifest.resumed_from_epoch < 40
+
+    undisturbed = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, Home.open(tmp_path / "other"))
+    assert undisturbed.manifest.resumed_from_epoch == 0
+    assert records(resumed.folder) == records(undisturbed.folder)
+    for name in ("best.pt", "last.pt"):
+        ours, theirs = weights(resumed.folder, name), weights(undisturbed.folder, name)
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill_a_rank(home: Home, rank: int) -> None:
+    """Kill a rank once the first checkpoint is there."""
+    wait_for(lambda: reached(home, 1))
+    for process in psutil.Process().children(recursive=True):
+        if "tasks.train.worker" in process.cmdline() and process.environ().get("RANK", "0") == str(rank):
+            process.kill()
+            return
+
+
+def test_two_ranks_share_the_work_and_survive_a_killed_rank(tmp_path: Path, home: Home) -> None:
+    graph = partition(tmp_path / "g", num_nodes=400)
+    killer = threading.Thread(target=kill_a_rank, args=(home, 1))
+    killer.start()
+    overrides = ("train.num_ranks=2", "train.epochs=60", "train.max_restarts=1")
+    outcome = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, home)
+    killer.join()
+    run = outcome.manifest
+    assert (run.world_size, run.restarts, run.epochs_run) == (2, 1, 60)
+    assert run.resumed_from_epoch >= 1
+    assert any("a rank died" in warning for warning in run.warnings)
+    steps = [line["step"] for line in records(outcome.folder) if "train/loss" in line]
+    assert steps == sorted(set(steps))  # nothing is recorded twice
+    assert run.rows == 60 * 200
+    assert run.best_metric > 0.5
+
+
+def test_a_worker_that_keeps_dying_ends_the_stage_with_its_last_words(tmp_path: Path, home: Home) -> None:
+    graph = partition(tmp_path / "g")
+    (graph.folder / "csc_indices.npy").unlink()
+    with pytest.raises(StageError, match=r"died 1 times(.|\n)*csc_indices\.npy"):
+        run_stage(STAGE, recipe("node", "train.max_restarts=0"), {"partition": graph}, home)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, home: Home) -> None:
+    graph = partition(tmp_path / "g")
+    first = run_stage(STAGE, recipe(), {"partition": graph}, home)
+    with pytest.raises(IntegrityError, match="another configuration"):
+        checkpoint.load(first.folder / LAST, Job.make(recipe("node", "seed=1"), graph.folder, "x", tmp_path).digest)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.fanout=5,5,5", "one a layer"),
+        ("train.loader=graph", "does not fit"),
+        ("model.decoder=dot", "is for link tasks"),
+        ("train.warmup_steps=10000", "leaves nothing"),
+        ("train.learning_rate=1e30", "diverged"),
+    ],
+)
+def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, override: str, message: str) -> None:
+    listener = Recorder()
+    with pytest.raises(RecipeError, match=message):
+        run_stage(STAGE, recipe("node", override), {"partition": partition(tmp_path / "g")}, home, listener=listener)
+
+
+def test_patience_stops_early(tmp_path: Path, home: Home) -> None:
+    overrides = ("train.epochs=200", "train.patience=2", "train.learning_rate=1e-9")
+    outcome = run_stage(STAGE, recipe("node", *overrides), {"partition": partition(tmp_path / "g")}, home)
+    assert outcome.manifest.epochs_run < 20
+    assert outcome.manifest.best_epoch == outcome.manifest.epochs_run - 2
