@@ -95,14 +95,18 @@ def run_size(folder: Path) -> int:
 
 def start(tmp_path: Path, home: Home, graph: Parent, *overrides: str) -> subprocess.Popen[bytes]:
     """Run the stage in a process of its own, so that it can be killed."""
-    script = (
-        "import sys, json\nfrom pathlib import Path\nfrom tasks.home import Home\nfrom tasks.stage import Parent, run_stage\n"
-        "from tasks.manifests import PartitionManifest\nfrom tasks.train.stage import STAGE\n"
-        "from tests.train.test_training import recipe\n"
-        "folder = Path(sys.argv[1])\n"
-        "manifest = PartitionManifest.model_validate_json((folder / 'manifest.json').read_text())\n"
-        "run_stage(STAGE, recipe('node', *sys.argv[3:]), {'partition': Parent(manifest, folder)}, Home.open(sys.argv[2]))\n"
-    )
+    script = """
+import sys
+from pathlib import Path
+from tasks.home import Home
+from tasks.manifests import PartitionManifest
+from tasks.stage import Parent, run_stage
+from tasks.train.stage import STAGE
+from tests.train.test_training import recipe
+folder = Path(sys.argv[1])
+graph = Parent(PartitionManifest.model_validate_json((folder / "manifest.json").read_text()), folder)
+run_stage(STAGE, recipe("node", *sys.argv[3:]), {"partition": graph}, Home.open(sys.argv[2]))
+"""
     path = tmp_path / "script.py"
     path.write_text(script)
     root = Path(__file__).resolve().parents[2]

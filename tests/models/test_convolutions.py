@@ -1,0 +1,185 @@
+"""Convolutions and their gradients against dense matrices in plain torch, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models import dgl_adapter
+from models.base import GraphFacts
+from models.block import Block, aggregate
+from models.gcn import GcnConv
+from models.gin import GinConv
+from models.graphsage import SageConv
+
+EDGE_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2, edge_categories=(3, 2))
+PLAIN_FACTS = GraphFacts("node", 3, 1, feature_dim=1)
+
+
+def make_block(num_dst: int, num_src: int, num_edges: int, *, sampled: bool, seed: int = 0) -> Block:
+    """Random edges with repetitions, self-loops and destinations without any; `sampled` adds true degrees."""
+    rng = np.random.default_rng(seed)
+    dst = np.sort(rng.integers(0, max(1, num_dst - 2), num_edges))  # the last two have no in-edges
+    src = rng.integers(0, num_src, num_edges)
+    indptr = np.searchsorted(dst, np.arange(num_dst + 1)).astype(np.int64)
+    block = Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src)
+    if sampled:
+        extra = torch.from_numpy(rng.integers(0, 4, num_src).astype(np.float32))
+        block.degree = extra + torch.cat([block.counts, torch.ones(num_src - num_dst)])
+        block.degree[num_dst - 1] = 0
+    block.edge_feat = torch.from_numpy(rng.standard_normal((num_edges, 2)))
+    block.edge_feat_cat = torch.from_numpy(rng.integers(0, [3, 2], (num_edges, 2)))
+    return block
+
+
+BLOCKS: dict[str, Callable[[], Block]] = {
+    "whole": lambda: make_block(11, 11, 40, sampled=False),
+    "sampled": lambda: make_block(5, 13, 17, sampled=True),
+    "no edges": lambda: make_block(3, 3, 0, sampled=False),
+    "one node": lambda: make_block(1, 1, 2, sampled=False),
+}
+
+
+def destinations(block: Block) -> Tensor:
+    return torch.repeat_interleave(torch.arange(block.num_dst), block.indptr[1:] - block.indptr[:-1])
+
+
+def adjacency(block: Block) -> Tensor:
+    """(num_dst, num_src): how many edges."""
+    matrix = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
+    return matrix.index_put((destinations(block), block.indices), torch.ones(1, dtype=torch.float64), accumulate=True)
+
+
+def true_over_sampled(block: Block) -> Tensor:
+    counts = adjacency(block).sum(1)
+    true = counts if block.degree is None else block.degree[: block.num_dst].double()
+    return torch.where(counts > 0, true / counts.clamp(min=1), 0.0)[:, None]
+
+
+def dense_sage(conv: SageConv, block: Block, x: Tensor) -> Tensor:
+    a = adjacency(block)
+    counts = a.sum(1, keepdim=True)
+    if conv.aggregator == "mean":
+        neighbors = a @ x / counts.clamp(min=1)
+    elif conv.aggregator == "sum":
+        neighbors = a @ x * true_over_sampled(block)
+    else:
+        assert conv.pool is not None
+        masked = torch.where(a[:, :, None] > 0, conv.pool(x)[None], float("-inf")).amax(1)
+        neighbors = torch.where(counts > 0, masked, 0.0)
+    return x[: block.num_dst] @ conv.own.weight.T + conv.own.bias + neighbors @ conv.neighbor.weight.T
+
+
+def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
+    degree = adjacency(block).sum(1) if block.degree is None else block.degree.double()
+    a = adjacency(block) * true_over_sampled(block)
+    a = a + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
+    norm = (degree + 1).rsqrt()
+    return (norm[: block.num_dst, None] * a * norm) @ x @ conv.linear.weight.T + conv.bias
+
+
+def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
+    rows = [torch.zeros_like(x[0]) for _ in range(block.num_dst)]
+    for e, (u, v) in enumerate(zip(block.indices.tolist(), destinations(block).tolist(), strict=True)):
+        message = x[u]
+        if conv.edges is not None:
+            assert block.edge_feat is not None
+            assert block.edge_feat_cat is not None
+            table, codes = conv.edges.categories.table, block.edge_feat_cat[e]  # type: ignore[union-attr]
+            message = torch.relu(
+                message + conv.edges.linear(block.edge_feat[e]) + table[codes[0]] + table[3 + codes[1]]
+            )  # type: ignore[misc]
+        rows[v] = rows[v] + message
+    return conv.mlp((1 + conv.eps) * x[: block.num_dst] + torch.stack(rows) * true_over_sampled(block))
+
+
+CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] = {
+    "sage-mean": (lambda i, o: SageConv(i, o, "mean"), dense_sage),
+    "sage-sum": (lambda i, o: SageConv(i, o, "sum"), dense_sage),
+    "sage-max": (lambda i, o: SageConv(i, o, "max"), dense_sage),
+    "gcn": (GcnConv, dense_gcn),
+    "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
+    "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
+}
+
+
+@pytest.mark.parametrize("width", [(4, 3), (3, 5)], ids=["narrowing", "widening"])
+@pytest.mark.parametrize("shape", BLOCKS)
+@pytest.mark.parametrize("case", CASES)
+def test_convolution_and_gradient(case: str, shape: str, width: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    make, dense = CASES[case]
+    # eval: batch norm over one row has no variance, and its statistics are not what is compared here
+    conv, block = make(*width).double().eval(), BLOCKS[shape]()
+    for parameter in conv.parameters():
+        parameter.data += 0.1 * torch.rand_like(parameter)
+    outcomes = []
+    weights = torch.randn(block.num_dst, width[1], dtype=torch.float64)
+    start = torch.randn(block.num_src, width[0], dtype=torch.float64)
+    for run in (lambda x: conv(block, x), lambda x: dense(conv, block, x)):
+        x = start.clone().requires_grad_()
+        conv.zero_grad()
+        y: Tensor = run(x)
+        (y * weights).sum().backward()
+        gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in conv.named_parameters()}
+        outcomes.append((y.detach(), x.grad, gradients))
+    assert outcomes[0][0].shape == (block.num_dst, width[1])
+    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=1e-7)
+
+
+def test_a_sampled_sum_is_right_on_average() -> None:
+    """All samples of 2 of 3 neighbours, averaged, give the full sum."""
+    x = torch.tensor([[0.0], [1.0], [10.0], [100.0]])
+    full = Block(torch.tensor([0, 3, 3, 3, 3]), torch.tensor([1, 2, 3]), 4)
+    degree = torch.tensor([3.0, 0, 0, 0])
+    sums = [
+        aggregate(Block(torch.tensor([0, 2]), torch.tensor(pair), 4, degree=degree), x, "sum")
+        for pair in ([1, 2], [1, 3], [2, 3])
+    ]
+    torch.testing.assert_close(torch.stack(sums).mean(0), aggregate(full, x, "sum")[:1])
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_no_neighbours_reduce_to_zero(reduce: str) -> None:
+    block = Block(torch.tensor([0, 1, 1]), torch.tensor([1]), 2)
+    x = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
+    y = aggregate(block, x, reduce)
+    y.sum().backward()
+    assert y.tolist() == [[-2.0], [0.0]]
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0], [1.0]]
+
+
+def test_sampled_edges_of_one_source_get_their_degrees() -> None:
+    """GCN on a block: the sources' degrees are those of the whole graph, not of the block."""
+    conv = GcnConv(1, 1)
+    conv.linear.weight.data.fill_(1)
+    block = Block(torch.tensor([0, 1]), torch.tensor([1]), 2, degree=torch.tensor([1.0, 8.0]))
+    y = conv(block, torch.tensor([[1.0], [6.0]]))
+    torch.testing.assert_close(y, torch.tensor([[1 / 2 + 6 / (2**0.5 * 3)]]))
+
+
+def test_the_dgl_block_is_the_same_graph() -> None:
+    block = make_block(5, 13, 17, sampled=True)
+    handle: Any = block.dgl
+    assert (handle.num_src_nodes(), handle.num_dst_nodes(), handle.num_edges()) == (13, 5, 17)
+    src, dst, edge = handle.edges(form="all", order="eid")
+    assert torch.equal(edge, torch.arange(17))
+    assert torch.equal(src, block.indices)
+    assert torch.equal(dst, destinations(block))
+    assert dgl_adapter.import_mode() in ("native", "stand-in")
+
+
+def test_a_block_that_moves_to_where_it_is_stays_itself() -> None:
+    """Else the whole graph would lose its DGL handle at every step."""
+    block = make_block(4, 4, 5, sampled=False)
+    assert block.to(torch.device("cpu")) is block
+    away = block.to(torch.device("meta"))
+    assert away.indices.device.type == "meta"
+    assert away.to(torch.device("meta")) is away
+    assert block.indices.device.type == "cpu"

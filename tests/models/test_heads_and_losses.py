@@ -1,0 +1,123 @@
+"""Encoders, heads and losses on small fixed numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.base import GraphFacts
+from models.block import Block, Inputs
+from models.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
+from models.heads import LinkHead, pool
+from models.losses import LOSSES
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "max"])
+def test_pooling_with_empty_graphs(kind: str) -> None:
+    x = torch.tensor([[-1.0, 2.0], [-3.0, 4.0], [-5.0, -6.0]], requires_grad=True)
+    offsets = torch.tensor([0, 0, 2, 3, 3])
+    expected = {
+        "sum": [[0, 0], [-4, 6], [-5, -6], [0, 0]],
+        "mean": [[0, 0], [-2, 3], [-5, -6], [0, 0]],
+        "max": [[0, 0], [-1, 4], [-5, -6], [0, 0]],
+    }
+    pooled = pool(x, offsets, kind)
+    assert pooled.tolist() == expected[kind]
+    pooled.sum().backward()
+    assert x.grad is not None
+    assert torch.isfinite(x.grad).all()
+
+
+def test_category_embedding_adds_its_columns_up() -> None:
+    encoder = CategoryEmbedding((3, 2, 4), 5)
+    codes = torch.tensor([[0, 0, 0], [2, 1, 3], [1, 0, 2]])
+    expected = encoder.table[codes[:, 0]] + encoder.table[3 + codes[:, 1]] + encoder.table[5 + codes[:, 2]]
+    torch.testing.assert_close(encoder(codes), expected)
+
+
+def test_node_encoder_in_all_its_forms() -> None:
+    feat, codes = torch.randn(4, 3), torch.tensor([[0], [1], [1], [0]])
+    inputs = Inputs(torch.tensor([5, 0, 5, 2]), feat, codes)
+    plain = NodeEncoder(GraphFacts("node", 2, 9, feature_dim=3), 6, project=False)
+    assert plain.out_dim == 3
+    assert plain(inputs) is feat
+    both = NodeEncoder(GraphFacts("node", 2, 9, feature_dim=3, categories=(2,)), 6, project=False)
+    assert both.linear is not None
+    assert both.categories is not None
+    torch.testing.assert_close(both(inputs), both.linear(feat) + both.categories.table[codes[:, 0]])
+    learnt = NodeEncoder(GraphFacts("node", 2, 9), 6, project=True)
+    assert learnt.embedding is not None
+    torch.testing.assert_close(learnt(inputs), learnt.embedding.weight[inputs.node_ids])
+    shared = NodeEncoder(GraphFacts("graph", 2, 9), 6, project=True)  # unseen graphs' nodes have no rows of their own
+    assert torch.equal(shared(inputs), shared(inputs)[:1].expand(4, -1))
+
+
+def test_edge_encoder_with_numbers_only() -> None:
+    encoder = EdgeEncoder(GraphFacts("graph", 1, 1, edge_feature_dim=2), 4)
+    feat = torch.randn(3, 2)
+    block = Block(torch.tensor([0, 3]), torch.tensor([0, 0, 0]), 1, edge_feat=feat)
+    torch.testing.assert_close(encoder(block), feat @ encoder.linear.weight.T + encoder.linear.bias)  # type: ignore[union-attr]
+
+
+def test_link_heads() -> None:
+    u, v = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -1.0]])
+    assert LinkHead(2, "dot", 3, 0.0).score(u, v).tolist() == [1.0]
+    mlp = LinkHead(2, "mlp", 1, 0.0)
+    assert mlp.mlp is not None
+    mlp.mlp[0].weight.data = torch.tensor([[1.0, 10.0]])  # type: ignore[union-attr]
+    mlp.mlp[0].bias.data.zero_()  # type: ignore[union-attr,operator]
+    assert mlp.score(u, v).tolist() == [-17.0]
+    assert torch.equal(mlp.score(u, v), mlp.score(v, u))
+
+
+def test_cross_entropy_leaves_out_missing_labels() -> None:
+    scores = torch.tensor([[0.0, 0.0], [2.0, 0.0], [7.0, 9.0]], requires_grad=True)
+    loss = LOSSES["multiclass"](scores, torch.tensor([1, 0, -1]))
+    assert loss.item() == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
+    none = LOSSES["multiclass"](scores, torch.tensor([-1, -1, -1]))
+    none.backward()  # ranks of a job wait for each other's gradients, so there has to be one
+    assert none.item() == 0
+    assert scores.grad is not None
+    assert not scores.grad.any()
+
+
+@pytest.mark.parametrize("kind", ["binary", "multilabel"])
+def test_binary_cross_entropy_leaves_out_missing_labels(kind: str) -> None:
+    scores = torch.tensor([[1.0, -2.0], [3.0, 50.0]], requires_grad=True)
+    loss = LOSSES[kind](scores, torch.tensor([[1.0, 0.0], [0.0, NAN]]))
+    expected = (math.log(1 + math.exp(-1)) + math.log(1 + math.exp(-2)) + math.log(1 + math.exp(3))) / 3
+    assert loss.item() == pytest.approx(expected)
+    assert LOSSES[kind](scores, torch.full((2, 2), NAN)).item() == 0
+
+
+def test_squared_error_leaves_out_missing_labels() -> None:
+    scores = torch.tensor([[1.0], [5.0], [9.0]], requires_grad=True)
+    assert LOSSES["regression"](scores, torch.tensor([[2.0], [NAN], [6.0]])).item() == pytest.approx(5.0)
+    assert LOSSES["regression"](scores, torch.full((3, 1), NAN)).item() == 0
+
+
+def test_link_loss_weighs_both_sides_alike() -> None:
+    target = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    loss = LOSSES["link"](torch.tensor([0.0, 1.0, 1.0, 1.0]), target)
+    assert loss.item() == pytest.approx(math.log(2) + math.log(1 + math.e))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("node", {"decoder": "dot"}, r"model\.decoder is for link tasks and this is a node task; remove it"),
+        ("link", {"pooling": "sum"}, r"model\.pooling is for graph tasks"),
+        ("link", {"decoder": "dot", "decoder_layers": 2}, "does nothing with decoder=dot"),
+        ("node", {"name": "gin", "virtual_node": True}, r"model\.virtual_node is for graph tasks"),
+    ],
+)
+def test_options_of_other_tasks_are_refused(task: str, options: dict[str, object], message: str) -> None:
+    facts = GraphFacts(task, 1, 4, feature_dim=2)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=message):
+        MODELS.create(MODELS.config({"name": "graphsage", **options}), facts)
