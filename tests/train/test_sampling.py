@@ -132,11 +132,15 @@ def test_prefetch_keeps_order_is_bounded_and_passes_errors_on(ahead: int) -> Non
         made.append(number)
         return number
 
-    got = []
-    with pytest.raises(ValueError, match="seven"):
+    got: list[int] = []
+
+    def consume() -> None:
         for item in prefetch(make, 20, ahead):
             got.append(item)
             assert len(made) <= len(got) + ahead + 1
+
+    with pytest.raises(ValueError, match="seven"):
+        consume()
     assert got == list(range(7))
     stream = prefetch(lambda number: number, 1000, ahead)
     assert next(stream) == 0
