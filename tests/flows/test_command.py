@@ -1,0 +1,251 @@
+"""The command's contract, end to end on a tiny generated graph: what scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from configs.schema import STAGES
+from flows.runs import all_runs
+from tasks.home import Home
+from tests.flows.conftest import command, environment, graphmill, write_recipe
+
+
+class Done:
+    """A home in which the tiny recipe ran once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.recipe = write_recipe(folder)
+        self.process = self("run", str(self.recipe), "--json")
+        assert self.process.returncode == 0, self.process.stderr
+        self.outcome: dict[str, Any] = json.loads(self.process.stdout.splitlines()[-1])
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return graphmill(self.home, *arguments)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    return Done(tmp_path_factory.mktemp("tiny"))
+
+
+def test_run_prints_one_json_object_and_nothing_else_on_stdout(done: Done) -> None:
+    assert len(done.process.stdout.splitlines()) == 1
+    outcome = done.outcome
+    assert outcome["status"] == "completed"
+    assert outcome["recipe"] == "tiny"
+    assert set(outcome["metrics"]) == {"valid", "test"}
+    assert 0 <= outcome["metrics"]["test"]["accuracy"] <= 1
+    assert [stage["name"] for stage in outcome["stages"]] == list(STAGES)
+    for stage in outcome["stages"]:
+        assert stage["status"] == "ran"
+        assert stage["seconds"] > 0
+        assert stage["peak_bytes"] > 0
+        folder = Path(outcome["artifacts"][stage["name"]])
+        assert (folder / "manifest.json").is_file()
+    assert Path(outcome["report"]).is_file()
+    assert "accuracy" in done.process.stderr
+    assert "Traceback" not in done.process.stderr
+
+
+def test_run_is_in_prefect_and_mlflow(done: Done) -> None:
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        (state,) = prefect.execute(
+            "select state_type from flow_run where id = ?", [done.outcome["prefect_flow_run_id"]]
+        ).fetchone()
+        tasks = {name for (name,) in prefect.execute("select distinct name from task_run")}
+        artifacts = {key for (key,) in prefect.execute("select distinct key from artifact")}
+    assert state == "COMPLETED"
+    assert tasks >= set(STAGES)
+    assert {"stages", "mlflow-run"} <= artifacts
+    with sqlite3.connect(done.home / "mlflow" / "mlflow.db") as mlflow:
+        tags = dict(
+            mlflow.execute("select key, value from tags where run_uuid = ?", [done.outcome["mlflow_run_id"]]).fetchall()
+        )
+    assert tags["prefect.flow_run_id"] == done.outcome["prefect_flow_run_id"]
+
+
+def test_nothing_is_left_running(done: Done) -> None:
+    mine = [p for p in psutil.process_iter(["cmdline", "environ"]) if str(done.home) in str(p.info["environ"])]
+    assert not mine
+
+
+def test_second_run_finds_everything_and_imports_no_mlflow(done: Done) -> None:
+    again = subprocess.run(
+        command(done.home, "run", str(done.recipe), "--json"),
+        capture_output=True,
+        text=True,
+        env={**environment(), "PYTHONPROFILEIMPORTTIME": "1"},
+    )
+    assert again.returncode == 0, again.stderr
+    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines() if "import time:" in line}
+    assert "prefect" in imported
+    assert not imported & {"mlflow", "matplotlib", "sklearn"}
+    outcome = json.loads(again.stdout)
+    assert {stage["status"] for stage in outcome["stages"]} == {"cached"}
+    for name in ("metrics", "artifacts", "mlflow_run_id", "report"):
+        assert outcome[name] == done.outcome[name]
+
+
+def test_plan_names_the_key_that_changed(done: Done) -> None:
+    plan = done("plan", str(done.recipe), "train.learning_rate=0.01", "--json")
+    assert plan.returncode == 0, plan.stderr
+    steps = {step["name"]: step for step in json.loads(plan.stdout)["stages"]}
+    assert [steps[name]["status"] for name in STAGES] == ["cached"] * 4 + ["runs"] * 3
+    assert any("train.learning_rate 0.003 -> 0.01" in reason for reason in steps["train"]["reasons"])
+    assert steps["evaluate"]["reasons"][0] == "since train runs"
+    assert steps["ingest"]["bytes"] > 0
+    plan = done("plan", str(done.recipe))
+    assert plan.stdout.count("cached") == 7
+
+
+def test_plan_of_an_unknown_home_estimates(done: Done, tmp_path: Path) -> None:
+    plan = graphmill(tmp_path / "new", "plan", str(done.recipe), "--json")
+    steps = {step["name"]: step for step in json.loads(plan.stdout)["stages"]}
+    assert {step["status"] for step in steps.values()} == {"runs"}
+    real = sum(path.stat().st_size for path in Path(done.outcome["artifacts"]["preprocess"]).glob("*.npy"))
+    assert steps["preprocess"]["size_from"] == "estimate"
+    assert real / 3 < steps["preprocess"]["bytes"] < real * 3
+
+
+def test_inspect_shows_a_manifest_and_draws(done: Done, tmp_path: Path) -> None:
+    shown = done("inspect", "tiny", "partition", "-o", str(tmp_path / "plots"), "--verify")
+    assert shown.returncode == 0, shown.stderr
+    assert "edge_cut" in shown.stdout
+    assert "csc_indices" in shown.stdout
+    assert "sha256 of all verified" in shown.stdout
+    pictures = list((tmp_path / "plots").glob("*.png"))
+    assert pictures
+    assert all(picture.read_bytes()[:4] == b"\x89PNG" for picture in pictures)
+    key = next(stage["key"] for stage in done.outcome["stages"] if stage["name"] == "train")
+    for name in (key, key[:8], done.outcome["artifacts"]["train"]):
+        by_key = done("inspect", name, "--json")
+        assert json.loads(by_key.stdout)["key"] == key
+    assert done("inspect", "tiny", "trian").returncode == 2
+    missing = done("inspect", "tinny", "train")
+    assert missing.returncode == 2
+    assert "did you mean 'tiny'?" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nosuch"], "no recipe 'nosuch'"),
+        (["run", "{recipe}", "train.epoch=3"], "did you mean 'epochs'?"),
+        (["run", "{recipe}", "--only", "trian"], "unknown stage 'trian' (did you mean 'train'?)"),
+        (["run", "{recipe}", "--only", "train", "--from", "train"], "--only and --from exclude each other"),
+        (["run", "{recipe}", "--from", "train", "--force", "ingest"], "not among the stages that run"),
+        (["run", "{recipe}", "--bogus"], "No such option"),
+        (["clean", "--older-than", "soon"], "is not an age"),
+        (["frob"], "No such command"),
+    ],
+)
+def test_mistakes_exit_with_2_and_one_clear_line(done: Done, arguments: list[str], message: str) -> None:
+    result = done(*(argument.format(recipe=done.recipe) for argument in arguments))
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_traceback(done: Done) -> None:
+    result = graphmill(done.home, "--debug", "run", "nosuch")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+
+
+def test_only_needs_its_parents(done: Done) -> None:
+    result = done("run", str(done.recipe), "dataset.seed=5", "--only", "train", "--json")
+    assert result.returncode == 2, result.stderr
+    assert "ingest has not run for this recipe" in result.stderr
+    outcome = json.loads(result.stdout.splitlines()[-1])
+    assert outcome["status"] == "failed"
+    assert "ingest has not run" in outcome["error"]
+    assert outcome["prefect_flow_run_id"]
+
+
+def test_force_rebuilds_and_stops_where_nothing_changed(done: Done) -> None:
+    result = done("run", str(done.recipe), "--from", "components", "--force", "components", "--json")
+    assert result.returncode == 0, result.stderr
+    outcome = json.loads(result.stdout)
+    states = {stage["name"]: stage["status"] for stage in outcome["stages"]}
+    assert states == {name: "ran" if name == "components" else "cached" for name in STAGES}
+
+
+def test_doctor_is_content(done: Done) -> None:
+    result = done("doctor")
+    assert result.returncode == 0, result.stdout
+    assert "import mode" in result.stdout
+
+
+def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
+    from flows.doctor import _home_folder
+
+    home = Home.open(tmp_path / "home")
+    home.secret_key()
+    assert [line.level for line in _home_folder(home)] == ["ok", "ok"]
+    (home.root / "secret.key").chmod(0o644)
+    bad = [line for line in _home_folder(home) if line.level == "broken"]
+    assert [line.subject for line in bad] == ["secret.key"]
+    assert "mend it with: rm -r" in bad[0].text
+    home.root.chmod(0o777)
+    assert "chmod 700" in next(iter(_home_folder(home))).text
+
+
+def test_clean_keeps_what_the_latest_run_needs(done: Done) -> None:
+    extra = done.home / "artifacts" / "train" / ("0" * 24)
+    extra.mkdir(parents=True)
+    (extra / "old.bin").write_bytes(b"x" * 5000)
+    os.utime(extra, (1, 1))
+    stale = done.home / "work" / "train-dead"
+    stale.mkdir(parents=True, exist_ok=True)
+    (stale / "half.bin").write_bytes(b"x" * 700)
+    dry = json.loads(done("clean", "--older-than", "0s", "--dry-run", "--json").stdout)
+    paths = {item["path"] for item in dry["removed"]}
+    assert {str(extra), str(stale)} <= paths
+    assert not paths & set(done.outcome["artifacts"].values())
+    assert extra.exists()
+    wet = json.loads(done("clean", "--older-than", "0s", "--json").stdout)
+    assert wet["bytes"] == dry["bytes"] >= 5700
+    assert not extra.exists()
+    assert not stale.exists()
+    assert done("plan", str(done.recipe)).stdout.count("cached") == 7
+
+
+def test_ctrl_c_exits_with_130_and_ends_all(done: Done) -> None:
+    process = subprocess.Popen(
+        command(done.home, "run", str(done.recipe), "train.epochs=100000"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    _wait_for_training(done.home, process)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    record = all_runs(Home.open(done.home))[0]
+    assert record.status == "cancelled"
+    assert record.overrides == ["train.epochs=100000"]
+    test_nothing_is_left_running(done)
+
+
+def _wait_for_training(home: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if list((home / "work").glob("train-*/*")):
+            time.sleep(1.0)
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"no training began: {process.communicate(timeout=5)}")

@@ -1,0 +1,119 @@
+"""`kill -9` at any instant: nothing half-written is used, no process stays behind, the next run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from configs.schema import STAGES
+from tasks.artifacts import ArtifactStore
+from tasks.calls import load_stage
+from tasks.home import Home
+from tests.flows.conftest import command, environment, graphmill, write_recipe
+
+GONE_SECONDS = 10.0
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Processes that were started for this home, by the environment that they inherit."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and str(home) in str(process.environ()):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def kill_at(home: Path, arguments: list[str], stage: str | None, delay: float) -> bool:
+    """Run, wait until `stage` is being built (None: from the start), then `delay` seconds, then kill the leader alone.
+
+    Returns whether the run was killed (it may have finished before).
+    """
+    process = subprocess.Popen(
+        command(home, *arguments),
+        env={**environment(), "GRAPHMILL_TEST_HOME": str(home)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while stage and process.poll() is None and time.monotonic() < deadline and not _is_building(home, stage):
+        time.sleep(0.005)
+    time.sleep(delay)
+    killed = process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + GONE_SECONDS
+    while (left := processes_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, [process.cmdline() for process in left]
+    return killed
+
+
+def _is_building(home: Path, stage: str) -> bool:
+    return any((home / "work").glob(f"{stage}-*"))
+
+
+def check_artifacts(home: Path) -> None:
+    """Whatever has its final name is whole, to the last bit."""
+    store = ArtifactStore(Home(home))
+    for folder in (home / "artifacts").glob("*/*"):
+        assert store.load(folder.parent.name, folder.name, load_stage(folder.parent.name).manifest, deep=True)
+
+
+def finish(home: Path, *arguments: str) -> dict[str, Any]:
+    done = graphmill(home, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    outcome: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["status"] == "completed"
+    assert [stage["name"] for stage in outcome["stages"]] == list(STAGES)
+    return outcome
+
+
+def test_three_kills(tmp_path: Path) -> None:
+    home, recipe = tmp_path / "home", write_recipe(tmp_path)
+    arguments = ["run", str(recipe), "train.epochs=40"]
+    for stage, delay in (("ingest", 0.05), ("train", 2.0), ("publish", 0.5)):
+        assert kill_at(home, arguments, stage, delay), stage
+        check_artifacts(home)
+    outcome = finish(home, *arguments)
+    states = {stage["name"]: stage["status"] for stage in outcome["stages"]}
+    assert states["preprocess"] == states["train"] == "cached", "what was done before a kill is not done again"
+    check_artifacts(home)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_many_kills(tmp_path: Path) -> None:
+    """50 kills at random instants; whatever was finished in between ends with an undisturbed run's metrics."""
+    home, recipe, rng = tmp_path / "home", write_recipe(tmp_path), random.Random(7)
+    wanted = int(os.environ.get("GRAPHMILL_TEST_KILLS", "50"))
+    kills, seed, outcomes = 0, 1, {}
+    where: dict[str, int] = {}
+    while kills < wanted:
+        arguments = ["run", str(recipe), f"dataset.seed={seed}", "train.epochs=40"]
+        for _ in range(rng.randint(2, 5)):
+            stage = rng.choice([None, *STAGES])
+            delay = rng.uniform(0, 12) if stage is None else rng.uniform(0, 4 if stage == "train" else 0.6)
+            if kill_at(home, arguments, stage, delay):
+                kills += 1
+                where[stage or "any"] = where.get(stage or "any", 0) + 1
+            check_artifacts(home)
+        outcomes[seed] = finish(home, *arguments)
+        check_artifacts(home)
+        seed += 1
+    print(f"{kills} kills in {seed - 1} runs: {where}")
+    for sample in (1, seed - 1):
+        calm = finish(tmp_path / "calm", "run", str(recipe), f"dataset.seed={sample}", "train.epochs=40")
+        assert outcomes[sample]["metrics"] == calm["metrics"]
