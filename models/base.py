@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from models.block import Batch, Block
+from models.dropout import Dropout
 from models.encoders import NodeEncoder
 from models.heads import GraphHead, LinkHead, NodeHead
 
@@ -80,7 +81,7 @@ class Layer(nn.Module):
         self.conv = conv
         self.norm = make_norm(config.norm if norm else "none", config.hidden_dim)
         self.activate = activate
-        self.dropout = nn.Dropout(config.dropout if norm else 0.0)
+        self.dropout = Dropout(config.dropout if norm else 0.0)
         self.shortcut: nn.Module | None = None
         if config.residual:
             same = in_dim == config.hidden_dim

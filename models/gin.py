@@ -12,6 +12,7 @@ from configs.registry import MODELS
 from models import dgl_adapter
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Batch, Block, aggregate
+from models.dropout import Dropout
 from models.encoders import EdgeEncoder
 from models.heads import pool
 
@@ -55,7 +56,7 @@ class VirtualNode(nn.Module):
             nn.Linear(2 * dim, dim),
             nn.BatchNorm1d(dim),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
 
     def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
+
 if TYPE_CHECKING:
     from models.block import Batch
 
@@ -39,7 +41,7 @@ class LinkHead(nn.Module):
         if kind == "mlp":
             parts: list[nn.Module] = []
             for _ in range(num_layers - 1):
-                parts += [nn.Linear(hidden_dim, hidden_dim), nn.ReLU(), nn.Dropout(dropout)]
+                parts += [nn.Linear(hidden_dim, hidden_dim), nn.ReLU(), Dropout(dropout)]
             self.mlp = nn.Sequential(*parts, nn.Linear(hidden_dim, 1))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs, aggregate
+from models.dropout import Dropout
 from models.gcn import GcnConv
 from models.gin import GinConv
 from models.graphsage import SageConv
@@ -191,3 +192,21 @@ def test_virtual_nodes_carry_messages_between_components_of_a_graph() -> None:
         after = model.represent(Batch([lonely], inputs, torch.empty(0), 2, graph_offsets=offsets))
         assert torch.equal(before[1], after[1]) is not moves  # the other node of the same graph
         assert torch.equal(before[2:], after[2:])  # the other graph
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_at_random_and_keeps_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    layer = Dropout(rate)
+    x = torch.ones(999, 1001, requires_grad=True)
+    y = layer(x)
+    count, expected = int((y != 0).sum()), x.numel() * (1 - rate)
+    assert abs(count - expected) <= 5 * (x.numel() * rate * (1 - rate)) ** 0.5
+    for part in (y[:, ::4], y[:, 1::4], y[:, 2::4], y[:, 3::4]):  # whichever bits of a word an element gets
+        assert abs(part.mean().item() - 1) < 0.02
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, y.detach())
+    assert torch.equal(layer.eval()(x), x)
+    torch.manual_seed(0)
+    assert torch.equal(layer.train()(x), y)
