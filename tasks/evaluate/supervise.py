@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from configs.errors import StageError
-from tasks.processes import ROOT, describe_exit, die_with_parent, end_group
+from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
 from tasks.stage import StageContext
 
 _PARENT = "GRAPHMILL_PARENT_PID"
@@ -27,7 +27,7 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
         StageError: it died; the message ends with what it said last.
     """
     command = [sys.executable, "-m", "tasks.evaluate.supervise", module, str(argument)]
-    environment = {**os.environ, _PARENT: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+    environment = {**WORKER_ENVIRONMENT, **os.environ, _PARENT: str(os.getpid())}
     said: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
         command,

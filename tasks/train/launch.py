@@ -18,7 +18,7 @@ from typing import Any
 from configs import errors
 from configs.errors import StageError
 from configs.schema import TrainConfig
-from tasks.processes import ROOT, describe_exit, end_group, tail
+from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
 from tasks.train.job import ERROR, LOGS, METRICS, PROGRESS, RESULT, Job
 from tasks.train.worker import PARENT
@@ -102,12 +102,12 @@ def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
 def _environment(job: Job) -> dict[str, str]:
     threads = str(job.threads())
     return {
+        **WORKER_ENVIRONMENT,
         **os.environ,
         PARENT: str(os.getpid()),
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "NUMBA_NUM_THREADS": threads,
-        "PYTHONUNBUFFERED": "1",
         # Without it a restart under gloo finds the store of the attempt before (seen with torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Give freed memory back to the next batch, not to the kernel: fresh pages cost about eight times a copy.
