@@ -129,7 +129,7 @@ def test_convolution_and_gradient(case: str, shape: str, width: tuple[int, int])
         gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in conv.named_parameters()}
         outcomes.append((y.detach(), x.grad, gradients))
     assert outcomes[0][0].shape == (block.num_dst, width[1])
-    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(*outcomes, rtol=1e-5, atol=1e-6)  # degrees and scales are float32
 
 
 def test_a_sampled_sum_is_right_on_average() -> None:

@@ -1,0 +1,171 @@
+"""What every registered model keeps, on node, link and graph tasks; and that a user's own file is enough for one."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.registry import MODELS
+from configs.schema import TrainConfig
+from models.base import GraphModel
+from models.block import Batch, Block, Inputs
+from models.losses import LOSSES
+from tasks.graph_store import GraphStore
+from tasks.train.inference import Predictor
+from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
+from tasks.train.loaders.choose import make_loader
+from tests.support import link_graph, molecule_graph, node_graph
+
+MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
+LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full"), ("link", "edge"), ("graph", "graph")]
+
+OWN_MODEL = '''
+import torch
+from torch import Tensor, nn
+
+from configs.registry import MODELS
+from models.base import GraphModel, ModelConfig
+from models.block import Block, aggregate
+
+
+class DampedConv(nn.Module):
+    def __init__(self, in_dim: int, out_dim: int, alpha: float) -> None:
+        super().__init__()
+        self.linear, self.alpha = nn.Linear(in_dim, out_dim), alpha
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        mean = aggregate(block, x, "mean")
+        return self.linear(self.alpha * x[: block.num_dst] + (1 - self.alpha) * mean)
+
+
+@MODELS.register("mine")
+class Mine(GraphModel):
+    """Damped mean of the neighbours."""
+
+    class Config(ModelConfig):
+        alpha: float = 0.1
+
+    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        return DampedConv(in_dim, out_dim, self.config.alpha)
+'''
+
+
+@pytest.fixture
+def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's file, loaded as the registry's scan would load it, and forgotten afterwards."""
+    MODELS.names()
+    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_MODEL)
+    spec = importlib.util.spec_from_file_location("mine", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    spec.loader.exec_module(module)
+    return "mine"
+
+
+def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tuple[GraphModel, GraphStore, Loader]:
+    torch.manual_seed(0)
+    parent = MAKE[task](folder)
+    store = GraphStore(parent.folder, parent.manifest)
+    config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2, "dropout": 0.0, **options})
+    model: GraphModel = MODELS.create(config, graph_facts(parent.manifest))
+    train = TrainConfig(loader=loader, fanout=(3, 3))  # type: ignore[arg-type]
+    return model, store, make_loader(train, 2, store, FeatureSource.open(store, edges=model.uses_edge_features))
+
+
+def check_learns(model: GraphModel, store: GraphStore, loader: Loader) -> None:
+    """Scores of the right shape, a gradient for every parameter, and a loss that falls on one batch."""
+    loss_of = LOSSES[store.manifest.task_type]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batch = loader.batch(np.arange(min(40, loader.num_seeds)), key=3)
+    losses = []
+    for step in range(15):
+        scores = model(batch)
+        expected = () if store.manifest.task == "link" else (model.facts.out_dim,)
+        assert scores.shape == (len(batch.target), *expected)
+        loss = loss_of(scores, batch.target)
+        optimizer.zero_grad()
+        loss.backward()
+        if step == 0:
+            for name, parameter in model.named_parameters():
+                assert parameter.grad is not None, f"{name} got no gradient"
+                assert torch.isfinite(parameter.grad).all(), name
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(("task", "loader"), LOADERS)
+@pytest.mark.parametrize("name", MODELS.names())
+def test_every_model_learns(tmp_path: Path, name: str, task: str, loader: str) -> None:
+    check_learns(*build(tmp_path, name, task, loader))
+
+
+@pytest.mark.parametrize(("task", "loader"), LOADERS)
+def test_one_file_is_a_model(tmp_path: Path, own_model: str, task: str, loader: str) -> None:
+    assert own_model in MODELS.names()
+    assert MODELS.summary(own_model) == "Damped mean of the neighbours."
+    model, store, made = build(tmp_path / "graph", own_model, task, loader, alpha=0.3)
+    check_learns(model, store, made)
+    whole = Predictor(store).predict(model, "test")
+    layered = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test")
+    name = "positive" if task == "link" else "scores"
+    np.testing.assert_allclose(getattr(layered, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_all_neighbours_sampled_is_the_whole_graph(tmp_path: Path, name: str) -> None:
+    model, store, _ = build(tmp_path, name, "node", "neighbor")
+    features = FeatureSource.open(store, edges=model.uses_edge_features)
+    loader = make_loader(TrainConfig(loader="neighbor", fanout=(-1, -1)), 2, store, features)
+    block, inputs = whole_graph(store, features)
+    rows = torch.from_numpy(np.asarray(store["train_idx"], np.int64))
+    model.eval()
+    with torch.no_grad():
+        expected = model(Batch([block], inputs, torch.empty(0), 0, rows=rows))
+        got = model(loader.batch(np.arange(loader.num_seeds), 0))
+    torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_numbering_does_not_matter(tmp_path: Path, name: str) -> None:
+    """Nodes renumbered: the same vectors, renumbered."""
+    model, store, _ = build(tmp_path, name, "node", "full")
+    block, inputs = whole_graph(store, FeatureSource.open(store, edges=False))
+    order = torch.randperm(block.num_dst)  # new node i is old node order[i]
+    place = torch.argsort(order)
+    counts = block.indptr[1:] - block.indptr[:-1]
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts[order].cumsum(0)])
+    old_edges = torch.cat([torch.arange(int(block.indptr[v]), int(block.indptr[v + 1])) for v in order])
+    renumbered = Block(indptr, place[block.indices[old_edges]], block.num_src)
+    assert inputs.feat is not None
+    model.eval()
+    with torch.no_grad():
+        expected = model.represent(Batch([block], inputs, torch.empty(0), 0))
+        got = model.represent(Batch([renumbered], Inputs(order, inputs.feat[order]), torch.empty(0), 0))
+    torch.testing.assert_close(got, expected[order], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_state_and_seed_decide_everything(tmp_path: Path, name: str) -> None:
+    """A model rebuilt from configuration, facts and state scores alike; so does one built from the same seed."""
+    model, _, loader = build(tmp_path, name, "graph", "graph")
+    twin, _, _ = build(tmp_path / "again", name, "graph", "graph")
+    torch.manual_seed(9)
+    restored: GraphModel = MODELS.create(model.config, model.facts)
+    restored.load_state_dict(model.state_dict())
+    batch = loader.batch(np.arange(loader.num_seeds), 0)
+    with torch.no_grad():
+        scores = [each.eval()(batch) for each in (model, twin, restored)]
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
