@@ -13,10 +13,10 @@ _PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[1]
 """Folder that the packages are imported from; children run there."""
 
-# torch and DGL each bring an OpenMP runtime whose idle threads spin. As soon as anything else wants a core, the spinning
+# torch and DGL each bring an OpenMP runtime whose idle threads spin. As soon as anything else wants a core, the spin
 # of one holds up the other: ten times the time a step on two cores with one other busy process (2026-11, AMD EPYC).
 # A short spin, then sleep.
-WORKER_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "GOMP_SPINCOUNT": "10000"}
+WORKER_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "GOMP_SPINCOUNT": "1000"}
 
 
 def die_with_parent(expected: int | None = None) -> None:
