@@ -51,7 +51,7 @@ ForceOption = Annotated[
     list[str] | None, typer.Option("--force", metavar="STAGE,...", help="Build these even where they are cached.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show what stages say and Prefect's log.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log too.")]
 
 
 class _State:

@@ -53,7 +53,7 @@ class Reporter:
     """Progress on stderr: one live line a stage on a terminal, now and then a plain line elsewhere."""
 
     def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
-        """With `verbose`, messages of stages are shown too."""
+        """With `verbose`, the beginning of each stage is a line too."""
         self.console = console or err()
         self.verbose = verbose
         self._progress: Progress | None = None
@@ -82,9 +82,8 @@ class Reporter:
                 self.console.print(f"{stage}: {detail}", markup=False)
 
     def message(self, stage: str, text: str) -> None:
-        """Show a line that only a curious user wants."""
-        if self.verbose:
-            self.console.print(f"{stage}: {text}", markup=False)
+        """Show a line."""
+        self.console.print(f"{stage}: {text}", style="dim", markup=False)
 
     def warning(self, stage: str, text: str) -> None:
         """Show a warning."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from configs.errors import GraphmillError
+from configs.errors import UserError
 
 # Names of errors that pass by themselves, from libraries that this module must not import.
 _PASSING = {
@@ -37,7 +37,7 @@ def passes_by_itself(error: Any) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if isinstance(error, GraphmillError) and error.__cause__ is None:
+        if isinstance(error, UserError):
             return False
         if any(cls.__name__ in _PASSING for cls in type(error).__mro__):
             return True

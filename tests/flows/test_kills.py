@@ -52,7 +52,8 @@ def kill_at(home: Path, arguments: list[str], stage: str | None, delay: float) -
         time.sleep(0.005)
     time.sleep(delay)
     killed = process.poll() is None
-    os.kill(process.pid, signal.SIGKILL)
+    if killed:
+        os.kill(process.pid, signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + GONE_SECONDS
     while (left := processes_of(home)) and time.monotonic() < deadline:
