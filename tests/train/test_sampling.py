@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import comb
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import chi2_contingency, chisquare
 
 from tasks.train.loaders.prefetch import prefetch
 from tasks.train.loaders.sampling import NeighborSampler, draw_negatives, is_edge
@@ -66,6 +70,26 @@ def test_every_neighbour_is_drawn_equally_often(fanout: int) -> None:
     spread = np.sqrt(expected * (1 - fanout / degree))
     assert np.abs(counts - expected).max() < 5 * spread
     assert counts.std() > 0.5 * spread  # random, not round-robin
+
+
+def test_every_subset_of_neighbours_is_drawn_equally_often() -> None:
+    """Equal shares of single neighbours would not notice pairs that always come together; subsets do."""
+    num_nodes, degree, fanout, rounds = 40, 6, 3, 100
+    indptr, indices = np.arange(0, num_nodes * degree + 1, degree), np.zeros(num_nodes * degree, np.int32)
+    sampler = NeighborSampler(indptr, indices, (fanout,))
+    counts: Counter[tuple[int, ...]] = Counter()
+    both: Counter[tuple[int, int]] = Counter()
+    for key in range(rounds):
+        positions = np.sort(sampler.sample(np.arange(num_nodes), key)[1][0].positions.reshape(num_nodes, fanout))
+        subsets = [tuple(row) for row in (positions - indptr[:-1, None]).tolist()]
+        counts.update(subsets)
+        both.update(zip([subset[0] for subset in subsets], [subset[0] for subset in subsets[1:]], strict=False))
+    assert len(counts) == comb(degree, fanout)
+    assert chisquare(list(counts.values())).pvalue > 1e-3
+    # neighbouring nodes draw independently of each other
+    first = range(degree - fanout + 1)
+    table = np.array([[both[a, b] for b in first] for a in first])
+    assert chi2_contingency(table).pvalue > 1e-3
 
 
 def test_a_sample_depends_on_its_key_only() -> None:
