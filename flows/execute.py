@@ -19,7 +19,7 @@ from flows.console import Reporter, err, format_bytes, format_seconds, out, tabl
 from flows.environment import own_server_url, prepare_environment
 from flows.runs import RunRecord, all_runs, now_text
 from flows.selection import select_stages
-from flows.server import EmbeddedServer, embedded_server
+from flows.server import EmbeddedServer, check_answers, embedded_server
 from tasks.home import Home
 
 if TYPE_CHECKING:
@@ -51,7 +51,10 @@ def run(home: Home, request: RunRequest) -> None:
     prepare_environment(home, verbose=request.verbose)
     with ExitStack() as stack:
         stack.enter_context(_sigterm_unwinds())
-        server = None if own_server_url() else stack.enter_context(embedded_server(home))
+        own = own_server_url()
+        if own is not None:
+            check_answers(own)
+        server = None if own else stack.enter_context(embedded_server(home))
         recipe = load_recipe(request.recipe, request.overrides)  # while the server starts
         record = _run_flow(home, request, server, Reporter(err(), verbose=request.verbose))
     if request.as_json:

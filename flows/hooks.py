@@ -96,22 +96,28 @@ def leave_artifacts(home: Home, record: RunRecord) -> None:
             text, key="stages", description=f"{record.recipe}: what came of it", _sync=True
         )
         if record.mlflow_run_url:
-            artifacts.create_link_artifact(
-                record.mlflow_run_url,
-                link_text=f"MLflow run {record.mlflow_run_id}",
-                key="mlflow-run",
-                description="Parameters, metrics by step, model",
-                _sync=True,
-            )
+            _leave_mlflow_link(artifacts, record)
         # Pictures of what was cached hang on the run that made it.
+        seen: set[bytes] = set()
         for name, stage in record.stages.items():
             if stage["status"] == "ran":
-                _leave_pictures(home, name, stage["key"])
+                _leave_pictures(home, name, stage["key"], seen)
     except Exception as error:
         logger.warning("Prefect took no artifacts: %s", error)
 
 
-def _leave_pictures(home: Home, name: str, key: str) -> None:
+def _leave_mlflow_link(artifacts: Any, record: RunRecord) -> None:
+    from tasks.publish.tracking import how_to_open
+
+    what = {"key": "mlflow-run", "description": "Parameters, metrics by step, model", "_sync": True}
+    text = f"MLflow run {record.mlflow_run_id}"
+    if record.mlflow_run_url.startswith("http"):
+        artifacts.create_link_artifact(record.mlflow_run_url, link_text=text, **what)
+    else:  # a SQLite file: a browser needs a server first
+        artifacts.create_markdown_artifact(f"{text}: `{how_to_open(record.mlflow_run_url)}`", **what)
+
+
+def _leave_pictures(home: Home, name: str, key: str, seen: set[bytes]) -> None:
     """Show an artifact's plots as image artifacts (their data inside the address: there is no file server)."""
     import prefect.artifacts
 
@@ -125,10 +131,12 @@ def _leave_pictures(home: Home, name: str, key: str) -> None:
     with tempfile.TemporaryDirectory() as place, contextlib.suppress(OSError):
         for path in for_manifest(manifest, store.folder(name, key), Path(place)):
             content = path.read_bytes()
-            if len(content) <= _PICTURE_BYTES:
-                artifacts.create_image_artifact(
-                    f"data:image/png;base64,{base64.b64encode(content).decode()}",
-                    key=f"{name}-{path.stem}".lower().replace("_", "-"),
-                    description=f"{name}: {path.stem}",
-                    _sync=True,
-                )
+            if len(content) > _PICTURE_BYTES or content in seen:  # stages that pass the graph on draw the same
+                continue
+            seen.add(content)
+            artifacts.create_image_artifact(
+                f"data:image/png;base64,{base64.b64encode(content).decode()}",
+                key=path.stem.lower().replace("_", "-"),
+                description=f"{name}: {path.stem}",
+                _sync=True,
+            )

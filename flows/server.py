@@ -157,6 +157,23 @@ class EmbeddedServer:
             process.wait()
 
 
+def check_answers(url: str) -> None:
+    """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10):
+            return
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            return
+        trouble = f"answers {error.code}"
+    except (OSError, ValueError) as error:
+        trouble = f"does not answer ({getattr(error, 'reason', error)})"
+    raise StageError(
+        f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server start) "
+        "or unset PREFECT_API_URL: each run then brings its own"
+    )
+
+
 @contextlib.contextmanager
 def embedded_server(home: Home) -> Iterator[EmbeddedServer]:
     """Start a server for the block; the caller waits for it when it needs it."""
