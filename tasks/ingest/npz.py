@@ -1,0 +1,225 @@
+"""One graph in a NumPy archive: what a notebook saves with `numpy.savez`."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from configs.base import ComponentConfig
+from configs.errors import DataError
+from configs.matching import did_you_mean
+from configs.registry import DATASETS
+from tasks.stage import StageContext
+
+Array = NDArray[Any]
+
+
+@DATASETS.register("npz")
+class Npz:
+    """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits.
+
+    For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
+    """
+
+    class Config(ComponentConfig):
+        """Names of the file's arrays."""
+
+        path: str
+        """The .npz file."""
+        edges: str = "edge_index"
+        """(2, m) or (m, 2) node numbers from 0."""
+        features: str = "x"
+        """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
+        labels: str = "y"
+        """(num_nodes,) whole numbers; -1: no label."""
+        train: str = "train"
+        """Node numbers or a boolean mask (num_nodes,); of several splits a row each."""
+        valid: str = "valid"
+        """As train."""
+        test: str = "test"
+        """As train."""
+        split_number: int = Field(default=0, ge=0)
+        """Which row where the file holds several splits."""
+        directed: bool = False
+        """Whether an edge means one direction only; false where each undirected edge is stored once or both ways."""
+        metric: Literal["accuracy", "f1", "rocauc", "ap"] = "accuracy"
+        """What models are judged by."""
+
+        runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Size and time of the file."""
+        path = Path(self.config.path).expanduser()
+        if not path.is_file():
+            raise DataError("there is no such file; check dataset.path", path=path)
+        stat = path.stat()
+        return {"size": stat.st_size, "modified_ns": stat.st_mtime_ns}
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Check the arrays and write them as tables."""
+        from tasks.ingest.edges import EdgeCheck
+        from tasks.ingest.writer import DatasetWriter
+        from tasks.manifests import EdgeType, FeatureColumn, NodeType
+
+        archive = _Archive(Path(self.config.path).expanduser())
+        labels = archive.labels(self.config.labels)
+        num_nodes = len(labels)
+        edges = archive.edges(self.config.edges)
+        check = EdgeCheck(num_nodes, num_nodes)
+        check.add(edges[0], edges[1], archive.member(self.config.edges))
+        features = archive.features(self.config.features, num_nodes)
+        splits = {
+            name: archive.split(getattr(self.config, name), self.config.split_number, labels)
+            for name in ("train", "valid", "test")
+        }
+        _refuse_overlap(splits, archive.path)
+        num_classes = int(labels.max()) + 1
+        binary = num_classes == 2
+        label = np.where(labels < 0, np.nan, labels).astype(np.float32)[:, None] if binary else labels
+        with DatasetWriter(context.work) as writer:
+            node_id = np.arange(num_nodes, dtype=np.int64)
+            columns = {"node_id": node_id, "label": label}
+            if features is not None:
+                columns["feat"] = features
+            writer.write("nodes/node", columns)
+            writer.write("edges/node__to__node", {"src": edges[0], "dst": edges[1]})
+            for name, index in splits.items():
+                writer.write(f"split/{name}", {"node_id": index})
+        feature = () if features is None else (FeatureColumn(column="feat", kind="numeric", dim=features.shape[1]),)
+        return {
+            "dataset": archive.path.stem,
+            "task": "node",
+            "task_type": "binary" if binary else "multiclass",
+            "num_classes": num_classes,
+            "num_tasks": 1,
+            "metric": self.config.metric,
+            "directed": self.config.directed,
+            "node_types": (NodeType(name="node", num_nodes=num_nodes, features=feature),),
+            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=edges.shape[1]),),
+            "target_type": "node",
+            "splits": {name: len(index) for name, index in splits.items()},
+            "num_self_loops": check.num_self_loops,
+            "num_duplicate_edges": check.num_duplicates,
+            "tables": writer.tables,
+        }
+
+
+class _Archive:
+    """Arrays of the file by name, checked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = np.load(path, allow_pickle=False)
+            names = self._file.files
+        except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+            raise DataError(f"is not a NumPy archive ({error}); write it with numpy.savez", path=path) from error
+        self.names = set(names)
+
+    def member(self, name: str) -> str:
+        """Name an array for messages."""
+        return f"{self.path}[{name}]"
+
+    def get(self, name: str, kinds: str = "iufb") -> Array:
+        """Return an array of numbers of one of NumPy's `kinds`."""
+        if name not in self.names:
+            known = ", ".join(sorted(self.names))
+            raise DataError(f"has no array {name!r}{did_you_mean(name, self.names)}; it has {known}", path=self.path)
+        try:
+            array: Array = self._file[name]
+        except (ValueError, zipfile.BadZipFile, OSError) as error:
+            raise DataError(f"cannot be read ({error})", path=self.member(name)) from error
+        if array.dtype.kind not in kinds:
+            wanted = "whole numbers" if "f" not in kinds else "numbers"
+            raise DataError(f"holds {array.dtype}; {wanted} are needed", path=self.member(name))
+        return array
+
+    def labels(self, name: str) -> Array:
+        """Return labels, int64 (num_nodes,)."""
+        labels = self.get(name, "iu").astype(np.int64)
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if labels.ndim != 1 or not len(labels):
+            raise DataError(f"has the shape {labels.shape}; (num_nodes,) is needed", path=self.member(name))
+        if labels.min() < -1:
+            row = int(np.argmin(labels))
+            raise DataError(f"label {labels[row]} is below -1 (no label)", path=self.member(name), row=row)
+        if labels.max() < 1:
+            raise DataError("has fewer than two classes", path=self.member(name))
+        return labels
+
+    def edges(self, name: str) -> Array:
+        """Return edges, int64 (2, m)."""
+        edges = self.get(name, "iu").astype(np.int64)
+        if edges.ndim != 2 or 2 not in edges.shape:
+            raise DataError(f"has the shape {edges.shape}; (2, m) or (m, 2) is needed", path=self.member(name))
+        return np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T)
+
+    def features(self, name: str, num_nodes: int) -> Array | None:
+        """Return features, float32 (num_nodes, dim); None where the file has none under the default name."""
+        parts = [f"{name}_{part}" for part in ("indptr", "indices", "data")]
+        if name not in self.names and set(parts) <= self.names:
+            import scipy.sparse as sp
+
+            indptr, indices, data = (self.get(part) for part in parts)
+            width = int(self.get("num_features")) if "num_features" in self.names else int(indices.max()) + 1
+            try:
+                matrix = sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, width))
+                matrix.check_format(full_check=True)
+            except ValueError as error:
+                raise DataError(f"is no CSR matrix ({error})", path=self.member(parts[0])) from error
+            array: Array = matrix.toarray()
+        elif name not in self.names and name == "x":
+            return None
+        else:
+            array = self.get(name)
+        if array.ndim != 2 or len(array) != num_nodes:
+            shape = f"({num_nodes:,}, dim)"
+            raise DataError(f"has the shape {array.shape}; {shape} is needed", path=self.member(name))
+        array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            row, column = (int(place) for place in np.argwhere(~np.isfinite(array))[0])
+            raise DataError("is not a finite number", path=self.member(name), row=row, column=column)
+        return array
+
+    def split(self, name: str, number: int, labels: Array) -> Array:
+        """Return the labelled nodes of a split, ascending int64."""
+        given = self.get(name, "iub")
+        if given.ndim == 2:
+            if number >= len(given):
+                raise DataError(
+                    f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name)
+                )
+            given = given[number]
+        if given.dtype.kind == "b":
+            if len(given) != len(labels):
+                raise DataError(f"masks {len(given):,} nodes; there are {len(labels):,}", path=self.member(name))
+            given = np.flatnonzero(given)
+        index = np.sort(given.astype(np.int64))
+        wrong = np.flatnonzero((index < 0) | (index >= len(labels)))
+        if len(wrong):
+            raise DataError(f"node id {index[wrong[0]]} is not in 0..{len(labels) - 1}", path=self.member(name))
+        repeated = index[1:][index[1:] == index[:-1]]
+        if len(repeated):
+            raise DataError(f"node {repeated[0]} stands twice", path=self.member(name))
+        unlabelled = index[labels[index] < 0]
+        if len(unlabelled):
+            raise DataError(f"node {unlabelled[0]} has no label", path=self.member(name))
+        return index
+
+
+def _refuse_overlap(splits: dict[str, Array], path: Path) -> None:
+    names = list(splits)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            both = np.intersect1d(splits[first], splits[second])
+            if len(both):
+                raise DataError(f"node {both[0]} is in {first} and in {second}", path=path)
