@@ -176,7 +176,7 @@ class NumberReader:
             self.num_columns = self._count_columns(data, start, stop)
             if self.num_columns is None:
                 return np.empty((0, 0), self.dtype)
-        shape = (buffer.count(b"\n", start, stop), self.num_columns)
+        shape = (parsing.count_lines(data, start, stop), self.num_columns)
         if self.dtype.kind == "i":
             out = np.empty(shape, self.dtype, order="F")  # few columns, wanted one by one
             result = parsing.parse_ints(data, start, stop, out, self._delimiter, self._comment)
