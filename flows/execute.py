@@ -174,7 +174,7 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     commands = Path(sys.executable).parent
     if record.mlflow_run_id:
         lines.append(("mlflow", f"run {record.mlflow_run_id}; look at it with: {mlflow_command(home, commands)}"))
-    lines.append(("prefect", f"run {record.id}; look at it with: {prefect_command(home, commands)}"))
+    lines.append(("prefect", f"run {record.id}; look at it with: {prefect_command(home, record, commands)}"))
     return lines
 
 
@@ -186,9 +186,10 @@ def mlflow_command(home: Home, commands: Path) -> str:
     return f"{commands / 'mlflow'} ui --backend-store-uri {uri or f'sqlite:///{home.mlflow}/mlflow.db'}"
 
 
-def prefect_command(home: Home, commands: Path) -> str:
+def prefect_command(home: Home, record: RunRecord, commands: Path) -> str:
     """Return the command that opens Prefect's pages, or the address of the user's own server."""
     # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
     if "PREFECT_API_AUTH_STRING" in os.environ and os.environ["PREFECT_API_AUTH_STRING"].startswith("graphmill:"):
         return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"
-    return os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL") or "prefect server start"
+    page = os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL", "").rstrip("/").removesuffix("/api")
+    return f"{page}/runs/flow-run/{record.id}"

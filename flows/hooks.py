@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import logging
+import socket
 import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
-from flows.runs import RunRecord
+from flows.runs import RunRecord, all_runs, is_alive, now_text
 from tasks.artifacts import ArtifactStore
 from tasks.calls import expected_key, find_stage, load_stage
 from tasks.home import Home
@@ -29,13 +31,9 @@ def open_tracking(listener: RunListener, home: Home, recipe: Recipe, record: Run
         return
     from tasks.publish.live import LiveTracker
 
-    listener.tracker = LiveTracker(
-        home,
-        recipe,
-        expected_key("train", recipe, keys, home),
-        current_run(),
-        warn=lambda text: listener.warning("train", text),
-    )
+    key = expected_key("train", recipe, keys, home)
+    listener.tracker = LiveTracker(home, recipe, key, current_run(), warn=lambda text: listener.warning("train", text))
+    listener.tracked_key = key
 
 
 def close_tracking(listener: RunListener, error: BaseException | None = None, *, last: bool = False) -> None:
@@ -47,6 +45,37 @@ def close_tracking(listener: RunListener, error: BaseException | None = None, *,
         tracker.close("FINISHED" if last else None)
     else:
         tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
+
+
+def fail_tracking(listener: RunListener, home: Home, recipe: Recipe, error: BaseException) -> None:
+    """Close the MLflow run of a flow run that ended badly, whether training or a later stage did."""
+    if listener.tracker is not None:
+        close_tracking(listener, error)
+    elif listener.tracked_key:
+        from tasks.publish.tracking import Tracker
+
+        with contextlib.suppress(Exception):  # the error that is under way matters more
+            tracker = Tracker(home, recipe.tracking.experiment)
+            tracker.open_run(listener.tracked_key, recipe.name)
+            tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
+
+
+def bury_dead_runs(home: Home, besides: str) -> None:
+    """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
+
+    The run `besides` is this one; a retried run finds its own record of the first attempt.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.states import Crashed
+
+    here = socket.gethostname()
+    for record in all_runs(home):
+        if record.status != "running" or record.id == besides or record.host != here or is_alive(home, record):
+            continue
+        record.status, record.error, record.finished_at = "failed", "its process was killed", now_text()
+        record.write(home)
+        with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
+            client.set_flow_run_state(uuid.UUID(record.id), Crashed(message=record.error), force=True)
 
 
 def conclude(home: Home, record: RunRecord) -> None:

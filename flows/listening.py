@@ -29,6 +29,8 @@ class RunListener(Listener):
         self.reporter = reporter
         self.tracker: LiveTracker | None = None
         """Gets training metrics while they are made."""
+        self.tracked_key = ""
+        """Key of the training whose MLflow run was opened."""
         self._thread = threading.get_ident()
         self._stage_began = time.monotonic()
         self._artifact: Any = None

@@ -14,7 +14,14 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
-from flows.hooks import close_tracking, conclude, leave_artifacts, open_tracking
+from flows.hooks import (
+    bury_dead_runs,
+    close_tracking,
+    conclude,
+    fail_tracking,
+    leave_artifacts,
+    open_tracking,
+)
 from flows.listening import REPORTER, RunListener
 from flows.results import result_storage
 from flows.runs import RunRecord, now_text, recorded
@@ -85,6 +92,7 @@ def train_graph(
     )
     listener = RunListener(REPORTER.get())
     context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "")
+    bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
@@ -92,7 +100,7 @@ def train_graph(
         try:
             _Run(place, checked, selection, record, listener).stages()
         except BaseException as error:
-            close_tracking(listener, error)
+            fail_tracking(listener, place, checked, error)
             raise
         finally:
             if listener.reporter is not None:

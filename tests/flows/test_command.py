@@ -242,10 +242,28 @@ def test_ctrl_c_exits_with_130_and_ends_all(done: Done) -> None:
 
 
 def _wait_for_training(home: Path, process: subprocess.Popen[str]) -> None:
+    before = set((home / "work").glob("train-*/*"))  # of earlier runs: a run needs seconds to come this far
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
-        if list((home / "work").glob("train-*/*")):
+        if set((home / "work").glob("train-*/*")) - before:
             time.sleep(1.0)
             return
         time.sleep(0.1)
     raise AssertionError(f"no training began: {process.communicate(timeout=5)}")
+
+
+def test_a_failed_run_is_known_as_such_everywhere(done: Done) -> None:
+    wrong = done("run", str(done.recipe), "train.epochs=2", "tracking.gate_metric=valid/nosuch", "--json")
+    assert wrong.returncode == 2
+    assert "valid/nosuch was not measured; there are valid/accuracy" in wrong.stderr
+    failed = json.loads(wrong.stdout)
+    assert [stage["name"] for stage in failed["stages"]] == list(STAGES[:-1])
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        states = dict(prefect.execute("select id, state_name from flow_run").fetchall())
+    assert states[failed["prefect_flow_run_id"]] == "Failed"
+    with sqlite3.connect(done.home / "mlflow" / "mlflow.db") as mlflow:
+        (status,) = mlflow.execute(
+            "select r.status from runs r join tags t on t.run_uuid = r.run_uuid where t.value = ?",
+            [failed["prefect_flow_run_id"]],
+        ).fetchone()
+    assert status == "FAILED"

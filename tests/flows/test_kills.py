@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from configs.schema import STAGES
+from flows.runs import all_runs
 from tasks.artifacts import ArtifactStore
 from tasks.calls import load_stage
 from tasks.home import Home
@@ -92,6 +94,11 @@ def test_three_kills(tmp_path: Path) -> None:
     states = {stage["name"]: stage["status"] for stage in outcome["stages"]}
     assert states["preprocess"] == states["train"] == "cached", "what was done before a kill is not done again"
     check_artifacts(home)
+    records = all_runs(Home(home))
+    assert [record.status for record in records] == ["completed"] + ["failed"] * 3
+    with sqlite3.connect(home / "prefect" / "prefect.db") as prefect:
+        known = dict(prefect.execute("select id, state_name from flow_run").fetchall())
+    assert [known[record.id] for record in records] == ["Completed"] + ["Crashed"] * 3
 
 
 @pytest.mark.slow
