@@ -66,7 +66,9 @@ class Ogb:
         config = self.config
         name = config.dataset.replace("_", "-")
         if name in listed_names():
-            given = sorted(set(_META_OPTIONS) & config.model_fields_set)
+            # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
+            defaults = Ogb.Config.model_fields
+            given = [name for name in _META_OPTIONS if getattr(config, name) != defaults[name].default]
             if given:
                 raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
             return listed_meta(name)

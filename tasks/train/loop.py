@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import io
-import json
 import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,12 @@ from models import dgl_adapter
 from models.base import GraphModel
 from models.block import Batch
 from models.losses import LOSSES
-from tasks.artifacts import write_atomic
 from tasks.evaluate.evaluators import make_evaluator
 from tasks.train import checkpoint
 from tasks.train.device import choose_device
 from tasks.train.inference import Predictor
-from tasks.train.job import BEST, LAST, METRICS, PROGRESS, RESULT, Job, cores
+from tasks.train.job import BEST, LAST, Job, cores
+from tasks.train.journal import Journal, Progress
 from tasks.train.loaders.base import FeatureSource, graph_facts
 from tasks.train.loaders.choose import make_loader
 from tasks.train.loaders.prefetch import prefetch
@@ -41,33 +40,10 @@ from tasks.train.loaders.sampling import derive_key
 from tasks.train.schedule import make_optimizer, make_scheduler
 from tasks.train.strategies.base import Ranks, Strategy
 
-_PROGRESS_SECONDS = 0.5
 _RECORDS_AN_EPOCH = 20
 _SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
 # Ranks wait for rank 0's validation in a collective; on a large graph that takes a while.
 _COLLECTIVE_TIMEOUT = datetime.timedelta(hours=6)
-
-
-@dataclass
-class Progress:
-    """Where a training stands; with the weights, all that a checkpoint needs."""
-
-    epoch: int = 0
-    """Epochs that are finished."""
-    step: int = 0
-    """Optimizer steps that are done, all epochs together."""
-    step_in_epoch: int = 0
-    seconds: float = 0.0
-    """Time spent so far, earlier attempts included."""
-    best_metric: float = -math.inf
-    best_epoch: int = 0
-    evaluations_without_gain: int = 0
-    epoch_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    """Of the present epoch: loss x seeds, seeds, edges, seconds in steps."""
-    run_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """Of all epochs: seeds, edges, seconds in steps."""
-    metrics_bytes: int = 0
-    """Length of metrics.jsonl; what lies beyond was written after the checkpoint."""
 
 
 def train(job: Job, ranks: Ranks) -> None:
@@ -125,21 +101,28 @@ class Trainer:
         self.scheduler = make_scheduler(self.config, self.optimizer, self.steps * self.config.epochs)
         self.progress = Progress()
         self._writes = ranks.local_rank == 0  # once a machine: each keeps its own copy of the outcome
-        self._checkpoint_at = self._progress_at = time.monotonic()
+        self._checkpoint_at = time.monotonic()
         self._restore()
-        self.resumed_from_epoch = self.progress.epoch
-        self._began, self._first_step = time.monotonic(), self.progress.step
-        self._started = self._began - self.progress.seconds
+        self.journal = Journal(
+            job.work,
+            self.progress,
+            self.steps * self.config.epochs,
+            self.config.epochs,
+            ranks.world_size,
+            writes=self._writes,
+        )
 
     def run(self) -> None:
         """Train epoch by epoch; validate, keep the best, stop early."""
-        done = False
-        while self.progress.epoch < self.config.epochs and not done:
+        while self.progress.epoch < self.config.epochs and not self._out_of_patience():
             self._train_epoch()
-            done = self._finish_epoch()
+            self._finish_epoch()
         self._save_last()
-        if self._writes:
-            self._write_result()
+        self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))
+
+    def _out_of_patience(self) -> bool:
+        patience = self.config.patience
+        return patience is not None and self.progress.evaluations_without_gain >= patience
 
     def _train_epoch(self) -> None:
         """Take the steps of an epoch that are still to be taken."""
@@ -164,7 +147,10 @@ class Trainer:
             totals[1] += batch.num_seeds
             totals[2] += batch.num_edges
             totals[3] += time.perf_counter() - began
-            self._tell(loss)
+            every = max(1, self.steps // _RECORDS_AN_EPOCH)  # always the same steps
+            if self.steps > 1 and progress.step_in_epoch % every == 0:
+                self.journal.record({"loss": loss, "learning_rate": self._rate()})
+            self.journal.say()
             self._save_in_between()
 
     def _step(self, batch: Batch) -> float:
@@ -189,8 +175,8 @@ class Trainer:
             )
         return value
 
-    def _finish_epoch(self) -> bool:
-        """Write the epoch's record, validate where it is due, checkpoint; returns whether to stop."""
+    def _finish_epoch(self) -> None:
+        """Write the epoch's record, validate where it is due, checkpoint."""
         progress = self.progress
         loss, seeds, edges, seconds = self._sum_over_ranks(progress.epoch_totals)
         seconds /= self.ranks.world_size
@@ -205,24 +191,21 @@ class Trainer:
             "edges_per_second": edges / seconds,
         }
         last = progress.epoch == self.config.epochs
-        stop = False
         if last or progress.epoch % self.config.eval_every == 0:
-            metrics, stop = self._validate()
-            record.update(metrics)
-        self._record(record)
-        if stop or progress.epoch % self.config.checkpoint_every == 0:
+            record.update(self._validate())
+        self.journal.record(record)
+        if progress.epoch % self.config.checkpoint_every == 0:
             self._save_last()
-        return stop
 
-    def _validate(self) -> tuple[dict[str, float], bool]:
-        """Measure the validation split on rank 0, keep the best weights; returns metrics and whether to stop."""
+    def _validate(self) -> dict[str, float]:
+        """Measure the validation split on rank 0 and keep the best weights."""
         outcome: list[Any] = [None]
         if dist.is_initialized():
             # Ranks follow their own batch statistics; rank 0's are validated, so every machine keeps those.
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, 0)
         if self.ranks.is_main:
-            self._say_progress(note="validating", force=True)
+            self.journal.say("validating", force=True)
             with self._all_cores():
                 outcome = [self.evaluator(self.predictor.predict(self.model, "valid"))]
         if dist.is_initialized():
@@ -240,9 +223,7 @@ class Trainer:
                 checkpoint.save_atomic(state, self.job.work / BEST)
         else:
             progress.evaluations_without_gain += 1
-        patience = self.config.patience
-        stop = patience is not None and progress.evaluations_without_gain >= patience
-        return {f"valid/{name}": number for name, number in metrics.items()}, stop
+        return {f"valid/{name}": number for name, number in metrics.items()}
 
     @contextlib.contextmanager
     def _all_cores(self) -> Iterator[None]:
@@ -263,11 +244,9 @@ class Trainer:
 
     def _save_last(self) -> None:
         self._checkpoint_at = time.monotonic()
-        self.progress.seconds = time.monotonic() - self._started
+        self.journal.note_checkpoint()
         if not self._writes:
             return
-        metrics = self.job.work / METRICS
-        self.progress.metrics_bytes = metrics.stat().st_size if metrics.exists() else 0
         state = {
             "config_digest": self.job.digest,
             "progress": asdict(self.progress),
@@ -294,78 +273,6 @@ class Trainer:
             self.scheduler.load_state_dict(state["scheduler"])
             checkpoint.set_rng_state(state["rng"])
             self.progress = Progress(**state["progress"])
-        if self._writes:
-            metrics = self.job.work / METRICS
-            metrics.touch()
-            if metrics.stat().st_size > self.progress.metrics_bytes:
-                os.truncate(metrics, self.progress.metrics_bytes)
-
-    # ---- what is told
-
-    def _tell(self, loss: float) -> None:
-        """Record some of an epoch's steps (always the same ones) and say how far it is."""
-        every = max(1, self.steps // _RECORDS_AN_EPOCH)
-        if self.steps > 1 and self.progress.step_in_epoch % every == 0:
-            self._record({"loss": loss, "learning_rate": self._rate()})
-        self._say_progress()
-
-    def _record(self, values: dict[str, float]) -> None:
-        if not self._writes:
-            return
-        progress = self.progress
-        epoch = progress.epoch + progress.step_in_epoch / self.steps
-        seconds = round(time.monotonic() - self._started, 3)
-        line = json.dumps({"step": progress.step, "epoch": round(epoch, 4), "seconds": seconds, **values})
-        with (self.job.work / METRICS).open("a") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _say_progress(self, note: str = "", *, force: bool = False) -> None:
-        now = time.monotonic()
-        if not self._writes or not (force or now - self._progress_at >= _PROGRESS_SECONDS):
-            return
-        self._progress_at = now
-        progress = self.progress
-        loss, seeds, _, seconds = progress.epoch_totals
-        content = {
-            "done": progress.step,
-            "total": self.steps * self.config.epochs,
-            "epoch": min(progress.epoch + 1, self.config.epochs),
-            "epochs": self.config.epochs,
-            "loss": loss / seeds if seeds else None,
-            "seeds_per_second": self.ranks.world_size * seeds / seconds if seconds else None,
-            "eta_seconds": self._seconds_left(),
-            "note": note,
-        }
-        path = self.job.work / PROGRESS
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(content))
-        draft.replace(path)  # not flushed to the disk: the next one comes in a moment
-
-    def _seconds_left(self) -> float | None:
-        """Estimate from the steps of this process (validations included)."""
-        taken = self.progress.step - self._first_step
-        left = self.steps * self.config.epochs - self.progress.step
-        return left * (time.monotonic() - self._began) / taken if taken else None
-
-    def _write_result(self) -> None:
-        progress = self.progress
-        seeds, edges, seconds = progress.run_totals
-        content = {
-            "world_size": self.ranks.world_size,
-            "best_epoch": progress.best_epoch,
-            "best_metric": progress.best_metric,
-            "epochs_run": progress.epoch,
-            "num_parameters": checkpoint.count_parameters(self.model),
-            "seeds_per_second": seeds / seconds if seconds else 0.0,
-            "edges_per_second": edges / seconds if seconds else 0.0,
-            "resumed_from_epoch": self.resumed_from_epoch,
-            "rows": int(seeds),
-            "device": str(self.device),
-            "seconds": progress.seconds,
-        }
-        write_atomic(self.job.work / RESULT, json.dumps(content).encode())
 
     def _rate(self) -> float:
         return float(self.scheduler.get_last_lr()[0])

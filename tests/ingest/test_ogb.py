@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError, RecipeError
+from configs.load import build_recipe, dump_recipe, load_recipe
+from configs.registry import DATASETS
 from tasks.ingest.ogb_meta import atom_cardinalities, bond_cardinalities, listed_meta, listed_names
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import (
@@ -211,3 +213,10 @@ def test_real_folders(
 def test_the_damaged_folder_is_refused(ingest: Ingest, shared_data: Path) -> None:
     with pytest.raises(DataError, match=r"ogbn_arxiv: is incomplete: raw/ lacks edge\.csv\.gz, node-feat\.csv\.gz"):
         ingest(name="ogb", dataset="ogbn-arxiv", root=str(shared_data / "ogb"))
+
+
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbl-ddi", "ogbg-molhiv"])
+def test_a_recipe_that_was_written_out_whole_names_the_same_data(name: str) -> None:
+    before = load_recipe(name)
+    after = build_recipe(dump_recipe(before))
+    assert DATASETS.create(after.dataset).meta == DATASETS.create(before.dataset).meta
