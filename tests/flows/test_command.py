@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from configs.schema import STAGES
 from flows.runs import all_runs
 from tasks.home import Home
-from tests.flows.conftest import command, environment, graphmill, write_recipe
+from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
 
 class Done:
@@ -267,3 +268,23 @@ def test_a_failed_run_is_known_as_such_everywhere(done: Done) -> None:
             [failed["prefect_flow_run_id"]],
         ).fetchone()
     assert status == "FAILED"
+
+
+@pytest.mark.slow
+def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
+    wrong = done("run", str(done.recipe), "tracking.gate_metric=valid/other", "--json")
+    assert wrong.returncode == 2
+    run_id = json.loads(wrong.stdout)["prefect_flow_run_id"]
+    results = done.home / "prefect" / "results"
+    assert results.stat().st_mode & 0o777 == 0o700
+    subprocess.run(
+        [sys.executable, "-m", "prefect", "flow-run", "retry", run_id, "--entrypoint", "flows.pipeline:train_graph"],
+        env={**environment(), "PREFECT_HOME": str(done.home / "prefect"), "GRAPHMILL_HOME": str(done.home)},
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        states = prefect.execute("select name, state_name from task_run where flow_run_id = ?", [run_id]).fetchall()
+    assert sorted(name for name, state in states if state == "Cached") == sorted(STAGES[:-1])
+    assert sorted(state for name, state in states if name == "publish") == ["Failed", "Failed"]
