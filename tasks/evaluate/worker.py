@@ -71,6 +71,7 @@ class Evaluation:
         from tasks.evaluate.ids import IdMap, class_names
         from tasks.evaluate.predictions import PredictionWriter
         from tasks.train.checkpoint import load_model
+        from tasks.train.device import choose_device
         from tasks.train.inference import Predictor
 
         graph_folder, data_folder = Path(job.graph), Path(job.dataset)
@@ -81,8 +82,7 @@ class Evaluation:
         dataset = DatasetStore(data_folder, data_manifest)
         self.ids = IdMap(self.store, dataset)
         self.names = class_names(dataset)
-        cuda = job.device == "cuda" or (job.device == "auto" and torch.cuda.is_available())  # not yet run on a GPU
-        device = torch.device("cuda" if cuda else "cpu")
+        device = choose_device(job.device)
         if job.threads:
             torch.set_num_threads(job.threads)
         self.model = load_model(Path(job.checkpoint)).to(device)
