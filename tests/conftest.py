@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+
+# Before torch and DGL are loaded: their idle threads spin, and tests share the cores with servers and workers.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
 from pathlib import Path
 
 import pytest
