@@ -35,20 +35,49 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
+
+def _complete_recipe(incomplete: str) -> list[str]:
+    """Complete names of shipped recipes (without importing what reads them) and of YAML files."""
+    shipped = [path.stem for path in (Path(__file__).parent.parent / "configs").glob("*.yaml")]
+    files = [str(path) for path in Path().glob("*.yaml")]
+    return sorted(name for name in (*shipped, *files) if name.startswith(incomplete))
+
+
+def _complete_stage(incomplete: str) -> list[str]:
+    """Complete the last of `a,b,c`."""
+    from configs.schema import STAGES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + stage for stage in STAGES if stage.startswith(last)]
+
+
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of artifacts, cache and databases [env: GRAPHMILL_HOME; default: .graphmill]"),
 ]
-RecipeArgument = Annotated[str, typer.Argument(help="Name of a shipped recipe (`graphmill recipes`) or a YAML file.")]
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a shipped recipe (`graphmill recipes`) or a YAML file.", autocompletion=_complete_recipe
+    ),
+]
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides, such as train.epochs=5.")
 ]
 OnlyOption = Annotated[
-    list[str] | None, typer.Option("--only", metavar="STAGE,...", help="Run these stages; what they read is there.")
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="STAGE,...", help="Run these stages; what they read is there.", autocompletion=_complete_stage
+    ),
 ]
-FromOption = Annotated[str | None, typer.Option("--from", metavar="STAGE", help="Begin at this stage.")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", metavar="STAGE", help="Begin at this stage.", autocompletion=_complete_stage)
+]
 ForceOption = Annotated[
-    list[str] | None, typer.Option("--force", metavar="STAGE,...", help="Build these even where they are cached.")
+    list[str] | None,
+    typer.Option(
+        "--force", metavar="STAGE,...", help="Build these even where they are cached.", autocompletion=_complete_stage
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log too.")]
