@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
 import platform
@@ -35,7 +36,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components as scipy_components
 
 from tasks.components.afforest import connected_components
-from tasks.dataset_store import read_shard
+from tasks.dataset_store import ShardRef, iter_row_groups
 from tasks.graph_store import Array
 from tasks.ingest.csv_reader import NumberReader
 from tasks.ingest.edges import EdgeCheck
@@ -92,10 +93,15 @@ class Contest:
 def our_csr(num_nodes: int, src: Array, dst: Array) -> tuple[Array, Array]:
     """Edge list to CSR, columns ascending, parallel edges merged: what preprocess does with a shard."""
     bits = max(1, (num_nodes - 1).bit_length())
-    nothing = np.empty(0, np.int32)
-    keys, count, _ = expand_edges(dst, src, 0, 0, False, False, bits, nothing)
-    keys, _ = radix_sort(keys[:count], nothing, 2 * bits)
-    cols = np.empty(count, np.int32)
+    keys = np.empty(len(src), np.uint64)
+    expand_edges(dst, src, 0, 0, False, False, bits, keys, 0, np.empty(0, np.int32), 0)
+    return keys_to_csr(num_nodes, bits, keys)
+
+
+def keys_to_csr(num_nodes: int, bits: int, keys: Array) -> tuple[Array, Array]:
+    """Sort and compress packed edges; the keys are used up."""
+    keys, _ = radix_sort(keys, np.empty(0, np.int32), 2 * bits)
+    cols = np.empty(len(keys), np.int32)
     rows, counts, kept = compress_keys(keys, bits, True, cols)
     indptr = np.zeros(num_nodes + 1, np.int64)
     indptr[1:][rows] = counts
@@ -121,8 +127,13 @@ def our_csv_to_csr(raw: Path, num_nodes: int, scratch: Path) -> tuple[Array, Arr
                 check.add(rows[:, 0], rows[:, 1])
                 table.write({"src": rows[:, 0], "dst": rows[:, 1]})
         shards = [_ref(scratch / path, rows) for path, rows in _shards(writer)]
-    edges = pa.concat_tables([read_shard(shard, ["src", "dst"]) for shard in shards])
-    return our_csr(num_nodes, edges.column("src").to_numpy(), edges.column("dst").to_numpy())
+    bits = max(1, (num_nodes - 1).bit_length())
+    keys, count, nothing = np.empty(check.num_edges, np.uint64), 0, np.empty(0, np.int32)
+    for group in itertools.chain.from_iterable(iter_row_groups(shard, ["src", "dst"]) for shard in shards):
+        row, col = group.column("src").to_numpy(), group.column("dst").to_numpy()
+        count, _ = expand_edges(col, row, 0, 0, False, False, bits, keys, count, nothing, 0)
+    assert count == check.num_edges
+    return keys_to_csr(num_nodes, bits, keys)
 
 
 def _shards(writer: DatasetWriter) -> list[tuple[str, int]]:
@@ -130,9 +141,7 @@ def _shards(writer: DatasetWriter) -> list[tuple[str, int]]:
     return list(zip(table.shards, table.shard_rows, strict=True))
 
 
-def _ref(path: Path, rows: int) -> Any:
-    from tasks.dataset_store import ShardRef
-
+def _ref(path: Path, rows: int) -> ShardRef:
     return ShardRef(str(path), "", 0, rows, ("src", "dst"))
 
 
@@ -152,7 +161,6 @@ def make_synthetic(num_edges: int, folder: Path) -> Path:
         return raw
     from configs.registry import DATASETS
     from tasks.caching import PickleCache
-    from tasks.dataset_store import ShardRef, iter_row_groups
     from tasks.home import Home
     from tasks.stage import StageContext
 

@@ -72,17 +72,23 @@ class DatasetStore:
 
 def read_shard(ref: ShardRef, columns: Sequence[str] | None = None) -> pa.Table:
     """Return a shard (or some of its columns). Raises IntegrityError where the file does not fit the manifest."""
-    with pq.ParquetFile(ref.path) as file:
-        if file.metadata.num_rows != ref.num_rows:
-            raise IntegrityError(f"{ref.path} has {file.metadata.num_rows:,} rows, the manifest says {ref.num_rows:,}")
+    with _open(ref) as file:
         return file.read(columns=None if columns is None else list(columns))
 
 
 def iter_row_groups(ref: ShardRef, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Yield a shard piece by piece: bounded memory, however large the shard."""
-    with pq.ParquetFile(ref.path) as file:
+    """Yield a shard piece by piece: bounded memory, however large the shard. Raises IntegrityError like read_shard."""
+    with _open(ref) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=None if columns is None else list(columns))
+
+
+def _open(ref: ShardRef) -> pq.ParquetFile:
+    file = pq.ParquetFile(ref.path)
+    if file.metadata.num_rows != ref.num_rows:
+        file.close()
+        raise IntegrityError(f"{ref.path} has {file.metadata.num_rows:,} rows, the manifest says {ref.num_rows:,}")
+    return file
 
 
 def matrix(column: pa.Array | pa.ChunkedArray) -> Array:

@@ -246,7 +246,7 @@ def count_lines(buf, start, end):  # type: ignore[no-untyped-def]
         others: Any = _bytes_outside(buf, block, _NEWLINE, 0)  # type: ignore[call-arg]
         if end - block < 64:
             others &= (np.uint64(1) << np.uint64(end - block)) - np.uint64(1)
-        lines -= np.int64(_count_bits(others))  # type: ignore[call-arg]
+        lines -= np.int64(_count_bits(others))
     return lines
 
 
@@ -279,16 +279,16 @@ def _parse_plain_lines(buf, start, end, out, row, delimiter):  # type: ignore[no
         if end - block < 64:
             others &= (np.uint64(1) << np.uint64(end - block)) - np.uint64(1)
         while others != np.uint64(0):
-            stop = block + np.int64(_trailing_zeros(others))  # type: ignore[call-arg]
+            stop = block + np.int64(_trailing_zeros(others))
             others &= others - np.uint64(1)
             length = stop - cell
             if length < 1 or length > 16:
                 return row, line
             if length <= 8:
-                value = _digits_value(_load_word(buf, cell), length)  # type: ignore[call-arg]
+                value = _digits_value(_load_word(buf, cell), length)
             else:
-                upper = _digits_value(_load_word(buf, cell), 8)  # type: ignore[call-arg]
-                lower = _digits_value(_load_word(buf, cell + 8), length - 8)  # type: ignore[call-arg]
+                upper = _digits_value(_load_word(buf, cell), 8)
+                lower = _digits_value(_load_word(buf, cell + 8), length - 8)
                 value = upper * _POWERS_OF_TEN[length - 8] + lower
             if value > limit:
                 return row, line

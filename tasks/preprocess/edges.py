@@ -4,7 +4,7 @@ First each shard by itself (in parallel, kept as a pickle): ids of the graph, re
 destination and source. Then a counting sort over all shards: count the rows, place the shards' runs one after the
 other, sort and merge within rows.
 
-Memory: 16 bytes a node and one shard at a time, plus 40 bytes an edge of a shard in each worker (80 when symmetrised;
+Memory: 16 bytes a node and one shard at a time, plus 32 bytes an edge of a shard in each worker (64 when symmetrised;
 ingest writes shards of at most 4 M edges). Everything as long as the edge list lies in memory-mapped files, of which
 the shards' order makes the access run forward; scratch files take 4 to 16 bytes an edge until the stage ends.
 """
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.schema import PreprocessConfig
-from tasks.dataset_store import DatasetStore, ShardRef, read_shard
+from tasks.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.graph_store import ArrayWriter, id_dtype
 from tasks.preprocess import coo
 from tasks.preprocess.edge_data import EdgeData
@@ -61,14 +61,10 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
         cols: id (E,), sources.   table_rows: int32 or int64 (E,), row within the shard; empty unless kept.
         loops: self-loops met.   merged: repetitions left out.
     """
-    table = read_shard(shard, ["src", "dst"])
-    src, dst = table.column("src").to_numpy(), table.column("dst").to_numpy()
-    size = len(src) * (2 if plan.symmetrize else 1)
-    table_rows = np.empty(size if plan.keep_rows else 0, id_dtype(len(src)))
-    keys, count, loops = expand_edges(
-        src, dst, plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits, table_rows
-    )
-    del table, src, dst
+    size = shard.num_rows * (2 if plan.symmetrize else 1)
+    # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
+    keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
+    count, loops = expand_shard(shard, plan, keys, 0, table_rows)
     keys, table_rows = radix_sort(keys[:count], table_rows[:count], 2 * plan.bits)
     cols = np.empty(count, np.int32 if plan.bits <= 31 else np.int64)
     rows, counts, kept = compress_keys(keys, plan.bits, plan.merge, cols)
@@ -77,9 +73,25 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
         "counts": counts,
         "cols": cols[:kept],
         "table_rows": table_rows,
-        "loops": int(loops),
+        "loops": loops,
         "merged": int(count - kept),
     }
+
+
+def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
+    """Append a shard's edges to keys[:count], a row group in memory at a time; `table_rows` is empty or follows.
+
+    Returns:
+        the number of keys now, and of self-loops met. Raises IntegrityError where the file does not fit the manifest.
+    """
+    options = (plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits)
+    loops = first_row = 0
+    for group in iter_row_groups(shard, ["src", "dst"]):
+        src, dst = group.column("src").to_numpy(), group.column("dst").to_numpy()
+        count, met = expand_edges(src, dst, *options, keys, count, table_rows, first_row)
+        loops += met
+        first_row += len(src)
+    return count, loops
 
 
 def build_edges(
