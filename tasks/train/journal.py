@@ -1,0 +1,129 @@
+"""Where a training stands, and what it tells: metrics by step, progress for people, the outcome at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tasks.artifacts import write_atomic
+from tasks.train.job import METRICS, PROGRESS, RESULT
+
+_PROGRESS_SECONDS = 0.5
+
+
+@dataclass
+class Progress:
+    """Where a training stands; with the weights, all that a checkpoint needs."""
+
+    epoch: int = 0
+    """Epochs that are finished."""
+    step: int = 0
+    """Optimizer steps that are done, all epochs together."""
+    step_in_epoch: int = 0
+    seconds: float = 0.0
+    """Time spent so far, earlier attempts included."""
+    best_metric: float = -math.inf
+    best_epoch: int = 0
+    evaluations_without_gain: int = 0
+    epoch_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+    """Of the present epoch: loss x seeds, seeds, edges, seconds in steps."""
+    run_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """Of all epochs: seeds, edges, seconds in steps."""
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl; what lies beyond was written after the checkpoint."""
+
+
+class Journal:
+    """Writes `metrics.jsonl`, `progress.json` and `result.json`; does nothing on ranks that do not write."""
+
+    def __init__(
+        self, work: Path, progress: Progress, total_steps: int, epochs: int, world_size: int, *, writes: bool
+    ) -> None:
+        """`progress` is the loop's own; what is written is read from it."""
+        self.work, self.progress = work, progress
+        self.total_steps, self.epochs, self.world_size = total_steps, epochs, world_size
+        self.writes = writes
+        self.resumed_from_epoch = progress.epoch
+        self._began = self._said = time.monotonic()
+        self._first_step = progress.step
+        self._started = self._began - progress.seconds
+        if writes:
+            metrics = work / METRICS
+            metrics.touch()
+            if metrics.stat().st_size > progress.metrics_bytes:
+                os.truncate(metrics, progress.metrics_bytes)
+
+    def record(self, values: dict[str, float]) -> None:
+        """Append a record of metrics."""
+        if not self.writes:
+            return
+        progress, steps = self.progress, self.total_steps // self.epochs
+        line = {
+            "step": progress.step,
+            "epoch": round(progress.epoch + progress.step_in_epoch / steps, 4),
+            "seconds": round(time.monotonic() - self._started, 3),
+            **values,
+        }
+        with (self.work / METRICS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def note_checkpoint(self) -> None:
+        """Bring `progress` up to date for a checkpoint: what it says of the metrics' file is on the disk then."""
+        self.progress.seconds = time.monotonic() - self._started
+        if self.writes:
+            with (self.work / METRICS).open("rb") as file:
+                os.fsync(file.fileno())
+                self.progress.metrics_bytes = os.fstat(file.fileno()).st_size
+
+    def say(self, note: str = "", *, force: bool = False) -> None:
+        """Say how far the training is, twice a second at most."""
+        now = time.monotonic()
+        if not self.writes or not (force or now - self._said >= _PROGRESS_SECONDS):
+            return
+        self._said = now
+        progress = self.progress
+        loss, seeds, _, seconds = progress.epoch_totals
+        content = {
+            "done": progress.step,
+            "total": self.total_steps,
+            "epoch": min(progress.epoch + 1, self.epochs),
+            "epochs": self.epochs,
+            "loss": loss / seeds if seeds else None,
+            "seeds_per_second": self.world_size * seeds / seconds if seconds else None,
+            "eta_seconds": self._seconds_left(),
+            "note": note,
+        }
+        path = self.work / PROGRESS
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(content))
+        draft.replace(path)  # not flushed to the disk: the next one comes in a moment
+
+    def _seconds_left(self) -> float | None:
+        """Estimate from the steps of this process (validations included)."""
+        taken = self.progress.step - self._first_step
+        return (self.total_steps - self.progress.step) * (time.monotonic() - self._began) / taken if taken else None
+
+    def finish(self, num_parameters: int, device: str) -> None:
+        """Write the outcome."""
+        if not self.writes:
+            return
+        progress = self.progress
+        seeds, edges, seconds = progress.run_totals
+        content = {
+            "world_size": self.world_size,
+            "best_epoch": progress.best_epoch,
+            "best_metric": progress.best_metric,
+            "epochs_run": progress.epoch,
+            "num_parameters": num_parameters,
+            "seeds_per_second": seeds / seconds if seconds else 0.0,
+            "edges_per_second": edges / seconds if seconds else 0.0,
+            "resumed_from_epoch": self.resumed_from_epoch,
+            "rows": int(seeds),
+            "device": device,
+            "seconds": progress.seconds,
+        }
+        write_atomic(self.work / RESULT, json.dumps(content).encode())
