@@ -42,7 +42,7 @@ from tasks.ingest.csv_reader import NumberReader
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.preprocess.coo import coo_to_csr
-from tasks.preprocess.shard_kernels import compress_keys, expand_edges, radix_sort
+from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", "../shared/data"))
@@ -100,12 +100,10 @@ def our_csr(num_nodes: int, src: Array, dst: Array) -> tuple[Array, Array]:
 
 def keys_to_csr(num_nodes: int, bits: int, keys: Array) -> tuple[Array, Array]:
     """Sort and compress packed edges; the keys are used up."""
-    keys, _ = radix_sort(keys, np.empty(0, np.int32), 2 * bits)
-    cols = np.empty(len(keys), np.int32)
-    rows, counts, kept = compress_keys(keys, bits, True, cols)
+    rows, counts, cols, _ = sort_and_compress(keys, np.empty(0, np.int32), bits, True)
     indptr = np.zeros(num_nodes + 1, np.int64)
     indptr[1:][rows] = counts
-    return np.cumsum(indptr, out=indptr), cols[:kept]
+    return np.cumsum(indptr, out=indptr), cols
 
 
 def scipy_csr(num_nodes: int, src: Array, dst: Array) -> sp.csr_matrix:

@@ -4,7 +4,7 @@ First each shard by itself (in parallel, kept as a pickle): ids of the graph, re
 destination and source. Then a counting sort over all shards: count the rows, place the shards' runs one after the
 other, sort and merge within rows.
 
-Memory: 16 bytes a node and one shard at a time, plus 32 bytes an edge of a shard in each worker (64 when symmetrised;
+Memory: 16 bytes a node and one shard at a time, plus 16 bytes an edge of a shard in each worker (32 when symmetrised;
 ingest writes shards of at most 4 M edges). Everything as long as the edge list lies in memory-mapped files, of which
 the shards' order makes the access run forward; scratch files take 4 to 16 bytes an edge until the stage ends.
 """
@@ -28,7 +28,7 @@ from tasks.graph_store import ArrayWriter, id_dtype
 from tasks.preprocess import coo
 from tasks.preprocess.edge_data import EdgeData
 from tasks.preprocess.layout import Layout
-from tasks.preprocess.shard_kernels import compress_keys, expand_edges, radix_sort
+from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.stage import StageContext
 
@@ -65,16 +65,14 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
     count, loops = expand_shard(shard, plan, keys, 0, table_rows)
-    keys, table_rows = radix_sort(keys[:count], table_rows[:count], 2 * plan.bits)
-    cols = np.empty(count, np.int32 if plan.bits <= 31 else np.int64)
-    rows, counts, kept = compress_keys(keys, plan.bits, plan.merge, cols)
+    rows, counts, cols, table_rows = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
     return {
         "rows": rows,
         "counts": counts,
-        "cols": cols[:kept],
+        "cols": cols,
         "table_rows": table_rows,
         "loops": loops,
-        "merged": int(count - kept),
+        "merged": count - len(cols),
     }
 
 

@@ -72,39 +72,60 @@ def expand_edges(
     return count, loops
 
 
-def radix_sort(keys: Array, payload: Array, bits: int) -> tuple[Array, Array]:
-    """Sort uint64 keys of so many bits, stably; the payload (same length, or empty) follows. The inputs are used up.
+def sort_and_compress(keys: Array, payload: Array, bits: int, merge: bool) -> tuple[Array, Array, Array, Array]:
+    """Sort packed edges by row, then column, stably, and split them into runs.
 
-    One pass by the highest bits cuts the keys into buckets that fit the second-level cache; within a bucket the other
-    bits are sorted digit by digit, from the lowest on.
+    One radix pass by the highest bits cuts the keys into buckets that fit the second-level cache, and keeps only the
+    other bits: half the bytes where those are at most 32. Within a bucket they are sorted digit by digit, from the
+    lowest on, and turned into columns in place, so that no memory is touched for the first time but that of the result.
+
+    Args:
+        keys: uint64 (E,), `row << bits | column`; used up.
+        payload: (E,), follows; or empty. Used up.
+        bits: bits of an id.
+        merge: leave out repeated keys (there must be no payload).
+
+    Returns:
+        rows that occur (id, ascending), edges of each (int64), columns (id), and the sorted payload.
     """
+    n = len(keys)
+    assert not (merge and len(payload)), "merged edges have no payload"
+    top_bits = _top_bits(n, bits)
+    rest = 2 * bits - top_bits
     # NumPy asks for huge pages where numba does not: a seventh of the page faults' time (Linux 6.18, 2026).
-    other_keys, other_payload = np.empty_like(keys), np.empty_like(payload)
-    _radix_sort(keys, payload, bits, other_keys, other_payload)
-    return other_keys, other_payload
+    low = np.empty(n, np.uint32 if rest <= 32 else np.uint64)
+    sorted_payload = np.empty_like(payload)
+    start = np.zeros((1 << top_bits) + 1, np.int64)
+    _partition(keys, payload, rest, top_bits, low, sorted_payload, start)
+    cols = low.view(np.int32 if bits <= 31 else np.int64)
+    most = min(n, 1 << bits)
+    rows, counts = np.empty(most, cols.dtype), np.empty(most, np.int64)
+    spare = keys.view(low.dtype)[:n]
+    num_rows, size = _sort_buckets(low, sorted_payload, spare, payload, start, rest, bits, merge, cols, rows, counts)
+    return rows[:num_rows], counts[:num_rows], cols[:size], sorted_payload
+
+
+def _top_bits(num_keys: int, bits: int) -> int:
+    """Choose the digit of the first pass: small enough buckets, and 32 bits left if the buckets stay large enough."""
+    most = min(bits, _DIGIT_BITS)
+    top_bits = 0
+    while top_bits < most and num_keys >> top_bits > _BUCKET_KEYS:
+        top_bits += 1
+    narrow = 2 * bits - 32
+    return narrow if top_bits < narrow <= most and num_keys >> narrow >= 1 << _DIGIT_BITS else top_bits
 
 
 @njit(cache=True, nogil=True)
-def _radix_sort(keys: Array, payload: Array, bits: int, other_keys: Array, other_payload: Array) -> None:
-    n = len(keys)
-    top_bits = 0
-    while top_bits < min(bits, _DIGIT_BITS) and n >> top_bits > _BUCKET_KEYS:
-        top_bits += 1
-    rest = bits - top_bits
-    start = np.zeros((1 << top_bits) + 1, np.int64)
-    if top_bits > 0:
-        counts = np.zeros((1, 1 << top_bits), np.int64)
-        _count_digits(keys, 0, n, rest, top_bits, counts)
-        _to_places(counts[0], 0)
-        start[:-1] = counts[0]
-        _scatter(keys, payload, 0, n, rest, top_bits, counts[0], other_keys, other_payload)
-    else:
-        other_keys[:] = keys
-        other_payload[:] = payload
-    start[-1] = n
-    counts = np.empty(((rest + _DIGIT_BITS - 1) // _DIGIT_BITS, 1 << _DIGIT_BITS), np.int64)
-    for bucket in range(len(start) - 1):
-        _sort_bucket(other_keys, other_payload, keys, payload, start[bucket], start[bucket + 1], counts)
+def _partition(
+    keys: Array, payload: Array, rest: int, top_bits: int, low: Array, out_payload: Array, start: Array
+) -> None:
+    """Move the keys' lowest `rest` bits to the buckets of their `top_bits`; `start` becomes the buckets' bounds."""
+    counts = np.zeros((1, 1 << top_bits), np.int64)
+    _count_digits(keys, 0, len(keys), rest, top_bits, counts)
+    _to_places(counts[0], 0)
+    start[:-1] = counts[0]
+    start[-1] = len(keys)
+    _scatter(keys, payload, 0, len(keys), rest, top_bits, counts[0], low, out_payload)
 
 
 @njit(cache=True, nogil=True)
@@ -140,23 +161,81 @@ def _scatter(
     out_keys: Array,
     out_payload: Array,
 ) -> None:
-    """Move keys[first:last] to the places of their digits."""
+    """Move keys[first:last] (their lowest bits, where `out_keys` is narrower) to the places of their digits."""
     mask = np.uint64((1 << digit_bits) - 1)
     follow = len(payload) > 0
     for i in range(first, last):
-        digit = np.int64((keys[i] >> np.uint64(shift)) & mask)
+        key = np.uint64(keys[i])
+        digit = np.int64((key >> np.uint64(shift)) & mask)
         place = places[digit]
         places[digit] = place + 1
-        out_keys[place] = keys[i]
+        out_keys[place] = key
         if follow:
             out_payload[place] = payload[i]
 
 
 @njit(cache=True, nogil=True)
+def _sort_buckets(
+    low: Array,
+    payload: Array,
+    spare: Array,
+    spare_payload: Array,
+    start: Array,
+    rest: int,
+    bits: int,
+    merge: bool,
+    cols: Array,
+    rows: Array,
+    counts: Array,
+) -> tuple[int, int]:
+    """Sort each bucket and append its runs; `cols` may lie in the memory of `low`, which it follows behind.
+
+    Return how many rows and columns there are.
+    """
+    digits = np.empty(((rest + _DIGIT_BITS - 1) // _DIGIT_BITS, 1 << _DIGIT_BITS), np.int64)
+    rest_mask = ~np.uint64(0) >> np.uint64(64 - rest)
+    mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    num_rows, size, run = 0, 0, 0
+    for bucket in range(len(start) - 1):
+        first, last = start[bucket], start[bucket + 1]
+        if first == last:
+            continue
+        moved = _sort_bucket(low, payload, spare, spare_payload, first, last, digits)
+        ordered = spare if moved else low
+        top = np.uint64(bucket) << np.uint64(rest - bits)
+        previous = np.uint64(0)
+        for i in range(first, last):
+            key = np.uint64(ordered[i]) & rest_mask
+            if i == first or (key ^ previous) > mask:
+                if num_rows > 0:
+                    counts[num_rows - 1] = size - run
+                rows[num_rows] = np.int64(top | (key >> np.uint64(bits)))
+                num_rows += 1
+                run = size
+            elif merge and key == previous:
+                continue
+            cols[size] = np.int64(key & mask)
+            size += 1
+            previous = key
+    if num_rows > 0:
+        counts[num_rows - 1] = size - run
+    return num_rows, size
+
+
+@njit(cache=True, nogil=True)
 def _sort_bucket(
-    keys: Array, payload: Array, spare_keys: Array, spare_payload: Array, first: int, last: int, counts: Array
-) -> None:
-    """Sort keys[first:last] by their lowest digits, as many as `counts` has rows; the spare arrays are scratch."""
+    keys: Array,
+    payload: Array,
+    spare: Array,
+    spare_payload: Array,
+    first: int,
+    last: int,
+    counts: Array,
+) -> bool:
+    """Sort keys[first:last] by their lowest digits, as many as `counts` has rows.
+
+    Return whether the sorted keys are in `spare`; the payload always comes back.
+    """
     follow = len(payload) > 0
     if last - first <= _SMALL_BUCKET:
         for i in range(first + 1, last):
@@ -172,7 +251,7 @@ def _sort_bucket(
             keys[k + 1] = key
             if follow:
                 payload[k + 1] = value
-        return
+        return False
     counts[:] = 0
     _count_digits(keys, first, last, 0, _DIGIT_BITS, counts)
     moved = False
@@ -181,54 +260,10 @@ def _sort_bucket(
             continue
         _to_places(counts[p], first)
         if moved:
-            _scatter(spare_keys, spare_payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], keys, payload)
+            _scatter(spare, spare_payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], keys, payload)
         else:
-            _scatter(keys, payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare_keys, spare_payload)
+            _scatter(keys, payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare, spare_payload)
         moved = not moved
-    if moved:
-        keys[first:last] = spare_keys[first:last]
-        if follow:
-            payload[first:last] = spare_payload[first:last]
-
-
-def compress_keys(keys: Array, bits: int, merge: bool, cols: Array) -> tuple[Array, Array, int]:
-    """Split sorted keys into rows and columns.
-
-    Args:
-        keys: uint64 (E,), `row << bits | column`, ascending.
-        bits: bits of an id.
-        merge: leave out repeated keys.
-        cols: id (E,), filled with the columns.
-
-    Returns:
-        rows that occur (id, ascending), edges of each (int64), and how many columns were set.
-    """
-    most = min(len(keys), 1 << bits)
-    rows, counts = np.empty(most, cols.dtype), np.empty(most, np.int64)
-    num_rows, size = _compress_keys(keys, bits, merge, cols, rows, counts)
-    return rows[:num_rows], counts[:num_rows], size
-
-
-@njit(cache=True, nogil=True)
-def _compress_keys(keys: Array, bits: int, merge: bool, cols: Array, rows: Array, counts: Array) -> tuple[int, int]:
-    """Fill `cols`, `rows` and `counts`; return how many rows and columns there are."""
-    shift = np.uint64(bits)
-    low = (np.uint64(1) << shift) - np.uint64(1)
-    num_rows, size, first = 0, 0, 0
-    previous = np.uint64(0)
-    for i in range(len(keys)):
-        key = keys[i]
-        if i == 0 or (key ^ previous) > low:
-            if i > 0:
-                counts[num_rows - 1] = size - first
-            rows[num_rows] = np.int64(key >> shift)
-            num_rows += 1
-            first = size
-        elif merge and key == previous:
-            continue
-        cols[size] = np.int64(key & low)
-        size += 1
-        previous = key
-    if num_rows > 0:
-        counts[num_rows - 1] = size - first
-    return num_rows, size
+    if moved and follow:
+        payload[first:last] = spare_payload[first:last]
+    return moved

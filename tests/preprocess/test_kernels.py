@@ -7,24 +7,33 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.preprocess.coo import coo_to_csr, over_rows, row_ranges, sort_rows
-from tasks.preprocess.shard_kernels import compress_keys, expand_edges, radix_sort
+from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
 
 NOTHING = np.empty(0, np.int32)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 47, 48, 49, 1000, 16_384, 16_385, 100_000])
-@pytest.mark.parametrize("bits", [1, 2, 11, 12, 33, 64])
-def test_radix_sort_is_a_stable_sort(number: int, bits: int) -> None:
+@pytest.mark.parametrize("bits", [1, 2, 6, 11, 12, 17, 18, 21, 31, 32])
+def test_edges_are_sorted_stably(number: int, bits: int) -> None:
     rng = np.random.default_rng(number + bits)
-    keys = rng.integers(0, 2**bits, number, dtype=np.uint64)
+    keys = rng.integers(0, 2 ** (2 * bits), number, dtype=np.uint64)
     keys[: number // 3] = keys[:1]  # a hub
     order = np.argsort(keys, kind="stable")
-    ordered, rows = radix_sort(keys.copy(), np.arange(number, dtype=np.int32), bits)
-    np.testing.assert_array_equal(ordered, keys[order])
-    np.testing.assert_array_equal(rows, order)
-    ordered, rows = radix_sort(keys.copy(), NOTHING, bits)
-    np.testing.assert_array_equal(ordered, keys[order])
-    assert len(rows) == 0
+    rows, counts, cols, payload = sort_and_compress(keys.copy(), np.arange(number, dtype=np.int32), bits, False)
+    np.testing.assert_array_equal(payload, order)
+    np.testing.assert_array_equal(_pack(rows, counts, cols, bits), keys[order])
+    assert (np.diff(rows) > 0).all()
+    assert (counts > 0).all()
+    again = sort_and_compress(keys.copy(), NOTHING, bits, False)
+    np.testing.assert_array_equal(_pack(*again[:3], bits), keys[order])
+    merged = sort_and_compress(keys.copy(), NOTHING, bits, True)
+    np.testing.assert_array_equal(_pack(*merged[:3], bits), np.unique(keys))
+    np.testing.assert_array_equal(merged[0], rows)
+    assert merged[2].dtype == rows.dtype == (np.int32 if bits <= 31 else np.int64)
+
+
+def _pack(rows: np.ndarray, counts: np.ndarray, cols: np.ndarray, bits: int) -> np.ndarray:
+    return np.repeat(rows.astype(np.uint64), counts) << np.uint64(bits) | cols.astype(np.uint64)
 
 
 def test_shard_to_runs() -> None:
@@ -37,9 +46,7 @@ def test_shard_to_runs() -> None:
         loops += met
     assert loops == (src == dst).sum()
     assert count == 2 * (40_000 - loops)
-    keys, _ = radix_sort(keys[:count], NOTHING, 2 * bits)
-    cols = np.empty(count, np.int32)
-    rows, counts, kept = compress_keys(keys, bits, True, cols)
+    rows, counts, cols, _ = sort_and_compress(keys[:count], NOTHING, bits, True)
     matrix = sp.coo_matrix((np.ones(40_000), (src, dst)), shape=(num_nodes, num_nodes)).tocsr()
     matrix = (matrix + matrix.T).tolil()
     matrix.setdiag(0)
@@ -48,7 +55,7 @@ def test_shard_to_runs() -> None:
     matrix.sort_indices()
     np.testing.assert_array_equal(rows, np.flatnonzero(np.diff(matrix.indptr)))
     np.testing.assert_array_equal(counts, np.diff(matrix.indptr)[rows])
-    np.testing.assert_array_equal(cols[:kept], matrix.indices)
+    np.testing.assert_array_equal(cols, matrix.indices)
 
 
 def test_counting_sort_keeps_the_order_of_the_list() -> None:
