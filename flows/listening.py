@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 # Set by the command line; None where a Prefect worker runs the flow.
 REPORTER: ContextVar[Reporter | None] = ContextVar("graphmill_reporter", default=None)
 
+
+def current_reporter() -> Reporter | None:
+    """Return who shows progress on the terminal. A function, since Dask pickles the flow by value with its globals."""
+    return REPORTER.get()
+
+
 _FIRST_ARTIFACT_SECONDS = 3.0
 _ARTIFACT_EVERY_SECONDS = 5.0
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from flows.hooks import (
     leave_artifacts,
     open_tracking,
 )
-from flows.listening import REPORTER, RunListener
+from flows.listening import RunListener, current_reporter
 from flows.results import result_storage
 from flows.runs import RunRecord, now_text, recorded
 from flows.selection import Selection, select_stages
@@ -90,7 +90,7 @@ def train_graph(
         started_at=now_text(),
         selected=list(selection.stages),
     )
-    listener = RunListener(REPORTER.get())
+    listener = RunListener(current_reporter())
     context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "")
     bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:

@@ -86,12 +86,10 @@ class RunnerMap:
             yield from self._elsewhere(function, items[here:])
 
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        from prefect.utilities.annotations import quote
-
         task = _shard_task()
         with self._make_runner() as runner:
             futures = [
-                runner.submit(task, {"function": quote(function), "items": quote(chunk)})
+                runner.submit(task, {"work": ShardWork(function, chunk)})
                 for chunk in split_evenly(items, self._workers * _CHUNKS_PER_WORKER)
             ]
             futures.reverse()
@@ -106,10 +104,17 @@ def split_evenly(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
     return [items[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-def apply_to_all(function: Any, items: Any) -> list[Any]:
-    """Apply `function` to each item; what a shard task does."""
-    function, items = (getattr(value, "unquote", lambda value=value: value)() for value in (function, items))
-    return [function(item) for item in items]
+class ShardWork:
+    """A function and the items of one task. A plain object: Prefect and Dask look into collections, not into this."""
+
+    def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
+        self.function = function
+        self.items = items
+
+
+def apply_to_all(work: ShardWork) -> list[Any]:
+    """Apply the function to each item; what a shard task does."""
+    return [work.function(item) for item in work.items]
 
 
 def _shard_task() -> Any:
