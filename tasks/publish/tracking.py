@@ -88,32 +88,11 @@ def _make_database(path: Path) -> None:
         return
     from mlflow.tracking import MlflowClient
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.draft")
     for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
         leftover.unlink(missing_ok=True)
     MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
-    draft.replace(path)
-
-
-def make_database(path: Path) -> None:
-    """Create MLflow's SQLite file where there is none, whole or not at all.
-
-    MLflow builds its tables in dozens of migrations; killed among them it leaves a file that it can never open again. So
-    they run on a draft, which takes its name when it is whole. The caller holds the lock.
-    """
-    if path.exists():
-        return
-    from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    for leftover in (draft, *path.parent.glob(f"{draft.name}-*")):  # of a process that was killed here
-        leftover.unlink(missing_ok=True)
-    engine = create_sqlalchemy_engine(f"sqlite:///{draft}")
-    try:
-        _initialize_tables(engine)
-    finally:
-        engine.dispose()
     draft.replace(path)
 
 
@@ -132,8 +111,6 @@ class Tracker:
         from mlflow.tracking import MlflowClient
 
         with file_lock(self._lock):  # two processes that create the tables at once get in each other's way
-            if self.uri.startswith("sqlite:///"):
-                make_database(Path(self.uri.removeprefix("sqlite:///")))
             if self.uri.startswith("sqlite:///"):
                 self.call(_make_database, Path(self.uri.removeprefix("sqlite:///")))
             registry = os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
