@@ -52,16 +52,40 @@ class ComponentsConfig(ConfigModel):
 class TrainConfig(ConfigModel):
     """The training loop."""
 
-    loader: Literal["auto", "full", "neighbor", "edge", "graph"] = "auto"
-    """How batches are made: whole graph, sampled neighbourhoods, edges with negatives, graphs; auto: by task."""
+    loader: Literal[
+        "auto", "full", "neighbor", "cluster", "random_partition", "saint", "precomputed", "edge", "graph"
+    ] = "auto"
+    """How batches are made: whole graph, sampled neighbourhoods, METIS clusters (ClusterGCN), random clusters,
+    GraphSAINT subgraphs, rows of precomputed propagation (SGC, SIGN), edges with negatives, graphs; auto: by task."""
     epochs: int = Field(default=20, ge=1)
     """Passes over the training split."""
     batch_size: int = Field(default=1024, ge=1)
     """Seeds (nodes, edges or graphs) a step and rank; full-graph node training takes the whole split in one step."""
+    accumulate_steps: int = Field(default=1, ge=1)
+    """Batches whose gradients are averaged before the optimizer steps."""
     fanout: IntTuple = (15, 10, 5)
     """Neighbours sampled a layer, from the seeds outwards; -1 takes all. One number a layer of the model."""
+    sampler: Literal["uniform", "replace", "weighted", "labor"] = "uniform"
+    """How neighbours are drawn: uniformly without or with replacement, in proportion to the edges' weights, or by
+    LABOR, whose seeds share their draws and so reach fewer nodes."""
+    first_hop: Literal["auto", "sampled", "fused", "precomputed"] = "auto"
+    """Neighbour sampling: how the outermost hop reaches the model. sampled: as nodes with features; fused: its mean is
+    taken while features are gathered, and they are never stored; precomputed: the mean over all neighbours, computed
+    once for the whole graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
+    num_clusters: int = Field(default=32, ge=1)
+    """Loaders cluster and random_partition: the graph is cut into so many clusters."""
+    clusters_per_batch: int = Field(default=1, ge=1)
+    """Loader cluster: clusters joined in a batch, the edges between them included."""
+    saint: Literal["node", "edge", "walk"] = "walk"
+    """Loader saint: subgraphs of drawn nodes (by degree), of drawn edges' ends, or of random walks from batch_size
+    roots."""
+    walk_length: int = Field(default=3, ge=1)
+    """Loader saint with walks: steps of each."""
+    negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
+    """Link tasks, what a drawn negative is: a uniform pair, a pair whose target is drawn by degree^0.75, a source with
+    another positive's target, or a positive's source with uniform targets."""
     num_negatives: int = Field(default=1, ge=1)
-    """Random negative edges for each positive one (link tasks)."""
+    """Drawn negative edges for each positive one (link tasks)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
     learning_rate: float = Field(default=0.003, gt=0)
@@ -96,15 +120,35 @@ class TrainConfig(ConfigModel):
     """How ranks share the work."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model trains; auto takes a GPU where there is one."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    embeddings: Literal["dense", "sparse"] = "dense"
+    """Learnable node embeddings of graphs without features: a parameter of the model on its device, or a table in CPU
+    memory of which a step touches the batch's rows only (for tables larger than the device's memory)."""
+    embedding_optimizer: Literal["row_adagrad", "sparse_adam"] = "row_adagrad"
+    """Optimizer of sparse embeddings: Adagrad with one accumulator a row, or SparseAdam."""
+    embedding_learning_rate: float = Field(default=0.01, gt=0)
+    """Learning rate of sparse embeddings."""
     prefetch: int = Field(default=4, ge=0)
-    """Batches prepared ahead by a background thread."""
+    """Batches prepared ahead by background threads."""
+    sampling_threads: int = Field(default=1, ge=1)
+    """Background threads that prepare batches."""
     threads: int = Field(default=0, ge=0)
     """CPU threads a rank; 0: cores divided by ranks."""
     max_restarts: int = Field(default=2, ge=0)
     """How often a job whose rank died is started again from its last checkpoint."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {"machine_rank", "rendezvous", "prefetch", "threads", "max_restarts", "checkpoint_every", "checkpoint_minutes"}
+        {
+            "machine_rank",
+            "rendezvous",
+            "prefetch",
+            "sampling_threads",
+            "threads",
+            "max_restarts",
+            "checkpoint_every",
+            "checkpoint_minutes",
+        }
     )
 
     @field_validator("fanout")
