@@ -24,16 +24,36 @@ Array = NDArray[Any]
 
 
 class Loader:
-    """Makes batches of one split."""
+    """Makes batches of one split.
+
+    An epoch is either a walk over the split's seeds, and `batch` is asked for those at some positions; or, where
+    `num_batches` is a number, so many batches that the loader itself lays out, and `epoch_batch` is asked for one of
+    them. Ranks that share an epoch split its positions or its batch numbers; how is the strategy's business. Every
+    method may be called from several threads at once, in any order.
+    """
 
     num_seeds: int
     """Seeds (nodes, edges or graphs) of the split."""
+    num_batches: int | None = None
+    """Batches of an epoch, at least 1, the same in every epoch; None: the batches are cut from the seeds."""
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
 
     def batch(self, positions: Array, key: int) -> Batch:
-        """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`."""
+        """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`.
+
+        Only where `num_batches` is None.
+        """
         raise AssertionError(f"{type(self).__name__} defines no batch")
+
+    def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
+        """Return batch `number`, 0 to num_batches - 1, of an epoch. Only where `num_batches` is a number.
+
+        What the whole epoch shares (which cluster a node belongs to) is drawn from the seed, the epoch and the rank
+        that the loader was made with, what a batch draws by itself from `key`. The batch's `num_seeds` counts the
+        labelled nodes in it, which may be none.
+        """
+        raise AssertionError(f"{type(self).__name__} defines no epoch_batch")
 
     def to(self, device: torch.device) -> None:
         """Move what is the same in every batch to the device, once."""
