@@ -1,0 +1,130 @@
+"""The edges that a kernel runs over: in-edges by destination (CSC), their transpose, ranges of equal work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.threads import CHUNKS_A_THREAD, num_threads
+
+_ROW_COST = 4  # a row's fixed cost, in edges
+_SMALL = 1 << 13  # below this work a second thread costs more than it brings
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """Out-edges by source."""
+
+    indptr: Tensor
+    """int64 (num_src + 1,)."""
+    indices: Tensor
+    """int32 or int64 (E,): destination of each edge, ascending within a source."""
+    edges: Tensor
+    """int32 or int64 (E,): the edge's position in the CSC."""
+
+
+@dataclass
+class Adjacency:
+    """Edges from num_src sources to num_dst destinations: those into v are indptr[v] to indptr[v + 1]."""
+
+    indptr: Tensor
+    """int64 (num_dst + 1,), from 0."""
+    indices: Tensor
+    """int32 or int64 (E,): source of each edge."""
+    num_src: int
+    transposed: Transposed | None = None
+    _bounds: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_dst(self) -> int:
+        """Number of destinations."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.indices)
+
+    def transpose(self) -> Transposed:
+        """Return the out-edges, made once."""
+        if self.transposed is None:
+            self.transposed = transpose(self.indptr, self.indices, self.num_src)
+        return self.transposed
+
+    def reverse(self) -> Adjacency:
+        """Return the same edges from destinations to sources; its edges stand in the transpose's order."""
+        out = self.transpose()
+        return Adjacency(out.indptr, out.indices, self.num_dst)
+
+    def degree_scale(self) -> Tensor:
+        """Return 1 / max(in-degree, 1): float32 (num_dst,)."""
+        return (self.indptr[1:] - self.indptr[:-1]).clamp(min=1).to(torch.float32).reciprocal()
+
+    def chunks(self) -> NDArray[np.int64]:
+        """Return bounds of row ranges of about equal work for `threads.run_rows`."""
+        threads = num_threads()
+        if threads not in self._bounds:
+            self._bounds[threads] = split_rows(self.indptr.numpy(), threads)
+        return self._bounds[threads]
+
+
+def split_rows(indptr: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
+    """Return bounds of row ranges whose edges and rows cost about the same."""
+    rows = len(indptr) - 1
+    work = int(indptr[-1]) + _ROW_COST * rows
+    count = 1 if threads == 1 or work < _SMALL else threads * CHUNKS_A_THREAD
+    bounds = np.empty(count + 1, np.int64)
+    _fill_bounds(indptr, bounds)
+    return bounds
+
+
+@njit(cache=True, nogil=True)
+def _fill_bounds(indptr, bounds):  # type: ignore[no-untyped-def]
+    rows, count = len(indptr) - 1, len(bounds) - 1
+    work = indptr[rows] + _ROW_COST * rows
+    bounds[0], bounds[count] = 0, rows
+    for i in range(1, count):
+        low, high, aim = bounds[i - 1], rows, work * i // count
+        while low < high:
+            middle = (low + high) // 2
+            if indptr[middle] + _ROW_COST * middle < aim:
+                low = middle + 1
+            else:
+                high = middle
+        bounds[i] = low
+
+
+def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
+    """Return the edges by source, by counting: stable, so destinations ascend."""
+    if indptr.is_cuda:
+        order = torch.argsort(indices, stable=True)
+        rows = torch.repeat_interleave(indptr[1:] - indptr[:-1])
+        counts = torch.bincount(indices, minlength=num_src)
+        start = torch.zeros(num_src + 1, dtype=torch.int64, device=indptr.device)
+        start[1:] = counts.cumsum(0)
+        return Transposed(start, rows[order].to(indices.dtype), order.to(indices.dtype))
+    targets = torch.empty_like(indices)
+    edges = torch.empty(len(indices), dtype=torch.int32 if len(indices) < 1 << 31 else torch.int64)
+    starts = _transpose(indptr.numpy(), indices.numpy(), num_src, targets.numpy(), edges.numpy())
+    return Transposed(torch.from_numpy(starts), targets, edges)
+
+
+@njit(cache=True, nogil=True)
+def _transpose(indptr, indices, num_src, targets, edges):  # type: ignore[no-untyped-def]
+    start = np.zeros(num_src + 2, np.int64)  # two ahead, so that filling leaves the bounds behind
+    for e in range(len(indices)):
+        start[indices[e] + 2] += 1
+    for u in range(num_src):
+        start[u + 2] += start[u + 1]
+    for v in range(len(indptr) - 1):
+        for e in range(indptr[v], indptr[v + 1]):
+            at = start[indices[e] + 1]
+            start[indices[e] + 1] = at + 1
+            targets[at] = v
+            edges[at] = e
+    return start[: num_src + 1]
