@@ -33,6 +33,7 @@ from torch import Tensor
 LANES = (16, 32, 64, 128, 256)
 """Widths that kernels are compiled for; 256 float32 accumulators are half of AVX-512's registers."""
 _FLOAT, _SHORT, _INT = ir.FloatType(), ir.IntType(16), ir.IntType(32)
+_BYTES = {_FLOAT: 4, _SHORT: 2}
 _FAST = ("contract", "reassoc", "nsz", "arcp")  # not nnan or ninf: infinities and NaN must pass
 _LINE_BYTES = 64
 
@@ -48,7 +49,7 @@ class VectorType(types.Type):
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: VectorType) -> None:
-        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.lanes))
+        super().__init__(manager, kind, ir.VectorType(_FLOAT, kind.lanes))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,11 @@ def _mask(builder: Any, count: Any, lanes: int) -> Any:
 
 def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+    return builder.call(_function(builder, kind, name), arguments)
+
+
+def _function(builder: Any, kind: Any, name: str) -> Any:
+    return cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
 
 
 def _element(kind: Any) -> Any:
@@ -163,7 +168,7 @@ def vectors(lanes: int) -> Vectors:
             element = _element(signature.args[0])
             pointer = _address(context, builder, signature.args[0], *args)
             pointer = builder.bitcast(pointer, ir.VectorType(element, lanes).as_pointer())
-            raw = builder.load(pointer, align=(element is _SHORT and 2) or 4)
+            raw = builder.load(pointer, align=_BYTES[element])
             return _widen(builder, raw, lanes) if element is _SHORT else raw
 
         assert _is_storage(array), f"vectors are loaded from flat float32 or uint16 arrays, not {array}"
@@ -216,8 +221,7 @@ def vectors(lanes: int) -> Vectors:
     @intrinsic
     def prefetch(typing, array, offset):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            size = 2 if _element(signature.args[0]) is _SHORT else 4
-            for first in range(0, lanes, _LINE_BYTES // size):
+            for first in range(0, lanes, _LINE_BYTES // _BYTES[_element(signature.args[0])]):
                 at = builder.add(args[1], ir.Constant(args[1].type, first))
                 pointer = _address(context, builder, signature.args[0], args[0], at)
                 pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
@@ -302,8 +306,7 @@ def total(typing, a):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         kind = ir.FunctionType(_FLOAT, [_FLOAT, args[0].type])
         name = f"llvm.vector.reduce.fadd.v{signature.args[0].lanes}f32"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(function, [ir.Constant(_FLOAT, 0.0), args[0]], fastmath=_FAST)
+        return builder.call(_function(builder, kind, name), [ir.Constant(_FLOAT, 0.0), args[0]], fastmath=_FAST)
 
     return types.float32(a), generate
 
@@ -341,7 +344,7 @@ def exp(x, v):  # type: ignore[no-untyped-def]
     """Return e^x by lanes, `v` the Vectors' splat: 0 becomes 1, below -87 about 1e-38, above 88 about 2e38."""
     power = x * _LOG2_E
     power = maximum(power, v(_LOW))
-    power = v(np.float32(0)) - maximum(v(np.float32(0)) - power, v(-_HIGH))
+    power = v(np.float32(0)) - maximum(v(np.float32(0)) - power, v(-_HIGH))  # type: ignore[call-arg]
     whole = _floor(power)
     f = power - whole
     p = f * _P5 + v(_P4)
