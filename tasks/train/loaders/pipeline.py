@@ -1,0 +1,173 @@
+"""Make the next batches in background threads: so many ahead and no more, in order, across the borders of epochs.
+
+After DistDGLv2 (Zheng et al., KDD 2022, https://arxiv.org/abs/2112.15345), whose pipeline is never drained
+between epochs either. Threads and not processes: kernels that make batches release the GIL, and nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.block import Batch
+
+THREAD_NAME = "batches"
+
+
+class Pipeline:
+    """An iterator over make(first), ..., make(stop - 1), in order, on `device`.
+
+    Numbers are steps of the whole run, so that batches of the next epoch are made while this one ends. While the caller
+    holds batch i, up to `ahead` later ones are made or being made, by up to `threads` threads; with `ahead` = 0 the
+    caller's thread makes each when it is asked for. An exception of `make` is raised where its batch would have come,
+    and ends the iterator. Threads start with the first batch; `close`, the end, or leaving the context stops them.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], Batch],
+        first: int,
+        stop: int,
+        *,
+        ahead: int,
+        threads: int,
+        device: torch.device,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            make: makes a batch in CPU memory; called by several threads at once, with ascending numbers.
+            first: number of the first batch.
+            stop: number after the last one.
+            ahead: batches that may be ready or in the making beyond the caller's; on a GPU they lie in its memory.
+            threads: threads that make them.
+            device: where the caller wants them.
+        """
+        self._make, self._stop = make, stop
+        self._ahead, self._num_threads = ahead, min(threads, ahead, max(0, stop - first))
+        self._device = device
+        self._upload = Upload(device) if device.type == "cuda" and ahead else None
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        # Guarded by the condition's lock:
+        self._next_made = self._next_taken = first
+        self._made: dict[int, tuple[Any, BaseException | None]] = {}
+        self._closed = False
+
+    def __iter__(self) -> Pipeline:
+        return self
+
+    def __next__(self) -> Batch:
+        """Wait for the next batch."""
+        if self._closed or self._next_taken >= self._stop:
+            self.close()
+            raise StopIteration
+        if not self._ahead:
+            self._next_taken += 1
+            return self._make(self._next_taken - 1).to(self._device)
+        self._start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._next_taken in self._made)
+            item, error = self._made.pop(self._next_taken)
+            self._next_taken += 1
+            self._changed.notify_all()
+        if error is not None:
+            self.close()
+            raise error
+        return item if self._upload is None else self._upload.receive(*item)
+
+    def close(self) -> None:
+        """Stop the threads, once they have ended the batches that they are at, and forget what they made."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self._made.clear()
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        if not self._threads:
+            self._threads = [
+                threading.Thread(target=self._work, name=THREAD_NAME, daemon=True) for _ in range(self._num_threads)
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def _work(self) -> None:
+        """Make batches until there are no more to make."""
+        while (number := self._claim()) is not None:
+            result: tuple[Any, BaseException | None]
+            try:
+                batch = self._make(number)
+                result = (batch if self._upload is None else self._upload.send(batch), None)
+            except BaseException as error:  # handed over to the caller, who raises it
+                result = (None, error)
+            with self._changed:
+                self._made[number] = result
+                if result[1] is not None:
+                    self._stop = min(self._stop, number + 1)  # later batches will not be asked for
+                self._changed.notify_all()
+
+    def _claim(self) -> int | None:
+        """Wait until another batch may be made; return its number, or None at the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._closed or self._next_made >= self._stop or self._next_made < self._next_taken + self._ahead
+                )
+            )
+            if self._closed or self._next_made >= self._stop:
+                return None
+            self._next_made += 1
+            return self._next_made - 1
+
+
+class Upload:
+    """Copies batches to a GPU through page-locked memory, on a stream of its own, while the GPU is at a step.
+
+    Not yet run on a GPU.
+    """
+
+    def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
+        """`cuda` stands in for torch.cuda in tests."""
+        self.device = device
+        self.cuda = cuda
+        self.stream = cuda.Stream(device)
+
+    def send(self, batch: Batch) -> tuple[Batch, Any]:
+        """Start copying (in any thread); return what `receive` wants."""
+        # A thread's current device is number 0, and page-locking would open a context there.
+        with self.cuda.device(self.device), self.cuda.stream(self.stream):
+            # torch's allocator keeps page-locked blocks, and gives them out again once the copies from them are done
+            there = batch.pin_memory().to(self.device)
+            event = self.cuda.Event()
+            event.record(self.stream)
+        return there, event
+
+    def receive(self, batch: Batch, event: Any) -> Batch:
+        """Let the caller's stream wait for the copy; the CPU does not wait."""
+        current = self.cuda.current_stream(self.device)
+        current.wait_event(event)
+
+        def note_use(tensor: Tensor) -> Tensor:
+            tensor.record_stream(
+                current
+            )  # its memory belongs to the copying stream: not to be reused while in use here
+            return tensor
+
+        batch._map(note_use)
+        return batch

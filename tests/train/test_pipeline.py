@@ -1,0 +1,261 @@
+"""The pipeline that makes batches ahead: order, bounds, errors, threads, memory."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from configs.registry import MODELS
+from models.block import Batch, Inputs
+from models.losses import LOSSES
+from tasks.graph_store import GraphStore
+from tasks.train.loaders.base import FeatureSource, graph_facts
+from tasks.train.loaders.neighbor import NeighborLoader
+from tasks.train.loaders.pipeline import THREAD_NAME, Pipeline, Upload
+from tasks.train.loaders.sampling import derive_key
+from tests.support import node_graph
+
+CPU = torch.device("cpu")
+
+
+def numbered(number: int) -> Batch:
+    ids = torch.tensor([number])
+    return Batch([], Inputs(ids), ids, 1)
+
+
+def number_of(batch: Batch) -> int:
+    return int(batch.target)
+
+
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(("ahead", "workers"), [(0, 1), (1, 1), (3, 2), (2, 5), (40, 3)])
+def test_batches_come_in_order_whoever_is_done_first(ahead: int, workers: int) -> None:
+    rng = random.Random(0)
+
+    def make(number: int) -> Batch:
+        time.sleep(rng.random() / 500)
+        return numbered(number)
+
+    with Pipeline(make, 7, 37, ahead=ahead, threads=workers, device=CPU) as pipeline:
+        assert [number_of(batch) for batch in pipeline] == list(range(7, 37))
+        assert threads() == []
+        assert list(pipeline) == []
+    assert list(Pipeline(make, 5, 5, ahead=ahead, threads=workers, device=CPU)) == []
+
+
+def test_without_look_ahead_the_caller_makes_each_batch_when_it_asks() -> None:
+    made: list[tuple[int, int]] = []
+
+    def make(number: int) -> Batch:
+        made.append((number, threading.get_ident()))
+        return numbered(number)
+
+    pipeline = Pipeline(make, 0, 5, ahead=0, threads=4, device=CPU)
+    next(pipeline)
+    next(pipeline)
+    assert made == [(0, threading.get_ident()), (1, threading.get_ident())]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_so_many_batches_are_made_ahead_and_no_more(workers: int) -> None:
+    made: list[int] = []
+
+    def make(number: int) -> Batch:
+        made.append(number)
+        return numbered(number)
+
+    with Pipeline(make, 0, 100, ahead=3, threads=workers, device=CPU) as pipeline:
+        assert threads() == []  # nothing happens before the first batch is wanted
+        for taken in range(1, 20):
+            assert number_of(next(pipeline)) == taken - 1
+            wait_for(lambda taken=taken: len(made) == taken + 3)
+            assert len(threads()) == min(3, workers)
+        time.sleep(0.05)
+        assert sorted(made) == list(range(22))
+
+
+def test_several_threads_make_batches_at_once() -> None:
+    meeting = threading.Barrier(3, timeout=10)
+
+    def make(number: int) -> Batch:
+        meeting.wait()  # passes only when three threads are here
+        return numbered(number)
+
+    with Pipeline(make, 0, 6, ahead=3, threads=3, device=CPU) as pipeline:
+        assert [number_of(batch) for batch in pipeline] == list(range(6))
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_an_error_comes_where_its_batch_would_have_come(ahead: int, kind: type[BaseException]) -> None:
+    made: list[int] = []
+
+    def make(number: int) -> Batch:
+        made.append(number)
+        if number == 2:
+            raise kind("broken")
+        time.sleep(0.02)  # batch 2 fails long before 0 and 1 are done
+        return numbered(number)
+
+    pipeline = Pipeline(make, 0, 1000, ahead=ahead, threads=4, device=CPU)
+    assert [number_of(next(pipeline)), number_of(next(pipeline))] == [0, 1]
+    with pytest.raises(kind, match="broken"):
+        next(pipeline)
+    assert threads() == []
+    assert len(made) <= 3 + ahead
+    if ahead:
+        assert list(pipeline) == []
+
+
+def test_leaving_early_stops_the_threads_and_forgets_what_they_made() -> None:
+    with Pipeline(numbered, 0, 1000, ahead=4, threads=2, device=CPU) as pipeline:
+        for batch in pipeline:
+            if number_of(batch) == 3:
+                break
+        assert len(threads()) == 2
+    assert threads() == []
+    assert list(pipeline) == []
+    pipeline.close()
+
+    def leave(pipeline: Pipeline) -> None:
+        with pipeline:
+            next(pipeline)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        leave(Pipeline(numbered, 0, 1000, ahead=4, threads=2, device=CPU))
+    assert threads() == []
+
+
+class FakeCuda:
+    """Notes in which order torch.cuda would be asked for what."""
+
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+        self.Event = lambda: FakeEvent(notes)
+
+    def Stream(self, device: Any) -> str:  # noqa: N802
+        return "side"
+
+    def stream(self, stream: str) -> Any:
+        self.notes.append(("on", stream))
+        return nullcontext()
+
+    def device(self, device: Any) -> Any:
+        self.notes.append(("device", str(device)))
+        return nullcontext()
+
+    def current_stream(self, device: Any) -> Any:
+        return FakeStream(self.notes)
+
+
+class FakeEvent:
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    def record(self, stream: str) -> None:
+        self.notes.append(("record", stream))
+
+
+class FakeStream:
+    def __init__(self, notes: list[Any]) -> None:
+        self.notes = notes
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.notes.append("wait")
+
+
+class FakeBatch:
+    def __init__(self, notes: list[Any], name: str = "batch") -> None:
+        self.notes, self.name = notes, name
+
+    def pin_memory(self) -> FakeBatch:
+        self.notes.append("pin")
+        return FakeBatch(self.notes, "pinned")
+
+    def to(self, device: Any) -> FakeBatch:
+        self.notes.append(("copy", self.name, str(device)))
+        return FakeBatch(self.notes, "on device")
+
+    def _map(self, change: Any) -> FakeBatch:
+        change(self)
+        return self
+
+    def record_stream(self, stream: FakeStream) -> None:
+        self.notes.append("in use")
+
+
+def test_on_a_gpu_batches_are_pinned_and_copied_on_a_stream_of_their_own() -> None:
+    notes: list[Any] = []
+    device = torch.device("cuda:1")
+    pipeline = Pipeline(lambda number: FakeBatch(notes), 0, 2, ahead=0, threads=1, device=device)  # type: ignore[arg-type,return-value]
+    pipeline._ahead = pipeline._num_threads = 1
+    pipeline._upload = Upload(device, FakeCuda(notes))
+    got = [batch.name for batch in pipeline]  # type: ignore[attr-defined]
+    assert got == ["on device"] * 2
+    sent = [("device", "cuda:1"), ("on", "side"), "pin", ("copy", "pinned", "cuda:1"), ("record", "side")]
+    assert notes[:5] == sent
+    assert sorted(map(str, notes)) == sorted(map(str, 2 * [*sent, "wait", "in use"]))
+    assert all(notes.index("wait") > notes.index(step) for step in sent)
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
+    parent = node_graph(tmp_path, num_nodes=3000, dim=64)
+    store = GraphStore(parent.folder, parent.manifest)
+    loader = NeighborLoader(store, FeatureSource.open(store, edges=False), (5, 5))
+    model = MODELS.create(
+        MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2}), graph_facts(store.manifest)
+    )
+    optimizer = torch.optim.Adam(model.parameters())
+    steps, epochs, size = 6, 20, loader.num_seeds // 6
+
+    def make(step: int) -> Batch:
+        epoch, number = divmod(step, steps)
+        order = np.random.Generator(np.random.Philox(key=derive_key(0, epoch))).permutation(loader.num_seeds)
+        return loader.batch(order[number * size : (number + 1) * size], derive_key(1, step))
+
+    resident, sizes = [], []
+    with Pipeline(make, 0, steps * epochs, ahead=3, threads=1, device=CPU) as pipeline:
+        for step, batch in enumerate(pipeline):
+            optimizer.zero_grad()
+            LOSSES["multiclass"](model(batch), batch.target).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            if (step + 1) % steps == 0:
+                gc.collect()
+                resident.append(psutil.Process().memory_info().rss)
+                assert batch.inputs.feat is not None
+                sizes.append(batch.inputs.feat.nbytes)
+    grown = resident[-1] - resident[2]
+    kept_if_leaked = (epochs - 3) * steps * min(sizes)
+    assert kept_if_leaked > 32 << 20, "the test would not see a leak"
+    assert grown < 8 << 20, f"{grown >> 20} MiB more after epoch 20 than after epoch 3"
