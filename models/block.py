@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from models import dgl_adapter
+from models.kernels.adjacency import Adjacency
+from models.kernels.spmm import weighted_sum
 
 T = TypeVar("T", bound="_Movable")
 
@@ -64,14 +66,28 @@ class Block(_Movable):
     indptr: Tensor
     """int64 (num_dst + 1,): in-edges of destination v are edges indptr[v] to indptr[v + 1]."""
     indices: Tensor
-    """int64 (E,): source of each edge, below num_src."""
+    """int32 (E,), int64 on graphs beyond 2^31 nodes: source of each edge, below num_src; empty where `mean` is set."""
     num_src: int
     degree: Tensor | None = None
     """float32 (num_src,): in-degrees in the whole graph, where the block holds a sample of the in-edges."""
+    weight: Tensor | None = None
+    """float32 (E,): edges' weights, times what makes the sum of the sampled edges unbiased; None: all alike."""
     edge_feat: Tensor | None = None
     """float32 (E, De)."""
     edge_feat_cat: Tensor | None = None
     """int64 (E, Ce)."""
+    edge_type: Tensor | None = None
+    """int64 (E,): relation of each edge, on heterogeneous graphs."""
+    mean: Tensor | None = None
+    """(num_dst, D): the mean of the in-neighbours' input features where the loader took it while it gathered them.
+
+    The block then has no sources but the destinations; `indptr` still counts the edges that were drawn.
+    """
+    adjacency: Adjacency = field(init=False, repr=False, compare=False)
+    """The edges as the kernels take them; keeps their transpose."""
+
+    def __post_init__(self) -> None:
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src)
 
     @property
     def num_dst(self) -> int:
@@ -80,13 +96,13 @@ class Block(_Movable):
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
-        return len(self.indices)
+        """Number of edges, those whose mean the loader took included."""
+        return len(self.indices) if self.mean is None else int(self.indptr[-1])
 
     @cached_property
     def dgl(self) -> Any:
         """The same as a DGL block, for `update_all` and everything else that DGL offers."""
-        return dgl_adapter.make_handle(self.indptr, self.indices, self.num_src)
+        return dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
 
     @cached_property
     def counts(self) -> Tensor:
@@ -102,11 +118,19 @@ class Block(_Movable):
         return self.counts
 
     @cached_property
+    def weight_sums(self) -> Tensor:
+        """Sum of the in-edges' weights, (num_dst, 1); 1 where it is 0."""
+        assert self.weight is not None
+        ones = torch.ones(self.num_src, 1, device=self.weight.device)
+        sums = weighted_sum(self.adjacency, ones, self.weight)
+        return sums.masked_fill(sums == 0, 1)
+
+    @cached_property
     def scale(self) -> Tensor | None:
-        """True over sampled degree, (num_dst, 1): makes a sampled sum unbiased; None where nothing was sampled."""
+        """True over sampled degree, float32 (num_dst,): makes a sampled sum unbiased; None if nothing was sampled."""
         if self.degree is None:
             return None
-        return (self.degree[: self.num_dst] / self.counts.clamp(min=1)).unsqueeze(1)
+        return self.degree[: self.num_dst] / self.counts.clamp(min=1)
 
 
 @dataclass
@@ -119,6 +143,8 @@ class Inputs(_Movable):
     """float32 (n, D)."""
     feat_cat: Tensor | None = None
     """int64 (n, C)."""
+    label: Tensor | None = None
+    """int64 (n,): known labels that a model may read, -1 where there is none (label reuse)."""
 
 
 @dataclass
@@ -137,6 +163,8 @@ class Batch(_Movable):
     """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks)."""
     graph_offsets: Tensor | None = None
     """int64 (n + 1,): nodes of each graph (graph tasks)."""
+    seed_weight: Tensor | None = None
+    """float32 (n,): weight of each score's loss, where the loader's subgraphs do not draw all nodes alike."""
     num_edges: int = field(default=0)
     """Edges that messages pass along, all layers together."""
 
@@ -146,12 +174,21 @@ class Batch(_Movable):
 
 
 def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
-    """Reduce sources over in-edges with DGL's fused kernel; no messages are stored.
+    """Reduce sources over in-edges; no messages are stored.
 
-    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D); 0 without neighbours. `reduce` is sum, mean or max. A
-    sum over sampled neighbours is scaled by true over sampled degree, so that its expectation is the full sum.
+    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D); 0 without neighbours. `reduce` is sum, mean or max.
+    With weights the sum is that of w_uv x_u and the mean is divided by the sum of w_uv; max ignores them. A sum over
+    sampled neighbours without weights is scaled by true over sampled degree, so that its expectation is the full sum.
     """
-    y = dgl_adapter.copy_reduce(block.dgl, reduce, x)
+    if block.mean is not None:
+        assert reduce != "max", "the loader took a mean for a model that reads the neighbours themselves"
+        return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)
     if reduce == "max":
+        y = dgl_adapter.copy_reduce(block.dgl, reduce, x)
         return y.masked_fill((block.counts == 0).unsqueeze(1), 0)  # DGL 2.1 leaves -inf there
-    return y * block.scale if reduce == "sum" and block.scale is not None else y
+    if block.weight is None:
+        if reduce == "mean":
+            return weighted_sum(block.adjacency, x, target_scale=block.adjacency.degree_scale())
+        return weighted_sum(block.adjacency, x, target_scale=block.scale)
+    y = weighted_sum(block.adjacency, x, block.weight)
+    return y if reduce == "sum" else y / block.weight_sums.to(y.dtype)

@@ -40,7 +40,7 @@ class GinConv(nn.Module):
             messages = torch.relu(dgl_adapter.add_source(block.dgl, x, self.edges(block)))
             summed = dgl_adapter.edge_sum(block.dgl, messages)
             if block.scale is not None:
-                summed = summed * block.scale
+                summed = summed * block.scale.unsqueeze(1)
         return self.mlp((1 + self.eps) * x[: block.num_dst] + summed)
 
 

@@ -343,8 +343,8 @@ _LOW, _HIGH = np.float32(-126.0), np.float32(127.0)
 def exp(x, v):  # type: ignore[no-untyped-def]
     """Return e^x by lanes, `v` the Vectors' splat: 0 becomes 1, below -87 about 1e-38, above 88 about 2e38."""
     power = x * _LOG2_E
-    power = maximum(power, v(_LOW))
-    power = v(np.float32(0)) - maximum(v(np.float32(0)) - power, v(-_HIGH))  # type: ignore[call-arg]
+    power = maximum(power, v(_LOW))  # type: ignore[call-arg]
+    power = v(np.float32(0)) - maximum(v(np.float32(0)) - power, v(-_HIGH))
     whole = _floor(power)
     f = power - whole
     p = f * _P5 + v(_P4)
