@@ -163,8 +163,6 @@ def _multiply_cuda(
     if source_scale is not None:
         x = x * source_scale.unsqueeze(1).to(x.dtype)
     indptr = adj.indptr.to(adj.indices.dtype)
-    matrix = torch.sparse_csr_tensor(
-        indptr, adj.indices, values, (adj.num_dst, adj.num_src), check_invariants=False, check_invariants=False
-    )
+    matrix = torch.sparse_csr_tensor(indptr, adj.indices, values, (adj.num_dst, adj.num_src), check_invariants=False)
     y = matrix @ x
     return y if target_scale is None else y * target_scale.unsqueeze(1).to(y.dtype)
