@@ -90,8 +90,12 @@ def multiply(
     target_scale: Tensor | None,
 ) -> Tensor:
     """Compute `weighted_sum` without gradients; edge e's weight is weight[edges[e]], or weight[e] where edges is None."""
-    if x.is_cuda or x.dtype == torch.float64:  # float64 is for tests
+    if x.is_cuda:
         return _multiply_cuda(adj, x, weight, edges, source_scale, target_scale)
+    if x.dtype == torch.float64:  # what gradients are checked in
+        scaled = x if source_scale is None else x * source_scale.unsqueeze(1)
+        y = reference_spmm(adj, scaled, weight if weight is None or edges is None else weight[edges.long()])
+        return y if target_scale is None else y * target_scale.unsqueeze(1)
     x = x.contiguous()
     y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
     flat = (storage(x), _NONE if weight is None else weight.detach().numpy())
