@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,10 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.threads import run_rows
-from models.kernels.vector import storage, tiles, vectors
+from models.kernels.vector import load, prefetch, storage, store, tiles, zeros
 
 _AHEAD = 12
 """Edges that rows are prefetched ahead: flat between 8 and 16 on Zen 5, November 2026."""
-_NONE = np.empty(0, np.float32)
-_NO_IDS = np.empty(0, np.int32)
 
 
 def reference_spmm(adj: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -49,12 +45,12 @@ def weighted_sum(
     Returns:
         (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges.
     """
-    return _WeightedSum.apply(x, weight, adj, source_scale, target_scale)
+    return _WeightedSum.apply(x, weight, adj, source_scale, target_scale)  # type: ignore[no-untyped-call]
 
 
 class _WeightedSum(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         x: Tensor,
         weight: Tensor | None,
@@ -67,7 +63,7 @@ class _WeightedSum(torch.autograd.Function):
         return multiply(adj, x, weight, None, source_scale, target_scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         adj, (source_scale, target_scale) = ctx.adj, ctx.scales
         x, weight = ctx.saved_tensors
         grad_x = grad_weight = None
@@ -89,66 +85,41 @@ def multiply(
     source_scale: Tensor | None,
     target_scale: Tensor | None,
 ) -> Tensor:
-    """Compute `weighted_sum` without gradients; edge e's weight is weight[edges[e]], or weight[e] where edges is None."""
+    """Compute `weighted_sum` without gradients; edge e has weight[edges[e]], or weight[e] where edges is None."""
     if x.is_cuda:
         return _multiply_cuda(adj, x, weight, edges, source_scale, target_scale)
-    if x.dtype == torch.float64:  # what gradients are checked in
-        scaled = x if source_scale is None else x * source_scale.unsqueeze(1)
-        y = reference_spmm(adj, scaled, weight if weight is None or edges is None else weight[edges.long()])
-        return y if target_scale is None else y * target_scale.unsqueeze(1)
     x = x.contiguous()
     y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
-    flat = (storage(x), _NONE if weight is None else weight.detach().numpy())
-    scales = [_NONE if scale is None else scale.numpy() for scale in (source_scale, target_scale)]
-    positions = _NO_IDS if edges is None else edges.numpy()
-    given = (weight is not None, edges is not None, source_scale is not None, target_scale is not None)
+    given = (weight, edges, source_scale, target_scale)
+    factors = [None if tensor is None else tensor.detach().numpy() for tensor in given]
     for column, lanes, count in tiles(x.shape[1]):
-        kernel = _sum_kernel(lanes, count < lanes, *given)
-        arguments = (adj.indptr.numpy(), adj.indices.numpy(), *flat, positions, *scales)
-        run_rows(kernel, adj.chunks(), *arguments, x.shape[1], column, count, storage(y))
+        tile = (lanes, count, x.shape[1], column)
+        run_rows(
+            _sum_rows, adj.chunks(), *tile, adj.indptr.numpy(), adj.indices.numpy(), storage(x), *factors, storage(y)
+        )
     return y
 
 
-@cache
-def _sum_kernel(
-    lanes: int, partly: bool, weighted: bool, permuted: bool, scaled_source: bool, scaled_target: bool
-) -> Callable[..., None]:
-    """Return the kernel for one tile of columns; what is not asked for is not compiled in."""
-    v = vectors(lanes)
-    zeros, load, load_part, store, store_part, prefetch = (
-        v.zeros, v.load, v.load_part, v.store, v.store_part, v.prefetch,
-    )  # fmt: skip
-
-    @njit(cache=True, nogil=True)
-    def kernel(  # type: ignore[no-untyped-def]
-        low, high, indptr, indices, x, weight, edges, source_scale, target_scale, stride, column, count, y
-    ):
-        last = indptr[high]
-        for row in range(low, high):
-            acc = zeros()
-            for e in range(indptr[row], indptr[row + 1]):
-                if e + _AHEAD < last:
-                    prefetch(x, np.int64(indices[e + _AHEAD]) * stride + column)
-                u = np.int64(indices[e])
-                at = u * stride + column
-                value = load_part(x, at, count) if partly else load(x, at)
-                if weighted or scaled_source:
-                    factor = np.float32(1)
-                    if weighted:
-                        factor *= weight[edges[e]] if permuted else weight[e]
-                    if scaled_source:
-                        factor *= source_scale[u]
-                    acc = acc + value * factor
-                else:
-                    acc = acc + value
-            if scaled_target:
-                acc = acc * target_scale[row]
-            if partly:
-                store_part(y, row * stride + column, acc, count)
-            else:
-                store(y, row * stride + column, acc)
-
-    return kernel
+@njit(cache=True, nogil=True)
+def _sum_rows(  # type: ignore[no-untyped-def]
+    low, high, lanes, count, stride, column, indptr, indices, x, weight, edges, source_scale, target_scale, y
+):
+    last = indptr[high]
+    for row in range(low, high):
+        acc = zeros(lanes)
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + _AHEAD < last:
+                prefetch(lanes, x, np.int64(indices[e + _AHEAD]) * stride + column)
+            u = np.int64(indices[e])
+            value = load(lanes, x, u * stride + column, count)
+            if weight is not None:
+                value = value * (weight[e] if edges is None else weight[edges[e]])
+            if source_scale is not None:
+                value = value * source_scale[u]
+            acc = acc + value
+        if target_scale is not None:
+            acc = acc * target_scale[row]
+        store(lanes, y, row * stride + column, acc, count)
 
 
 def _multiply_cuda(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 CHUNKS_A_THREAD = 4
 """Ranges a thread, so that one that is held up leaves its share to the others."""
@@ -27,7 +29,7 @@ def num_threads() -> int:
     return torch.get_num_threads()
 
 
-def run_rows(kernel: Callable[..., Any], bounds: Sequence[int], *args: Any) -> None:
+def run_rows(kernel: Callable[..., Any], bounds: NDArray[np.int64], *args: Any) -> None:
     """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads.
 
     The ranges must write to different places. An exception of any of them is raised here.
@@ -47,7 +49,8 @@ def run_rows(kernel: Callable[..., Any], bounds: Sequence[int], *args: Any) -> N
     pending = [_executor(threads - 1).submit(work) for _ in range(threads - 1)]
     work()
     for future in pending:
-        future.result()
+        if not future.cancel():  # one that found no free thread has nothing left to do
+            future.result()
 
 
 def _executor(size: int) -> ThreadPoolExecutor:

@@ -1,0 +1,76 @@
+"""Pieces of LLVM code that the vectors of `vector.py` are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+FLOAT, SHORT, INT = ir.FloatType(), ir.IntType(16), ir.IntType(32)
+BYTES = {FLOAT: 4, SHORT: 2}
+
+
+def constant(kind: Any, lanes: int, value: Any) -> Any:
+    """Return a vector with one value in all lanes."""
+    return ir.Constant(ir.VectorType(kind, lanes), [value] * lanes)
+
+
+def splat(builder: Any, scalar: Any, lanes: int) -> Any:
+    """Copy a scalar to all lanes."""
+    kind = ir.VectorType(scalar.type, lanes)
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, scalar, ir.Constant(INT, 0))
+    return builder.shuffle_vector(one, undefined, constant(INT, lanes, 0))
+
+
+def first_lanes(builder: Any, count: Any, lanes: int) -> Any:
+    """Return the mask of the first `count` lanes."""
+    numbers = ir.Constant(ir.VectorType(INT, lanes), list(range(lanes)))
+    return builder.icmp_unsigned("<", numbers, splat(builder, builder.trunc(count, INT), lanes))
+
+
+def call(builder: Any, name: str, result: Any, arguments: list[Any], flags: tuple[str, ...] = ()) -> Any:
+    """Call an LLVM intrinsic."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(function, arguments, fastmath=flags)
+
+
+def element(kind: Any) -> Any:
+    """Return LLVM's type of an array's items: 16 bits for bfloat16, else float32."""
+    return SHORT if kind.dtype == types.uint16 else FLOAT
+
+
+def address(context: Any, builder: Any, kind: Any, array: Any, offset: Any) -> Any:
+    """Return the address of array[offset]."""
+    return builder.gep(context.make_array(kind)(context, builder, array).data, [offset])
+
+
+def vector_address(context: Any, builder: Any, kind: Any, array: Any, offset: Any, lanes: int) -> Any:
+    """Return the address of array[offset : offset + lanes]."""
+    pointer = ir.VectorType(element(kind), lanes).as_pointer()
+    return builder.bitcast(address(context, builder, kind, array, offset), pointer)
+
+
+def widen(builder: Any, raw: Any, lanes: int) -> Any:
+    """Make float32 of bfloat16."""
+    wide = builder.zext(raw, ir.VectorType(INT, lanes))
+    return builder.bitcast(builder.shl(wide, constant(INT, lanes, 16)), ir.VectorType(FLOAT, lanes))
+
+
+def narrow(builder: Any, vector: Any, lanes: int) -> Any:
+    """Round float32 to bfloat16, ties to even; NaN stays NaN."""
+    bits = builder.bitcast(vector, ir.VectorType(INT, lanes))
+    even = builder.and_(builder.lshr(bits, constant(INT, lanes, 16)), constant(INT, lanes, 1))
+    rounded = builder.add(bits, builder.add(even, constant(INT, lanes, 0x7FFF)))
+    is_nan = builder.fcmp_unordered("uno", vector, vector)
+    rounded = builder.select(is_nan, constant(INT, lanes, 0x7FC00000), rounded)
+    return builder.trunc(builder.lshr(rounded, constant(INT, lanes, 16)), ir.VectorType(SHORT, lanes))
+
+
+def prefetch(builder: Any, pointer: Any) -> None:
+    """Ask for a cache line."""
+    hints = [ir.Constant(INT, number) for number in (0, 3, 1)]  # to read, keep close, data
+    pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])
