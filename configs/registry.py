@@ -1,14 +1,19 @@
 """Registries of components, filled on demand by importing the package where they live.
 
 `@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into
-the registry's package, nothing else is edited. configs imports no stage; a registry knows its package by name only.
+the registry's package, nothing else is edited. A recipe may also name a file anywhere (`file:`), where the component's
+`Config` has that option: models do. configs imports no stage; a registry knows its package by name only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from configs.base import ComponentConfig
@@ -16,6 +21,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 
 C = TypeVar("C", bound=type)
+_OWN_FILE = "graphmill_file_"  # and the digest: what a user's file is called among the imported modules
 
 
 class Registry:
@@ -38,7 +44,8 @@ class Registry:
             if not (cls.__doc__ or "").strip():
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a docstring: users see its first line")
             known = self._classes.get(name)
-            if known is not None and known.__qualname__ != cls.__qualname__:
+            again = known is None or (known.__qualname__ == cls.__qualname__ and _is_own(known) == _is_own(cls))
+            if known is not None and not again:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
             self._classes[name] = cls
             return cls
@@ -68,8 +75,12 @@ class Registry:
     def config(self, value: Any) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
 
+        With `file` the component is loaded from there; `file_sha256` comes with the result, so that another content is
+        another configuration, and whoever reads the result again gets that very content or an error.
+
         Raises:
-            RecipeError: no name or an unknown one. Wrong options raise pydantic's ValidationError.
+            RecipeError: no name or an unknown one; a file that cannot be loaded, has changed, or registers no such
+                component. Wrong options raise pydantic's ValidationError.
         """
         if isinstance(value, ComponentConfig):
             return value
@@ -77,12 +88,39 @@ class Registry:
             value = {"name": value}
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise RecipeError(f"a {self.kind} needs a name; known: {', '.join(self.names())}")
+        if value.get("file") is not None:
+            value = self._load_file(value)
         config_class: type[ComponentConfig] = self.get(value["name"]).Config
         return config_class.model_validate(value)
 
     def create(self, config: ComponentConfig, *args: Any, **kwargs: Any) -> Any:
         """Build the component from its `Config`: `Component(config, *args, **kwargs)`."""
         return self.get(config.name)(config, *args, **kwargs)
+
+    def _load_file(self, value: dict[str, Any]) -> dict[str, Any]:
+        """Run a user's file, whose components register themselves; returns `value` with the file's place and digest."""
+        path, name = Path(str(value["file"])).expanduser().resolve(), value["name"]
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise RecipeError(f"{self.kind}.file={value['file']} cannot be read: {error}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if value.get("file_sha256") not in (None, digest):
+            raise RecipeError(
+                f"{path} is not what {self.kind} {name!r} was made with: put the old content back, or remove "
+                f"{self.kind}.file_sha256 and train anew"
+            )
+        module_name = _OWN_FILE + digest[:16]
+        if _module_of(self._classes.get(name)) != module_name:
+            self._scan()  # so that a name that is taken is noticed
+            _run_file(path, module_name)
+        if _module_of(self._classes.get(name)) != module_name:
+            own = sorted(known for known, each in self._classes.items() if each.__module__ == module_name)
+            raise RecipeError(
+                f"{path} registers no {self.kind} {name!r} but {', '.join(own) or 'none'}; name one of those, "
+                f"or remove {self.kind}.file"
+            )
+        return {**value, "file": str(path), "file_sha256": digest}
 
     def _scan(self) -> None:
         """Import every module of the package: each registers what it holds."""
@@ -93,6 +131,28 @@ class Registry:
         for module in pkgutil.iter_modules(package.__path__):
             if not module.name.startswith("_") and module.name != "task":
                 importlib.import_module(f"{self.package}.{module.name}")
+
+
+def _module_of(cls: type | None) -> str | None:
+    return None if cls is None else cls.__module__
+
+
+def _is_own(cls: type) -> bool:
+    return cls.__module__.startswith(_OWN_FILE)
+
+
+def _run_file(path: Path, module_name: str) -> None:
+    """Import a file under a name of its own. Raises RecipeError with what went wrong in it."""
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise RecipeError(f"{path} is not a Python file; its name has to end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's code raises
+        del sys.modules[module_name]
+        raise RecipeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 DATASETS = Registry("dataset", "tasks.ingest")

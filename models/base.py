@@ -1,4 +1,4 @@
-"""What a model is. A new one is one file in this folder:
+"""What a model is. A new one is one file, in this folder or anywhere (`model: {name: mine, file: PATH}` in a recipe):
 
     @MODELS.register("mine")
     class Mine(GraphModel):
@@ -11,7 +11,8 @@
         def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
             return MyConv(in_dim, out_dim, self.config.alpha)   # forward(block, x (num_src, in)) -> (num_dst, out)
 
-Loaders, heads, losses, inference and checkpoints then work on node, link and graph tasks.
+Loaders, heads, losses, inference and checkpoints then work on node, link and graph tasks. `examples/` has one to start
+from.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
-from models.block import Batch, Block
-from models.dropout import Dropout
+from models.block import Batch
 from models.encoders import NodeEncoder
 from models.heads import GraphHead, LinkHead, NodeHead
+from models.layers import Layer, NormFirstLayer, make_norm
+from models.refusals import refuse_foreign_options
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class GraphFacts:
     categories: tuple[int, ...] = ()
     edge_feature_dim: int = 0
     edge_categories: tuple[int, ...] = ()
+    num_edge_types: int = 1
+    has_edge_weights: bool = False
 
     @property
     def has_edge_features(self) -> bool:
@@ -53,18 +56,38 @@ class GraphFacts:
 class ModelConfig(ComponentConfig):
     """Options of every stacked message-passing model."""
 
+    file: str | None = None
+    """A Python file of your own that registers the model; null: one of graphmill's."""
+    file_sha256: str | None = None
+    """Digest of that file; filled in when the recipe is read."""
     hidden_dim: int = Field(default=256, ge=1)
     """Width of all layers."""
     num_layers: int = Field(default=3, ge=1)
     """Message-passing layers; nodes see so many hops."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of a layer's outputs that is dropped while training."""
+    input_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of what the first layer reads that is dropped while training."""
+    activation: Literal["relu", "elu", "gelu"] = "relu"
+    """What stands after each layer's norm."""
     norm: Literal["batch", "layer", "none"] = "batch"
-    """Normalisation after each layer (none after the last layer of a link task)."""
+    """Normalisation after each layer (none after the last layer of a link task or with head=none)."""
+    norm_first: bool = False
+    """Residual layers x + f(conv(norm(x))) on inputs mapped to hidden_dim, and a last norm before the head."""
+    feed_forward: Literal[0, 1, 2] = 0
+    """Linear maps after each convolution, dropout and activation before the last one."""
     residual: bool = False
     """Add a layer's input to its output (through a linear map where their widths differ)."""
-    jumping: Literal["none", "sum", "max"] = "none"
+    jumping: Literal["none", "sum", "max", "cat"] = "none"
     """Jumping knowledge: combine the outputs of all layers instead of taking the last."""
+    head: Literal["linear", "none"] = "linear"
+    """Node tasks: a linear map from the last layer to the scores, or none: the last convolution makes the scores."""
+    embedding_dim: int | None = Field(default=None, ge=1)
+    """Graphs without node features: width of the learnable node embeddings; null: hidden_dim."""
+    edge_weights: bool = False
+    """Weigh messages by the edges' weights."""
+    label_reuse: bool = False
+    """Node tasks: known training labels of other nodes as further inputs (https://arxiv.org/abs/2103.13355)."""
     decoder: Literal["mlp", "dot"] | None = None
     """Link tasks: score a pair by an MLP on the product of its ends, or by their dot product; null: mlp."""
     decoder_layers: int | None = Field(default=None, ge=1)
@@ -73,68 +96,110 @@ class ModelConfig(ComponentConfig):
     """Graph tasks: how a graph's nodes become one vector; null: mean."""
 
 
-class Layer(nn.Module):
-    """Convolution, norm, ReLU, dropout and residual: x (num_src, in) -> (num_dst, hidden)."""
-
-    def __init__(self, conv: nn.Module, in_dim: int, config: ModelConfig, *, norm: bool, activate: bool) -> None:
-        super().__init__()
-        self.conv = conv
-        self.norm = make_norm(config.norm if norm else "none", config.hidden_dim)
-        self.activate = activate
-        self.dropout = Dropout(config.dropout if norm else 0.0)
-        self.shortcut: nn.Module | None = None
-        if config.residual:
-            same = in_dim == config.hidden_dim
-            self.shortcut = nn.Identity() if same else nn.Linear(in_dim, config.hidden_dim, bias=False)
-
-    def forward(self, block: Block, x: Tensor) -> Tensor:
-        """Run the layer."""
-        y = self.norm(self.conv(block, x))
-        if self.activate:
-            y = torch.relu(y)
-        y = self.dropout(y)
-        return y if self.shortcut is None else y + self.shortcut(x[: block.num_dst])
-
-
 class GraphModel(nn.Module):
     """Encoder of nodes, a stack of layers, and a head that fits the task.
 
-    The last layer has no ReLU where the head is more than a linear map of single nodes: on graph tasks it keeps norm
-    and dropout, on link tasks it is the bare convolution (both as in OGB's examples).
+    The last layer has no activation where the head is more than a linear map of single nodes: on graph tasks it keeps
+    norm and dropout, on link tasks it is the bare convolution (both as in OGB's examples), as it is with head=none.
     """
 
     uses_edge_features: ClassVar[bool] = False
+    uses_edge_types: ClassVar[bool] = False
+    uses_edge_weights: ClassVar[bool] = False
+    """Whether option `edge_weights` means something to the model."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
+    num_propagations: int = 0
+    """Powers of the propagation matrix that the model reads in place of blocks (loader precomputed); 0: none."""
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """`config` is the model's own `Config`. Raises RecipeError for options that do not fit the task."""
         super().__init__()
         self.config = config
         self.facts = facts
-        _refuse_foreign_options(config, facts)
-        self.encoder = NodeEncoder(facts, config.hidden_dim, project=self.project_inputs)
-        self.layers = nn.ModuleList()
-        in_dim = self.encoder.out_dim
-        for number in range(config.num_layers):
-            last = number == config.num_layers - 1
-            conv = self.make_conv(in_dim, config.hidden_dim)
-            norm, activate = not (last and facts.task == "link"), not last or facts.task == "node"
-            self.layers.append(Layer(conv, in_dim, config, norm=norm, activate=activate))
-            in_dim = config.hidden_dim
-        self.head = _make_head(config, facts)
+        refuse_foreign_options(config, facts, weights=self.uses_edge_weights)
+        self.encoder = NodeEncoder(
+            facts,
+            config.hidden_dim,
+            project=self.project_inputs or config.norm_first,
+            embedding_dim=config.embedding_dim,
+            labels=facts.out_dim if config.label_reuse else 0,
+            dropout=config.input_dropout,
+            activation=config.activation if config.norm_first else None,
+        )
+        self.layers = self.make_layers(self.encoder.out_dim)
+        self.finish = self.make_finish()
+        """Applied to the nodes' vectors before the head."""
+        self.head = self.make_head()
+
+    # ---- what a model may define
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution: forward(block, x (num_src, in_dim)) -> (num_dst, out_dim)."""
         raise TypeError(f"{type(self).__name__} must define make_conv(in_dim, out_dim)")
 
+    def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return the last layer's convolution, where it differs."""
+        return self.make_conv(in_dim, out_dim)
+
+    def make_layers(self, in_dim: int) -> nn.ModuleList:
+        """Return the stack; each layer is forward(block, x (num_src, in)) -> (num_dst, its `out_dim`)."""
+        config, task = self.config, self.facts.task
+        layers = nn.ModuleList()
+        for number in range(config.num_layers):
+            last = number == config.num_layers - 1
+            out_dim = self.facts.out_dim if last and config.head == "none" else config.hidden_dim
+            conv = (self.make_last_conv if last else self.make_conv)(in_dim, out_dim)
+            if config.norm_first:
+                layers.append(NormFirstLayer(conv, config))
+            else:
+                bare = last and (task == "link" or config.head == "none")
+                layers.append(Layer(conv, in_dim, out_dim, config, bare=bare, activate=not last or task == "node"))
+            in_dim = out_dim
+        return layers
+
+    def make_finish(self) -> nn.Module:
+        """Return what stands between the nodes' vectors and the head."""
+        return make_norm(self.config.norm, self.vector_dim) if self.config.norm_first else nn.Identity()
+
+    def make_head(self) -> nn.Module:
+        """Return the head of the task."""
+        config, facts = self.config, self.facts
+        if facts.task == "link":
+            layers = config.decoder_layers or 3
+            return LinkHead(self.vector_dim, config.hidden_dim, config.decoder or "mlp", layers, config.dropout)
+        if facts.task == "graph":
+            return GraphHead(self.vector_dim, facts.out_dim, config.pooling or "mean")
+        return NodeHead(self.vector_dim, facts.out_dim, linear=config.head == "linear")
+
+    @property
+    def reads_mean(self) -> bool:
+        """Whether the first layer reads its neighbours only through `aggregate` with mean or sum of raw features.
+
+        The loader may then take that mean while it gathers the features.
+        """
+        return False
+
+    # ---- what loaders and inference read
+
+    @property
+    def vector_dim(self) -> int:
+        """Columns of `represent`'s result."""
+        widths = [int(layer.out_dim) for layer in self.layers]  # type: ignore[arg-type]
+        return sum(widths) if self.config.jumping == "cat" else widths[-1]
+
+    @property
+    def is_layered(self) -> bool:
+        """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
+        return type(self).represent is GraphModel.represent
+
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier."""
-        scores: Tensor = self.head(self.represent(batch), batch)
+        scores: Tensor = self.head(self.finish(self.represent(batch)), batch)
         return scores
 
     def represent(self, batch: Batch) -> Tensor:
-        """Return the last block's destinations as vectors: (num_dst, hidden_dim)."""
+        """Return the last block's destinations as vectors: (num_dst, vector_dim)."""
         x = self.encoder(batch.inputs)
         num_final = batch.blocks[-1].num_dst
         collected: Tensor | None = None
@@ -145,37 +210,15 @@ class GraphModel(nn.Module):
         return collected
 
     def score(self, *vectors: Tensor) -> Tensor:
-        """Return scores from vectors: of nodes (n, hidden) -> (n, out_dim), or of both ends of pairs -> (n,)."""
+        """Return scores from vectors: of nodes (n, vector_dim) -> (n, out_dim), or of both ends of pairs -> (n,)."""
         assert isinstance(self.head, NodeHead | LinkHead), "graphs are scored from whole batches"
-        scores: Tensor = self.head.score(*vectors)
+        scores: Tensor = self.head.score(*(self.finish(vector) for vector in vectors))
         return scores
 
     def collect(self, collected: Tensor | None, x: Tensor) -> Tensor:
         """Combine the outputs of the layers so far with those of the next one."""
         if collected is None or self.config.jumping == "none":
             return x
+        if self.config.jumping == "cat":
+            return torch.cat([collected, x], 1)
         return collected + x if self.config.jumping == "sum" else torch.maximum(collected, x)
-
-
-def make_norm(kind: str, dim: int) -> nn.Module:
-    """Return the normalisation of that name over `dim` columns."""
-    if kind == "batch":
-        return nn.BatchNorm1d(dim)
-    return nn.LayerNorm(dim) if kind == "layer" else nn.Identity()
-
-
-def _make_head(config: ModelConfig, facts: GraphFacts) -> nn.Module:
-    if facts.task == "link":
-        return LinkHead(config.hidden_dim, config.decoder or "mlp", config.decoder_layers or 3, config.dropout)
-    if facts.task == "graph":
-        return GraphHead(config.hidden_dim, facts.out_dim, config.pooling or "mean")
-    return NodeHead(config.hidden_dim, facts.out_dim)
-
-
-def _refuse_foreign_options(config: ModelConfig, facts: GraphFacts) -> None:
-    """An option that would do nothing is refused, not ignored."""
-    for name, task in (("decoder", "link"), ("decoder_layers", "link"), ("pooling", "graph")):
-        if getattr(config, name) is not None and facts.task != task:
-            raise RecipeError(f"model.{name} is for {task} tasks and this is a {facts.task} task; remove it")
-    if config.decoder == "dot" and config.decoder_layers is not None:
-        raise RecipeError("model.decoder_layers does nothing with decoder=dot; remove it or take decoder=mlp")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from models.dropout import Dropout
+from models.layers import Activation
+
 if TYPE_CHECKING:
     from models.base import GraphFacts
     from models.block import Block, Inputs
+    from models.kernels.message import EdgeTerm
+
+# Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
+MAX_COMBINATIONS = 4096
 
 
 class CategoryEmbedding(nn.Module):
@@ -34,47 +43,110 @@ class CategoryEmbedding(nn.Module):
 class NodeEncoder(nn.Module):
     """Numeric features, category embeddings, both added up, or a learnable row for each node where there is nothing.
 
-    Numeric features alone pass through unless `project` asks for a linear map to `dim`.
+    Numeric features alone pass through unless `project` asks for a linear map to `dim`. Known labels (label reuse) are
+    appended to numeric features, or added through an embedding where there are none.
     """
 
-    def __init__(self, facts: GraphFacts, dim: int, *, project: bool) -> None:
+    def __init__(
+        self,
+        facts: GraphFacts,
+        dim: int,
+        *,
+        project: bool,
+        embedding_dim: int | None = None,
+        labels: int = 0,
+        dropout: float = 0.0,
+        activation: str | None = None,
+    ) -> None:
+        """Size the parameters.
+
+        Args:
+            facts: which features there are.
+            dim: columns of the result, where features do not just pass through.
+            project: map whatever has another width to `dim`.
+            embedding_dim: width of learnable embeddings; None: `dim`.
+            labels: columns of known labels to read; 0: none.
+            dropout: share of the result that is dropped while training.
+            activation: what comes after that; None: nothing.
+        """
         super().__init__()
-        self.linear = nn.Linear(facts.feature_dim, dim) if facts.feature_dim and (project or facts.categories) else None
-        self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
+        width = facts.feature_dim + labels if facts.feature_dim else 0
         self.embedding: nn.Embedding | None = None
         if not facts.feature_dim and not facts.categories:
             count = 1 if facts.task == "graph" else facts.num_nodes  # nodes of unseen graphs can have no own row
-            self.embedding = nn.Embedding(count, dim)
+            self.embedding = nn.Embedding(count, embedding_dim or dim)
             nn.init.xavier_uniform_(self.embedding.weight)
-        passes = bool(facts.feature_dim) and self.linear is None
-        self.out_dim = facts.feature_dim if passes else dim
+            width = embedding_dim or dim
+        mapped = facts.categories or (project and (facts.feature_dim or width != dim))
+        self.linear = nn.Linear(width, dim) if width and mapped else None
+        self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
+        self.out_dim = dim if self.linear is not None or self.categories is not None else width
         """Columns of the result."""
+        self.num_labels = labels
+        self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.dropout = Dropout(dropout)
+        self.activation = Activation(activation) if activation else nn.Identity()
+        self.is_plain = (
+            bool(facts.feature_dim) and self.linear is None and not labels and not dropout and not activation
+        )
+        """Whether the result is the numeric features as they are."""
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""
+        known = known_labels(inputs, self.num_labels) if self.num_labels else None
+        x = inputs.feat
         if self.embedding is not None:
             shared = self.embedding.num_embeddings == 1
-            return self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
-        x = inputs.feat
+            x = self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
+        elif x is not None and known is not None:
+            x = torch.cat([x, known.to(x.dtype)], 1)
         if self.linear is not None:
             x = self.linear(x)
         if self.categories is not None:
             embedded = self.categories(inputs.feat_cat)
             x = embedded if x is None else x + embedded
         assert x is not None, "the loader gave no features"
-        return x
+        if self.labels is not None:
+            x = x + self.labels(known)
+        return self.activation(self.dropout(x))
+
+
+def known_labels(inputs: Inputs, columns: int) -> Tensor:
+    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1; zeros where they are hidden."""
+    label = inputs.label
+    assert label is not None, "the loader gave no labels to a model with label_reuse"
+    if label.is_floating_point():
+        return torch.nan_to_num(2 * label - 1, nan=0.0).view(len(label), columns)
+    encoded = torch.zeros(len(label), columns, device=label.device)
+    return encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), (label >= 0).to(encoded.dtype).unsqueeze(1))
 
 
 class EdgeEncoder(nn.Module):
-    """Edge features as vectors: category embeddings plus a linear map of the numeric ones, (E, dim)."""
+    """Edge features as vectors: category embeddings plus a linear map of the numeric ones.
+
+    Where edges carry a few categories only, the result is a table of all their combinations and each edge's row in it,
+    so that nothing of size E x dim exists; else the E rows themselves.
+    """
 
     def __init__(self, facts: GraphFacts, dim: int) -> None:
         super().__init__()
         self.linear = nn.Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
+        self.combinations: Tensor | None
+        self.strides: Tensor
+        few = self.linear is None and math.prod(facts.edge_categories) <= MAX_COMBINATIONS
+        every = torch.tensor(list(itertools.product(*map(range, facts.edge_categories)))) if few else None
+        self.register_buffer("combinations", every, persistent=False)
+        strides = [math.prod(facts.edge_categories[j + 1 :]) for j in range(len(facts.edge_categories))]
+        self.register_buffer("strides", torch.tensor(strides, dtype=torch.int64), persistent=False)
 
-    def forward(self, block: Block) -> Tensor:
-        """Return (E, dim)."""
+    def forward(self, block: Block) -> EdgeTerm:
+        """Return the edges' vectors: a table (K, dim) and codes int32 (E,), or (E, dim)."""
+        if self.combinations is not None:
+            assert self.categories is not None
+            assert block.edge_feat_cat is not None
+            codes = (block.edge_feat_cat * self.strides).sum(1)
+            return self.categories(self.combinations), codes.to(torch.int32)
         parts = []
         if self.linear is not None:
             parts.append(self.linear(block.edge_feat))

@@ -7,15 +7,26 @@ from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models.base import GraphModel, ModelConfig
-from models.block import Block, aggregate
+from models.block import Block
+from models.kernels.spmm import weighted_sum
+
+
+def propagate(block: Block, x: Tensor) -> Tensor:
+    """Return y_v = sum_{u in N(v) + v} w_uv x_u / sqrt((d_u + 1)(d_v + 1)): x (num_src, D) -> (num_dst, D).
+
+    d are the in-degrees without self-loops, w_vv = 1, and w_uv = 1 unless the edges carry weights (which leave the
+    degrees alone, as in DGL's GraphConv). On sampled blocks d are the degrees of the whole graph and the sum is scaled
+    to its full expectation, so that training and layer-wise inference normalise alike (DGL takes the block's own).
+    """
+    norm = (block.degrees + 1).rsqrt()
+    own = norm[: block.num_dst]
+    scale = own if block.scale is None or block.weight is not None else own * block.scale
+    y = weighted_sum(block.adjacency, x, block.weight, source_scale=norm, target_scale=scale)
+    return y + x[: block.num_dst] * own.square().unsqueeze(1).to(x.dtype)
 
 
 class GcnConv(nn.Module):
-    """y_v = W sum_{u in N(v) + v} x_u / sqrt((d_u + 1)(d_v + 1)), d the in-degrees without self-loops.
-
-    On sampled blocks d are the degrees of the whole graph and the sum is scaled to its full expectation, so that
-    training and layer-wise inference normalise alike (DGL's GraphConv takes the block's own degrees instead).
-    """
+    """y = P x W + b, P the symmetrically normalised adjacency matrix with self-loops (`propagate`)."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
@@ -26,16 +37,15 @@ class GcnConv(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         if self.map_first:
-            x = self.linear(x)
-        norm = (block.degrees + 1).rsqrt().unsqueeze(1)
-        x = x * norm
-        y = (aggregate(block, x, "sum") + x[: block.num_dst]) * norm[: block.num_dst]
-        return (y if self.map_first else self.linear(y)) + self.bias
+            return propagate(block, self.linear(x)) + self.bias
+        return self.linear(propagate(block, x)) + self.bias
 
 
 @MODELS.register("gcn")
 class Gcn(GraphModel):
     """GCN: symmetrically normalised sum over neighbours and the node itself."""
+
+    uses_edge_weights = True
 
     class Config(ModelConfig):
         """Options."""

@@ -37,7 +37,9 @@ class GinConv(nn.Module):
             summed = aggregate(block, x, "sum")
         else:
             # The ReLU stands between the addition and the sum, so these messages have to exist.
-            messages = torch.relu(dgl_adapter.add_source(block.dgl, x, self.edges(block)))
+            edge = self.edges(block)
+            edge = edge[0][edge[1].long()] if isinstance(edge, tuple) else edge
+            messages = torch.relu(dgl_adapter.add_source(block.dgl, x, edge))
             summed = dgl_adapter.edge_sum(block.dgl, messages)
             if block.scale is not None:
                 summed = summed * block.scale.unsqueeze(1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphModel, ModelConfig
+from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Block, aggregate
 
 
@@ -29,7 +30,7 @@ class SageConv(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         own = self.own(x[: block.num_dst])
-        if self.map_first:
+        if self.map_first and block.mean is None:
             return own + aggregate(block, self.neighbor(x), self.aggregator)
         pooled = x if self.pool is None else self.pool(x)
         return own + self.neighbor(aggregate(block, pooled, self.aggregator))
@@ -39,11 +40,24 @@ class SageConv(nn.Module):
 class GraphSage(GraphModel):
     """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
 
+    uses_edge_weights = True
+
     class Config(ModelConfig):
         """Options."""
 
         aggregator: Literal["mean", "max", "sum"] = "mean"
         """How neighbours combine."""
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for a maximum of weighted neighbours."""
+        if config.edge_weights and config.aggregator == "max":
+            raise RecipeError("model.edge_weights does nothing with aggregator=max; remove it or take mean or sum")
+        super().__init__(config, facts)
+
+    @property
+    def reads_mean(self) -> bool:
+        """With mean or sum, on features as they are."""
+        return self.encoder.is_plain and self.config.aggregator != "max" and not self.config.edge_weights
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class NodeHead(nn.Module):
-    """A linear map: x (n, hidden) -> (n, out)."""
+    """A linear map, or none where the last layer makes the scores: x (n, dim) -> (n, out)."""
 
-    def __init__(self, hidden_dim: int, out_dim: int) -> None:
+    def __init__(self, dim: int, out_dim: int, *, linear: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(hidden_dim, out_dim)
+        self.linear = nn.Linear(dim, out_dim) if linear else nn.Identity()
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the nodes that the batch asks about."""
@@ -30,19 +30,20 @@ class NodeHead(nn.Module):
 
 
 class LinkHead(nn.Module):
-    """Scores of pairs: x_u, x_v (n, hidden) -> (n,).
+    """Scores of pairs: x_u, x_v (n, dim) -> (n,).
 
     `dot`: <x_u, x_v>. `mlp`: an MLP on the element-wise product, as OGB's link predictor.
     """
 
-    def __init__(self, hidden_dim: int, kind: str, num_layers: int, dropout: float) -> None:
+    def __init__(self, dim: int, hidden_dim: int, kind: str, num_layers: int, dropout: float) -> None:
         super().__init__()
         self.mlp: nn.Sequential | None = None
         if kind == "mlp":
             parts: list[nn.Module] = []
             for _ in range(num_layers - 1):
-                parts += [nn.Linear(hidden_dim, hidden_dim), nn.ReLU(), Dropout(dropout)]
-            self.mlp = nn.Sequential(*parts, nn.Linear(hidden_dim, 1))
+                parts += [nn.Linear(dim, hidden_dim), nn.ReLU(), Dropout(dropout)]
+                dim = hidden_dim
+            self.mlp = nn.Sequential(*parts, nn.Linear(dim, 1))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""
@@ -56,12 +57,12 @@ class LinkHead(nn.Module):
 
 
 class GraphHead(nn.Module):
-    """Pool each graph's nodes, then a linear map: x (num_nodes, hidden) -> (num_graphs, out)."""
+    """Pool each graph's nodes, then a linear map: x (num_nodes, dim) -> (num_graphs, out)."""
 
-    def __init__(self, hidden_dim: int, out_dim: int, pooling: str) -> None:
+    def __init__(self, dim: int, out_dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.linear = nn.Linear(hidden_dim, out_dim)
+        self.linear = nn.Linear(dim, out_dim)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's graphs."""

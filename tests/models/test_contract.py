@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +23,14 @@ from tests.support import link_graph, molecule_graph, node_graph
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full"), ("link", "edge"), ("graph", "graph")]
 
-OWN_MODEL = '''
-import torch
-from torch import Tensor, nn
-
-from configs.registry import MODELS
-from models.base import GraphModel, ModelConfig
-from models.block import Block, aggregate
-
-
-class DampedConv(nn.Module):
-    def __init__(self, in_dim: int, out_dim: int, alpha: float) -> None:
-        super().__init__()
-        self.linear, self.alpha = nn.Linear(in_dim, out_dim), alpha
-
-    def forward(self, block: Block, x: Tensor) -> Tensor:
-        mean = aggregate(block, x, "mean")
-        return self.linear(self.alpha * x[: block.num_dst] + (1 - self.alpha) * mean)
-
-
-@MODELS.register("mine")
-class Mine(GraphModel):
-    """Damped mean of the neighbours."""
-
-    class Config(ModelConfig):
-        alpha: float = 0.1
-
-    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
-        return DampedConv(in_dim, out_dim, self.config.alpha)
-'''
+EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 
 
 @pytest.fixture
-def own_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A user's file, loaded as the registry's scan would load it, and forgotten afterwards."""
+def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget afterwards what users' files have registered."""
     MODELS.names()
     monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
-    path = tmp_path / "mine.py"
-    path.write_text(OWN_MODEL)
-    spec = importlib.util.spec_from_file_location("mine", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "mine", module)
-    spec.loader.exec_module(module)
-    return "mine"
 
 
 def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tuple[GraphModel, GraphStore, Loader]:
@@ -112,10 +73,11 @@ def test_every_model_learns(tmp_path: Path, name: str, task: str, loader: str) -
 
 
 @pytest.mark.parametrize(("task", "loader"), LOADERS)
-def test_one_file_is_a_model(tmp_path: Path, own_model: str, task: str, loader: str) -> None:
-    assert own_model in MODELS.names()
-    assert MODELS.summary(own_model) == "Damped mean of the neighbours."
-    model, store, made = build(tmp_path / "graph", own_model, task, loader, alpha=0.3)
+@pytest.mark.usefixtures("_own_models")
+def test_one_file_is_a_model(tmp_path: Path, task: str, loader: str) -> None:
+    model, store, made = build(tmp_path, "damped_mean", task, loader, file=str(EXAMPLE), alpha=0.3)
+    assert model.config.alpha == 0.3
+    assert MODELS.summary("damped_mean") == "Mean of the neighbours, damped by the node's own vector."
     check_learns(model, store, made)
     whole = Predictor(store).predict(model, "test")
     layered = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test")

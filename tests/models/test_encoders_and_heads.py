@@ -63,8 +63,8 @@ def test_edge_encoder_with_numbers_only() -> None:
 
 def test_link_heads() -> None:
     u, v = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, -1.0]])
-    assert LinkHead(2, "dot", 3, 0.0).score(u, v).tolist() == [1.0]
-    mlp = LinkHead(2, "mlp", 1, 0.0)
+    assert LinkHead(2, 2, "dot", 3, 0.0).score(u, v).tolist() == [1.0]
+    mlp = LinkHead(2, 2, "mlp", 1, 0.0)
     assert mlp.mlp is not None
     mlp.mlp[0].weight.data = torch.tensor([[1.0, 10.0]])  # type: ignore[union-attr]
     mlp.mlp[0].bias.data.zero_()  # type: ignore[union-attr,operator]

@@ -1,0 +1,87 @@
+"""A recipe may name a file of the user's that registers the model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import build_recipe, dump_recipe, load_recipe
+from configs.registry import MODELS
+from tasks.home import Home
+from tasks.stage import run_stage
+from tasks.train import checkpoint
+from tasks.train.stage import STAGE
+from tests.models.test_contract import EXAMPLE
+from tests.support import as_partition, node_graph
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    MODELS.names()
+    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    return Path(shutil.copy(EXAMPLE, tmp_path / "mine.py"))
+
+
+def test_the_example_trains_in_a_worker_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLE.parents[1])
+    small = ("train.epochs=2", "train.threads=1", "train.max_restarts=0", "model.hidden_dim=16")
+    recipe = load_recipe("examples/damped-mean.yaml", small)
+    assert build_recipe(json.loads(json.dumps(dump_recipe(recipe)))) == recipe
+    graph = as_partition(node_graph(tmp_path / "graph"))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(tmp_path / "home"))
+    assert outcome.manifest.epochs_run == 2
+    assert type(checkpoint.load_model(outcome.folder / "best.pt")).__name__ == "DampedMean"
+
+
+def test_another_content_is_another_configuration(own_file: Path) -> None:
+    before = MODELS.config({"name": "damped_mean", "file": str(own_file)})
+    assert before.file_sha256 == hashlib.sha256(own_file.read_bytes()).hexdigest()  # type: ignore[attr-defined]
+    own_file.write_text(own_file.read_text().replace("default=0.5", "default=0.25"))
+    after = MODELS.config({"name": "damped_mean", "file": str(own_file)})
+    assert after != before
+    assert after.alpha == 0.25  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match="is not what model 'damped_mean' was made with"):
+        MODELS.config(before.model_dump())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("damped_mean", "other"), r"registers no model 'damped_mean' but other; name one of those"),
+        (('@MODELS.register("damped_mean")', ""), r"registers no model 'damped_mean' but none"),
+        (("from torch", "from tosch"), r"mine\.py cannot be loaded: ModuleNotFoundError: .*tosch"),
+        (("damped_mean", "gcn"), r"cannot be loaded: TypeError: model 'gcn' is registered twice"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(own_file: Path, change: tuple[str, str], message: str) -> None:
+    own_file.write_text(own_file.read_text().replace(*change))
+    with pytest.raises(RecipeError, match=message):
+        MODELS.config({"name": "damped_mean", "file": str(own_file)})
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"model\.file=nowhere\.py cannot be read"):
+        MODELS.config({"name": "mine", "file": "nowhere.py"})
+    text = tmp_path / "mine.txt"
+    text.write_text("x = 1")
+    with pytest.raises(RecipeError, match=r"is not a Python file; its name has to end with \.py"):
+        MODELS.config({"name": "mine", "file": str(text)})
+
+
+def test_a_name_of_ours_stays_ours(own_file: Path) -> None:
+    """Even where the class is called as ours is."""
+    own_file.write_text(own_file.read_text().replace("damped_mean", "gcn").replace("DampedMean(", "Gcn("))
+    with pytest.raises(RecipeError, match="registered twice"):
+        MODELS.config({"name": "gcn", "file": str(own_file)})
+    with pytest.raises(RecipeError, match="registers no model 'graphsage'"):
+        MODELS.config({"name": "graphsage", "file": str(EXAMPLE)})
