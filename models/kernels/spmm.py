@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,8 @@ def multiply(
     target_scale: Tensor | None,
 ) -> Tensor:
     """Compute `weighted_sum` without gradients; edge e has weight[edges[e]], or weight[e] where edges is None."""
-    if x.is_cuda:
-        return _multiply_cuda(adj, x, weight, edges, source_scale, target_scale)
+    if x.is_cuda or x.dtype not in (torch.float32, torch.bfloat16):  # float64 is for the tests of gradients
+        return _multiply_torch(adj, x, weight, edges, source_scale, target_scale)
     x = x.contiguous()
     y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
     given = (weight, edges, source_scale, target_scale)
@@ -122,7 +123,7 @@ def _sum_rows(  # type: ignore[no-untyped-def]
         store(lanes, y, row * stride + column, acc, count)
 
 
-def _multiply_cuda(
+def _multiply_torch(
     adj: Adjacency,
     x: Tensor,
     weight: Tensor | None,
@@ -130,14 +131,20 @@ def _multiply_cuda(
     source_scale: Tensor | None,
     target_scale: Tensor | None,
 ) -> Tensor:
-    """Multiply with cuSPARSE. Not yet run on a GPU."""
+    """Multiply with cuSPARSE (not yet run on a GPU) or, on the CPU, MKL."""
     if weight is None:
         values = torch.ones(adj.num_edges, dtype=x.dtype, device=x.device)
     else:
         values = (weight if edges is None else weight[edges.long()]).to(x.dtype)
     if source_scale is not None:
         x = x * source_scale.unsqueeze(1).to(x.dtype)
-    indptr = adj.indptr.to(adj.indices.dtype)
-    matrix = torch.sparse_csr_tensor(indptr, adj.indices, values, (adj.num_dst, adj.num_src), check_invariants=False)
-    y = matrix @ x
+    y = _csr(adj, values) @ x
     return y if target_scale is None else y * target_scale.unsqueeze(1).to(y.dtype)
+
+
+def _csr(adj: Adjacency, values: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        return torch.sparse_csr_tensor(
+            adj.indptr.to(adj.indices.dtype), adj.indices, values, (adj.num_dst, adj.num_src), check_invariants=False
+        )
