@@ -109,7 +109,7 @@ class GraphModel(nn.Module):
     """Whether option `edge_weights` means something to the model."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
-    num_propagations: int = 0
+    num_propagations = 0
     """Powers of the propagation matrix that the model reads in place of blocks (loader precomputed); 0: none."""
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
@@ -167,10 +167,10 @@ class GraphModel(nn.Module):
         config, facts = self.config, self.facts
         if facts.task == "link":
             layers = config.decoder_layers or 3
-            return LinkHead(self.vector_dim, config.hidden_dim, config.decoder or "mlp", layers, config.dropout)
+            return LinkHead(self.head_dim, config.hidden_dim, config.decoder or "mlp", layers, config.dropout)
         if facts.task == "graph":
-            return GraphHead(self.vector_dim, facts.out_dim, config.pooling or "mean")
-        return NodeHead(self.vector_dim, facts.out_dim, linear=config.head == "linear")
+            return GraphHead(self.head_dim, facts.out_dim, config.pooling or "mean")
+        return NodeHead(self.head_dim, facts.out_dim, linear=config.head == "linear")
 
     @property
     def reads_mean(self) -> bool:
@@ -189,6 +189,11 @@ class GraphModel(nn.Module):
         return sum(widths) if self.config.jumping == "cat" else widths[-1]
 
     @property
+    def head_dim(self) -> int:
+        """Columns of what `finish` makes of it."""
+        return self.vector_dim
+
+    @property
     def is_layered(self) -> bool:
         """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
         return type(self).represent is GraphModel.represent
@@ -199,8 +204,13 @@ class GraphModel(nn.Module):
         return scores
 
     def represent(self, batch: Batch) -> Tensor:
-        """Return the last block's destinations as vectors: (num_dst, vector_dim)."""
-        x = self.encoder(batch.inputs)
+        """Return the last block's destinations as vectors: (num_dst, vector_dim).
+
+        A batch without blocks brings rows that the loader has propagated: what the layers would make.
+        """
+        x: Tensor = self.encoder(batch.inputs)
+        if not batch.blocks:
+            return x
         num_final = batch.blocks[-1].num_dst
         collected: Tensor | None = None
         for number, layer in enumerate(self.layers):

@@ -8,6 +8,14 @@ from torch import Tensor, nn
 _LEVELS = 1 << 16
 
 
+def draw_key() -> int:
+    """Return a key for kernels that derive their own random bits; drawn from torch's CPU generator.
+
+    A step seeds that generator, and recomputed layers get its state back: so they draw the same keys.
+    """
+    return int(torch.randint(2**31 - 1, ()))
+
+
 class Dropout(nn.Module):
     """nn.Dropout with the rate rounded to 1/65536: y = x * keep / (1 - rate).
 
