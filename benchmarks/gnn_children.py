@@ -1,0 +1,158 @@
+"""Contenders as child processes, asked in turn so that a slow minute of the machine hits all alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.gnn_worker import Settings
+from tasks.processes import WORKER_ENVIRONMENT
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Memory goes back to the next batch and not to the kernel: fresh pages cost about eight times a copy.
+MALLOC_KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+
+
+class ContenderError(Exception):
+    """A contender could not be started, or failed."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One contender: what runs it, and with which environment."""
+
+    name: str
+    kind: str
+    """MODULE:CLASS."""
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Child:
+    """A running contender."""
+
+    def __init__(self, entry: Entry, settings: Settings, log: Path) -> None:
+        """Raises ContenderError where it does not come up; its last words are in `log`."""
+        self.entry, self.settings, self.log = entry, settings, log
+        threads = str(settings.threads)
+        environment = {
+            **os.environ,
+            **WORKER_ENVIRONMENT,
+            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            **entry.environment,
+        }
+        command = [sys.executable, "-m", "benchmarks.gnn_worker", entry.kind, settings.dump()]
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        started = self._read()
+        self.jobs: list[str] = started["jobs"]
+        self.versions: dict[str, str] = started["versions"]
+
+    def run(self, job: str, units: int) -> dict[str, float]:
+        """Run units of a job; returns wall and CPU seconds a unit."""
+        return self._ask({"job": job, "units": units})
+
+    def ask(self, what: str, **values: Any) -> dict[str, Any]:
+        """Call a method of the contender."""
+        return self._ask({"ask": what, "values": values})
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise ContenderError(f"{self.entry.name} is gone; see {self.log}") from None
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise ContenderError(f"{self.entry.name} ended with {self.process.wait()}; see {self.log}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise ContenderError(f"{self.entry.name}: {answer['error']} (see {self.log})")
+        return answer
+
+
+@dataclass
+class Timing:
+    """Seconds a unit in each round, of one contender's job."""
+
+    units: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"units_a_round": self.units, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
+
+
+def interleave(
+    sides: list[tuple[Child, str]], rounds: int, chunk_seconds: float, lead_in: dict[str, int] | None = None
+) -> list[Timing]:
+    """Run the jobs in turn, round after round: A B C A B C ...
+
+    Args:
+        sides: a child and its job each.
+        rounds: how often.
+        chunk_seconds: about how long each runs in a round.
+        lead_in: by contender, units before each timed chunk that are not counted: caches hold the last one's data,
+            and batches that were prepared while the others ran are used up.
+    """
+    timings = []
+    for child, job in sides:
+        child.run(job, 2)  # compiles, allocates
+        once = child.run(job, 1)["wall"]
+        timings.append(Timing(max(1, min(200, round(chunk_seconds / max(once, 1e-6))))))
+    for number in range(rounds):
+        order = list(zip(sides, timings, strict=True))
+        for (child, job), timing in order if number % 2 == 0 else reversed(order):
+            extra = (lead_in or {}).get(child.entry.name, 0)
+            if extra:
+                child.run(job, extra)
+            found = child.run(job, timing.units)
+            timing.wall.append(found["wall"])
+            timing.cpu.append(found["cpu"])
+    return timings
+
+
+def ratio(peer: Timing, ours: Timing, clock: str) -> float:
+    """Median over rounds of the peer's time over ours: above 1, ours is faster."""
+    pairs = zip(getattr(peer, clock), getattr(ours, clock), strict=True)
+    return statistics.median(theirs / mine for theirs, mine in pairs)

@@ -1,0 +1,234 @@
+"""graphmill's side: the training that a recipe's worker runs, held at each step until the parent asks for more."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gnn_graphs import graph_recipe
+from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
+from models.block import Batch
+from models.kernels.adjacency import Adjacency
+from tasks.train import loop
+from tasks.train.job import Job
+from tasks.train.strategies.base import Ranks
+
+_NEVER = 1_000_000
+
+
+class Gate:
+    """Lets another thread take so many steps, and waits until they are taken."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._allowed = self._taken = 0
+        self.ended = False
+        self.error: BaseException | None = None
+
+    def enter(self) -> None:
+        """Wait for leave to take a step (the training's thread)."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken < self._allowed)
+
+    def leave(self) -> None:
+        """A step is taken."""
+        with self._changed:
+            self._taken += 1
+            self._changed.notify_all()
+
+    def close(self, error: BaseException | None) -> None:
+        """No step will follow."""
+        with self._changed:
+            self.ended, self.error = True, error
+            self._changed.notify_all()
+
+    def allow(self, steps: int) -> None:
+        """Let `steps` more be taken; return when they are, or when the training has ended."""
+        with self._changed:
+            self._allowed += steps
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._taken == self._allowed or self.ended)
+        if self.error is not None:
+            raise self.error
+
+
+class Training(Contender):
+    """The loop of `graphmill run` in a thread.
+
+    Options: `recipe` (a graph of gnn_graphs), `overrides` (of the recipe), `epochs` (else it never ends). The recipe's
+    own validations and checkpoints are left out: peers have none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        options = settings.options
+        epochs = options.get("epochs", _NEVER)
+        self.recipe = graph_recipe(
+            options["recipe"],
+            (
+                f"seed={settings.seed}",
+                f"model.hidden_dim={settings.hidden_dim}",
+                f"model.num_layers={len(settings.fanout)}",
+                f"model.dropout={settings.dropout}",
+                f"train.fanout=[{','.join(map(str, settings.fanout))}]",
+                f"train.batch_size={settings.batch_size}",
+                f"train.learning_rate={settings.learning_rate}",
+                "train.schedule=constant",
+                f"train.epochs={epochs}",
+                f"train.eval_every={epochs}",
+                f"train.checkpoint_every={_NEVER}",
+                f"train.checkpoint_minutes={_NEVER}",
+                f"train.threads={settings.threads}",
+                f"train.device={settings.device}",
+                *options.get("overrides", ()),
+            ),
+        )
+        self.gate = Gate()
+        self._scratch = tempfile.TemporaryDirectory(prefix="graphmill-benchmark-")
+        self.trainer = self._start()
+        train = Arrays(settings.graph)["train_idx"]
+        self.positions = shuffled(np.arange(len(train), dtype=np.int64), settings.batch_size, settings.seed)
+        self.drawn = 0
+        self.jobs = {"train": self.gate.allow, "sample": self._sample, "gather": self._gather}
+
+    def _start(self) -> Any:
+        """Run `loop.train` in a thread; return the trainer that it makes."""
+        gate, made = self.gate, threading.Event()
+        trainers: list[Any] = []
+
+        class Paced(loop.Trainer):
+            def __init__(self, *args: Any) -> None:
+                super().__init__(*args)
+                trainers.append(self)
+                made.set()
+
+            def _step(self, batch: Batch) -> float:
+                gate.enter()
+                loss = super()._step(batch)
+                gate.leave()
+                return loss
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                loop.train(job, Ranks())
+            except BaseException as raised:
+                error = raised
+            gate.close(error)
+            made.set()
+
+        job = Job.make(self.recipe, Path(self.settings.graph), "benchmark", Path(self._scratch.name))
+        loop.Trainer = Paced  # what `train` makes
+        threading.Thread(target=run, daemon=True, name="training").start()
+        made.wait()
+        if gate.error is not None:
+            raise gate.error
+        return trainers[0]
+
+    def versions(self) -> dict[str, str]:
+        import numba
+
+        return {"torch": torch.__version__, "numba": numba.__version__}
+
+    def _sample(self, units: int) -> None:
+        loader = self.trainer.loader
+        for _ in range(units):
+            self.drawn += 1
+            loader.sampler.sample(np.sort(np.asarray(loader.nodes[next(self.positions)], np.int64)), self.drawn)
+
+    def _gather(self, units: int) -> None:
+        for _ in range(units):
+            self.drawn += 1
+            self.trainer.loader.batch(next(self.positions), self.drawn)
+
+    def fit(self, epochs: int) -> dict[str, float]:
+        """Train to the end of the recipe's epochs; test accuracy by full neighbourhoods."""
+        assert self.recipe.train.epochs == epochs
+        self.gate.allow(self.trainer.steps * epochs)
+        while not self.gate.ended:
+            self.gate.allow(0)
+        trainer = self.trainer
+        metrics: dict[str, float] = trainer.evaluator(trainer.predictor.predict(trainer.model, "test"))
+        return {"accuracy": metrics["accuracy"]}
+
+
+def whole_adjacency(arrays: Arrays, device: str) -> Adjacency:
+    """The whole graph's in-edges, ids int32."""
+    indptr, indices = (torch.from_numpy(arrays[f"csc_{name}"]).to(device) for name in ("indptr", "indices"))
+    return Adjacency(indptr, indices, arrays.num_nodes)
+
+
+def tiny_adjacency(like: Adjacency) -> Adjacency:
+    """Three nodes in a ring: compiles a kernel before memory is watched."""
+    indptr, indices = (torch.tensor(values, device=like.indptr.device) for values in ([0, 1, 2, 3], [1, 2, 0]))
+    return Adjacency(indptr, indices.to(like.indices.dtype), 3)
+
+
+class Aggregation(Contender):
+    """GCN's aggregation by our sparse product, forward and backward. Options: `width`, `dtype`."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        from models.kernels.spmm import weighted_sum
+
+        self.threads_used()
+        arrays = Arrays(settings.graph)
+        self.adjacency, self.multiply = whole_adjacency(arrays, settings.device), weighted_sum
+        dtype = getattr(torch, settings.options.get("dtype", "float32"))
+        torch.manual_seed(0)
+        shape = (arrays.num_nodes, settings.options["width"])
+        self.x = torch.randn(shape, device=settings.device).to(dtype).requires_grad_()
+        self.grad = torch.randn(shape, device=settings.device).to(dtype)
+        self.num_bytes = moved_bytes(self.adjacency, settings.options["width"], self.x.element_size())
+        self.jobs = {"aggregate": self._run}
+        few = torch.ones(3, shape[1], dtype=dtype, device=settings.device, requires_grad=True)
+        self.multiply(tiny_adjacency(self.adjacency), few).sum().backward()
+
+    def _run(self, units: int) -> None:
+        for _ in range(units):
+            self.x.grad = None
+            self.multiply(self.adjacency, self.x).backward(self.grad)
+
+    def traffic(self) -> dict[str, float]:
+        return {"bytes": self.num_bytes}
+
+
+def moved_bytes(adjacency: Adjacency, width: int, item_size: int) -> float:
+    """Bytes that a forward and a backward pass move where no row is found in a cache: rows read, ids, results."""
+    rows = (adjacency.num_edges + adjacency.num_dst) * width * item_size
+    return 2.0 * (rows + adjacency.num_edges * adjacency.indices.element_size() + adjacency.num_dst * 8)
+
+
+class Attention(Contender):
+    """GAT's operator in one pass, forward and backward. Options: `width` (all heads together), `dtype`."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        from models.kernels.attention import gat_attention
+
+        self.threads_used()
+        arrays = Arrays(settings.graph)
+        self.adjacency, self.attend = whole_adjacency(arrays, settings.device), gat_attention
+        dtype = getattr(torch, settings.options.get("dtype", "float32"))
+        torch.manual_seed(0)
+        heads, device = settings.heads, settings.device
+        shape = (arrays.num_nodes, heads, settings.options["width"] // heads)
+        self.x = torch.randn(shape, device=device).to(dtype).requires_grad_()
+        self.source = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
+        self.target = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
+        self.grad = torch.randn(shape, device=device).to(dtype)
+        self.jobs = {"attend": self._run}
+        few, score = torch.ones(3, *shape[1:], dtype=dtype, device=device), torch.ones(3, heads, device=device)
+        inputs = [tensor.requires_grad_() for tensor in (few, score, score.clone())]
+        self.attend(tiny_adjacency(self.adjacency), *inputs, 0.2).sum().backward()
+
+    def _run(self, units: int) -> None:
+        for _ in range(units):
+            for tensor in (self.x, self.source, self.target):
+                tensor.grad = None
+            self.attend(self.adjacency, self.x, self.source, self.target, 0.2).backward(self.grad)
