@@ -9,7 +9,7 @@ import dataclasses
 import os
 import random
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
+from tasks.train.embeddings import sparse_embedding
 
 FORMAT = 1
 
@@ -35,14 +36,14 @@ def save_atomic(state: dict[str, Any], path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def load(path: Path | IO[bytes], digest: str | None = None) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU; never unpickles code.
+def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; never unpickles code. `mapped`: tensors are read from the disk as they are used.
 
     Raises:
         IntegrityError: it cannot be read, or belongs to another configuration than `digest`.
     """
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         raise IntegrityError(f"{path} is not a checkpoint of graphmill: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
@@ -96,5 +97,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Return the number of trainable parameters."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    """Return the number of trainable parameters, those of sparse embeddings included."""
+    embedding = sparse_embedding(model)
+    tables = 0 if embedding is None else embedding.weight.numel()
+    return tables + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,26 +1,64 @@
-"""Which device a rank computes on."""
+"""Which device and how many threads a rank computes with, and in which precision."""
 
 from __future__ import annotations
+
+import sys
 
 import torch
 
 from configs.errors import RecipeError
+from configs.schema import TrainConfig
 from models import dgl_adapter
+
+_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
-    """Return the device of a rank; `auto` takes a GPU where torch and DGL can use one. Not yet run on a GPU.
+    """Return the device of a rank; `auto` takes a GPU where torch sees one.
 
     Raises:
-        RecipeError: `cuda` is wanted and cannot be had (the message says why), or there are more ranks than GPUs.
+        RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
     """
-    problem = dgl_adapter.cuda_problem() if wanted != "cpu" else ""
-    if wanted == "cpu" or (wanted == "auto" and problem):
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
-    if problem:
-        raise RecipeError(f"train.device=cuda: {problem}; or take train.device=cpu")
+    if not torch.cuda.is_available():
+        raise RecipeError("train.device=cuda: torch sees no GPU; take train.device=cpu")
     if local_rank >= torch.cuda.device_count():
         raise RecipeError(f"train.num_ranks is above the {torch.cuda.device_count()} GPUs of this machine; lower it")
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
     return device
+
+
+def use_threads(count: int) -> None:
+    """Let torch, our kernels (which follow it) and DGL, where a model has loaded it, compute on so many threads."""
+    torch.set_num_threads(count)
+    if "dgl" in sys.modules:
+        dgl_adapter.use_threads(count)
+
+
+def check_precision(train: TrainConfig, device: torch.device) -> None:
+    """Raise RecipeError where `train.precision` cannot work.
+
+    bfloat16 has float32's range, so gradients need no scaling, and sparse embeddings go with it: their table, their
+    gradients and their optimizer's state stay float32. float16's gradients are scaled, and a step that overflows is
+    skipped after the fact, which the rows of sparse embeddings have no part in.
+    """
+    if train.precision != "float16":
+        return
+    if device.type != "cuda":
+        raise RecipeError("train.precision=float16 needs a GPU, and this rank computes on the CPU; take bfloat16")
+    if train.embeddings == "sparse":
+        raise RecipeError(
+            "train.precision=float16 scales gradients, which train.embeddings=sparse has no part in; "
+            "take train.precision=bfloat16 or train.embeddings=dense"
+        )
+
+
+def autocast(train: TrainConfig, device: torch.device) -> torch.autocast:
+    """Return the context in which the model runs while it trains. Validation and evaluation run in float32.
+
+    So the best epoch is chosen by the numbers that evaluation reports, and those of two runs can be compared whatever
+    each trained in.
+    """
+    return torch.autocast(device.type, _TYPES.get(train.precision), enabled=train.precision in _TYPES)

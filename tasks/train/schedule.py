@@ -51,3 +51,13 @@ def make_scheduler(
         return 1.0
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def describe_rate(train: TrainConfig, world_size: int, total_steps: int) -> str:
+    """Say in a line how the learning rate comes about and moves."""
+    factor = {"none": "1", "linear": f"{world_size}", "sqrt": f"{math.sqrt(world_size):.4g}"}[train.lr_scaling]
+    warmup = f"{train.warmup_steps:,} steps of warm-up, then" if train.warmup_steps else "no warm-up,"
+    return (
+        f"learning rate {train.learning_rate:g} x {factor} (lr_scaling={train.lr_scaling}, ranks: {world_size}) = "
+        f"{scaled_learning_rate(train, world_size):g}; {warmup} {train.schedule} over {total_steps:,} steps"
+    )

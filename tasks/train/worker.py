@@ -34,7 +34,8 @@ def main(job_path: Path) -> int:
     from tasks.train.loop import train
     from tasks.train.strategies.base import Ranks
 
-    ranks = Ranks(rank, int(os.environ.get("WORLD_SIZE", "1")), local_rank)
+    world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    ranks = Ranks(rank, world_size, local_rank, local_size)
     try:
         train(Job.load(job_path), ranks)
     except GraphmillError as error:

@@ -1,6 +1,18 @@
-"""How ranks share the work: a strategy says which seeds a rank handles in a step, and wraps the model.
+"""How ranks share the work: what a rank reads, what it takes in a step, and how gradients meet.
 
-A new one is a file in this folder: `@STRATEGIES.register("mine")` on a class with this interface.
+A run is a number of rounds; in a round every rank takes the same number of batches, and after it the model is
+validated. A strategy says which graph a rank's loader reads, which epoch of the data a rank is in, and which of the
+epoch's items (seeds, or batches of a loader that makes its own) it takes in a step. A new one is a file in this folder:
+
+    @STRATEGIES.register("mine")
+    class Mine(Strategy):
+        \"\"\"One line for people.\"\"\"
+
+        class Config(ComponentConfig):
+            alpha: float = 0.1
+
+        def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+            ...
 """
 
 from __future__ import annotations
@@ -13,6 +25,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from configs.base import ComponentConfig
+from configs.schema import TrainConfig
+from models.block import Batch
+from tasks.graph_store import GraphStore
 
 
 @dataclass(frozen=True)
@@ -22,15 +37,21 @@ class Ranks:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    """Number among the ranks of this machine."""
+    local_size: int = 1
+    """Ranks of this machine; every machine has as many."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and evaluates."""
+        """Whether this process evaluates, and its machine's checkpoint counts."""
         return self.rank == 0
 
 
 class Strategy:
-    """Base of the strategies."""
+    """Base of the strategies: every rank reads the whole graph, ranks split an epoch's items, gradients are averaged.
+
+    All ranks must come to the same `rounds` and `steps`, else collectives would wait for ever.
+    """
 
     class Config(ComponentConfig):
         """No options."""
@@ -39,14 +60,47 @@ class Strategy:
         self.config: Any = config
         self.ranks = ranks
 
-    def steps(self, num_seeds: int, batch_size: int) -> int:
-        """Return the steps of an epoch: the same number on every rank, else collectives would wait for ever."""
-        raise AssertionError(f"{type(self).__name__} defines no steps")
+    @property
+    def epochs_a_round(self) -> int:
+        """Epochs of the data that all ranks together go through in a round."""
+        return 1
 
-    def positions(self, num_seeds: int, step: int, steps: int) -> NDArray[np.int64]:
-        """Return where in the shuffled split this rank's seeds of a step stand; every rank gets equally many."""
-        raise AssertionError(f"{type(self).__name__} defines no positions")
+    def check(self, train: TrainConfig, loader: str, store: GraphStore) -> None:
+        """Raise RecipeError for options, a loader (by name) or a graph that the strategy cannot work with."""
+
+    def open(self, store: GraphStore) -> GraphStore:
+        """Return the graph that this rank's loader reads."""
+        return store
+
+    def epoch(self, round_number: int) -> int:
+        """Return which epoch of the data this rank is in: epochs are shuffled and clustered by their numbers."""
+        return round_number
+
+    def steps(self, count: int, batch_size: int) -> int:
+        """Return the batches that each rank takes in a round: no rank gets more than `batch_size` of `count` items."""
+        return max(1, -(-count // (batch_size * self.ranks.world_size)))
+
+    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+        """Return which of an epoch's `count` items this rank takes in a step: places in the epoch's order.
+
+        The epoch is cut into steps whose sizes differ by one at most: a tiny last batch would upset batch norm. Ranks
+        get equal shares, so that the mean of their gradients is the batch's; a share wraps round the end where the
+        items do not divide.
+        """
+        start, stop = count * step // steps, count * (step + 1) // steps
+        size = max(1, -(-(stop - start) // self.ranks.world_size))
+        first = start + self.ranks.rank * size
+        return np.arange(first, first + size, dtype=np.int64) % count
+
+    def finish(self, batch: Batch) -> Batch:
+        """Return a batch as the model wants it: the ids of its input nodes are those of the whole graph."""
+        return batch
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model so that its backward pass joins the ranks' gradients."""
-        raise AssertionError(f"{type(self).__name__} does not wrap")
+        """Return the model so that its backward pass averages the ranks' gradients, where there are several.
+
+        Batch statistics are left alone here: the loop averages them after each step.
+        """
+        if self.ranks.world_size == 1:
+            return model
+        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)

@@ -1,0 +1,66 @@
+"""Which batch has which number: all batches that one rank takes in a run, in a row."""
+
+from __future__ import annotations
+
+from configs.errors import RecipeError
+from configs.schema import TrainConfig
+from models.block import Batch
+from tasks.train.loaders.base import Loader
+from tasks.train.loaders.sampling import derive_key, shuffled
+from tasks.train.strategies.base import Strategy
+
+_SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
+
+
+class Batches:
+    """Makes a rank's batch of any number.
+
+    A batch depends on the seed, the epoch, the step and the rank, and on no batch before it: a run that goes on from a
+    checkpoint sees what one that was left alone sees, and threads may make batches side by side.
+    """
+
+    def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
+        """Count the batches of a round.
+
+        Raises:
+            RecipeError: more batches are to be accumulated than a round has.
+        """
+        self.loader, self.strategy, self.seed = loader, strategy, seed
+        # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
+        self._own = loader.num_batches is not None
+        self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
+        size = 1 if self._own else self._count if loader.whole_split else train.batch_size
+        self.a_round = strategy.steps(self._count, size)
+        """Batches that this rank (and every other) takes in a round."""
+        self.rounds = train.epochs // strategy.epochs_a_round
+        if train.accumulate_steps > self.a_round:
+            raise RecipeError(
+                f"train.accumulate_steps={train.accumulate_steps} is more than the {self.a_round} batches of an epoch "
+                "on each rank; lower it, or train.batch_size"
+            )
+
+    @property
+    def total(self) -> int:
+        """Batches of the run."""
+        return self.rounds * self.a_round
+
+    def make(self, number: int) -> Batch:
+        """Make batch `number` of the run, in CPU memory."""
+        round_number, step = divmod(number, self.a_round)
+        epoch = self.strategy.epoch(round_number)
+        places = self.strategy.share(self._count, step, self.a_round)
+        key = self._key(epoch, step, _SAMPLE)
+        if self._own:
+            batch = self.loader.epoch_batch(epoch, int(places[0]), key)
+        else:
+            order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
+            batch = self.loader.batch(shuffled(self._count, order, places), key)
+        return self.strategy.finish(batch)
+
+    def dropout_key(self, number: int) -> int:
+        """Return what dropout is drawn from while batch `number` is trained on."""
+        round_number, step = divmod(number, self.a_round)
+        return self._key(self.strategy.epoch(round_number), step, _DROPOUT)
+
+    def _key(self, epoch: int, step: int, purpose: int) -> int:
+        return derive_key(self.seed, epoch, step, self.strategy.ranks.rank, purpose)

@@ -1,0 +1,104 @@
+"""What ranks tell each other beside DDP's gradients. A rank that is alone gets back what it gave."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tasks.train.strategies.base import Ranks
+
+T = TypeVar("T")
+# Ranks wait for rank 0's validation in a collective; on a large graph that takes a while.
+_TIMEOUT = datetime.timedelta(hours=6)
+
+
+@contextlib.contextmanager
+def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
+    """Join the job's ranks: gloo for tensors in CPU memory, and NCCL beside it for those on GPUs."""
+    if ranks.world_size == 1:
+        yield
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def from_main(value: T) -> T:
+    """Return rank 0's value on every rank."""
+    if not dist.is_initialized():
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def from_all(value: T) -> list[T]:
+    """Return every rank's value, in their order."""
+    if not dist.is_initialized():
+        return [value]
+    values = [value] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def wait_for_all() -> None:
+    """Return once every rank is here."""
+    if dist.is_initialized():
+        dist.all_reduce(torch.zeros(1))  # a barrier would go over NCCL where there is one
+
+
+def sum_over_ranks(values: Sequence[float]) -> list[float]:
+    """Add up each number over the ranks."""
+    if not dist.is_initialized():
+        return list(values)
+    total = torch.tensor(values, dtype=torch.float64)
+    dist.all_reduce(total)
+    return [float(value) for value in total.tolist()]
+
+
+@torch.no_grad()
+def average_(tensors: Sequence[Tensor]) -> None:
+    """Replace float32 tensors by their mean over ranks, all in one message."""
+    if not tensors or not dist.is_initialized():
+        return
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for tensor, mean in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def gather_rows(ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Put the ranks' rows one after the other, in the order of the ranks, on every rank.
+
+    Args:
+        ids: int64 (n,) on the CPU; n differs from rank to rank and may be 0.
+        rows: float32 (n, D) on the CPU.
+
+    Returns:
+        int64 (m,) and float32 (m, D), m the sum of all n.
+    """
+    if not dist.is_initialized():
+        return ids, rows
+    counts = [torch.empty(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, torch.tensor([len(ids)]))
+    sizes = [int(count) for count in counts]
+    return _gather_padded(ids, sizes), _gather_padded(rows, sizes)
+
+
+def _gather_padded(values: Tensor, sizes: list[int]) -> Tensor:
+    """Gather tensors whose first dimensions differ: gloo wants them alike."""
+    longest = max(sizes)
+    own = values.new_zeros((longest, *values.shape[1:]))
+    own[: len(values)] = values
+    parts = [torch.empty_like(own) for _ in sizes]
+    dist.all_gather(parts, own)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])

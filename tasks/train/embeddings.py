@@ -1,0 +1,301 @@
+"""Learnable embeddings of nodes in CPU memory, of which a step touches the rows of its batch only.
+
+The table is no parameter of the model: a batch's rows are copied to the device, their gradients come back as rows, and
+an optimizer for rows applies them. So the table may be larger than the device's memory, and a step costs what its rows
+cost. Ranks of one machine share one table (and one state of its optimizer); their row gradients are averaged over gloo,
+as DDP averages the rest. In a state dict the table stands where a dense embedding's weight would, so that whatever
+loads the best weights knows no difference.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from configs.schema import TrainConfig
+from models.base import GraphFacts, GraphModel
+from models.kernels.threads import CHUNKS_A_THREAD, num_threads, run_rows
+from tasks.train.collectives import from_all, gather_rows, wait_for_all
+from tasks.train.job import Job
+from tasks.train.strategies.base import Ranks
+
+_TABLE = "encoder.embedding.weight"
+"""Name in the model's state dict."""
+_SPREAD_ROWS = 1 << 18
+_MIN_ROWS_A_RANGE = 256
+
+
+def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    """Build the recipe's model on the CPU, with its embedding where `train.embeddings` says.
+
+    Raises:
+        RecipeError: sparse embeddings of nodes that have features, or options of sparse embeddings for dense ones.
+    """
+    if job.train.embeddings == "dense":
+        _refuse_idle_options(job.train)
+        dense: GraphModel = MODELS.create(job.model, facts)
+        return dense
+    if facts.feature_dim or facts.categories or facts.task == "graph":
+        why = "nodes of unseen graphs have no rows of their own" if facts.task == "graph" else "the nodes have features"
+        raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
+    # Built around a single row, so that the table exists once, in the memory that it is to stay in.
+    model: GraphModel = MODELS.create(job.model, replace(facts, num_nodes=1))
+    model.facts = facts
+    assert model.encoder.embedding is not None
+    dim = model.encoder.embedding.embedding_dim
+    model.encoder.embedding = SparseEmbedding(facts.num_nodes, dim, job.train, ranks, job.seed)  # type: ignore[assignment]
+    return model
+
+
+def sparse_embedding(model: nn.Module) -> SparseEmbedding | None:
+    """Return the model's sparse embedding, if it has one."""
+    return next((module for module in model.modules() if isinstance(module, SparseEmbedding)), None)
+
+
+def _refuse_idle_options(train: TrainConfig) -> None:
+    for name in ("embedding_optimizer", "embedding_learning_rate"):
+        if getattr(train, name) != TrainConfig.model_fields[name].default:
+            raise RecipeError(f"train.{name} is for train.embeddings=sparse; set that, or remove train.{name}")
+
+
+class SparseEmbedding(nn.Module):
+    """A table of rows in CPU memory with its optimizer: int64 ids (n,) -> float32 (n, dim) on the ids' device.
+
+    Weight decay does not touch it.
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, train: TrainConfig, ranks: Ranks, seed: int) -> None:
+        """Make the table (uniform, as Glorot and Bengio); all ranks call this together."""
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.ranks = ranks
+        # Neither a parameter nor a buffer: it must not follow the model to its device, nor into DDP.
+        self.weight = shared_zeros((num_embeddings, embedding_dim), ranks)
+        if ranks.local_rank == 0:
+            nn.init.xavier_uniform_(self.weight, generator=torch.Generator().manual_seed(seed))
+        kind = RowAdagrad if train.embedding_optimizer == "row_adagrad" else SparseAdam
+        self.optimizer = kind(self.weight, lambda shape: shared_zeros(shape, ranks))
+        self._slots = np.full(num_embeddings, -1, np.int32)
+        self._taken: list[tuple[Tensor, Tensor]] = []
+        wait_for_all()
+
+    def forward(self, node_ids: Tensor) -> Tensor:
+        """Look rows up; where gradients are computed, remember which."""
+        ids = node_ids.cpu()
+        rows = self.weight.index_select(0, ids).to(node_ids.device)
+        if torch.is_grad_enabled():
+            rows.requires_grad_()
+            self._taken.append((ids, rows))
+        return rows
+
+    def take_gradients(self) -> tuple[Tensor, Tensor]:
+        """Return the gradient since the last call, averaged over ranks: ids int64 (n,), distinct, and rows (n, dim).
+
+        Only those rows that this rank is to update: ranks of one machine divide them by id.
+        """
+        taken, self._taken = self._taken, []
+        grads = [rows.grad for _, rows in taken]
+        assert all(grad is not None for grad in grads), "gradients are taken after a backward pass"
+        ids = torch.cat([ids for ids, _ in taken])
+        rows = torch.cat([grad.cpu() for grad in grads if grad is not None])
+        ids, rows = gather_rows(ids, rows)
+        if self.ranks.world_size > 1:
+            rows /= self.ranks.world_size
+        count = coalesce(ids.numpy(), rows.numpy(), self._slots, self.ranks.local_rank, self.ranks.local_size)
+        return ids[:count], rows[:count]
+
+    def step(self, ids: Tensor, grads: Tensor, rate: float, number: int) -> None:
+        """Update rows (float32 (n, dim)) by step `number` of the run, from 1; all ranks together."""
+        self.optimizer.step(ids, grads, rate, number)
+        wait_for_all()  # before any rank reads what another one updates
+
+    # ---- checkpoints
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold: the optimizer's state. The table is in the model's state dict."""
+        return self.optimizer.tensors()
+
+    def restore(self, tables: dict[str, Tensor] | None) -> None:
+        """Take over what rank 0 gives (see `take_tables`; other ranks give None); all ranks together."""
+        for name, own in {_TABLE: self.weight, **self.tensors()}.items():
+            _spread(own, None if tables is None else tables[name], self.ranks)
+        wait_for_all()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing: Any,
+        unexpected: Any,
+        errors: Any,
+    ) -> None:
+        """Only `restore` brings the table back: every rank loads the rest, one this."""
+        assert f"{prefix}weight" not in state_dict
+
+
+def take_tables(state: dict[str, Any]) -> dict[str, Tensor] | None:
+    """Take what belongs to sparse embeddings out of a checkpoint, so that the rest can be sent to every rank."""
+    if "embedding" not in state:
+        return None
+    return {_TABLE: state["model"].pop(_TABLE), **state.pop("embedding")}
+
+
+def _spread(own: Tensor, saved: Tensor | None, ranks: Ranks) -> None:
+    """Copy rank 0's `saved` into every machine's `own`, a piece at a time."""
+    if saved is not None:
+        own.copy_(saved)
+    if ranks.world_size == ranks.local_size:
+        return  # one machine: it is everybody's now
+    for piece in torch.split(own, _SPREAD_ROWS):
+        sent = piece.clone() if ranks.is_main else torch.empty_like(piece)
+        dist.broadcast(sent, 0)
+        if ranks.local_rank == 0 and not ranks.is_main:
+            piece.copy_(sent)
+
+
+def shared_zeros(shape: tuple[int, ...], ranks: Ranks) -> Tensor:
+    """Return float32 zeros that all ranks of a machine share; all ranks call this together.
+
+    They lie in memory that has no name and goes with its last user, however that ends; /dev/shm, which containers keep
+    small, has no part in it.
+    """
+    num_bytes = 4 * math.prod(shape)
+    if ranks.local_size == 1 or not num_bytes:
+        return torch.zeros(shape)
+    handle = -1
+    if ranks.local_rank == 0:
+        handle = os.memfd_create("graphmill-embeddings")
+        os.ftruncate(handle, num_bytes)
+    leader = ranks.rank - ranks.local_rank
+    path = from_all(f"/proc/{os.getpid()}/fd/{handle}")[leader]
+    opened = os.open(path, os.O_RDWR)
+    memory = mmap.mmap(opened, num_bytes)
+    os.close(opened)
+    wait_for_all()
+    if ranks.local_rank == 0:
+        os.close(handle)
+    return torch.frombuffer(memory, dtype=torch.float32).view(shape)
+
+
+class RowAdagrad:
+    """Adagrad with one accumulator a row, as in PyTorch-BigGraph (https://arxiv.org/abs/1903.12287).
+
+    s_i += mean_d(g_id^2), w_i -= rate * g_i / (sqrt(s_i) + eps): 4 bytes of state a row.
+    """
+
+    eps = 1e-10
+
+    def __init__(self, table: Tensor, make: Callable[[tuple[int, ...]], Tensor]) -> None:
+        """`make` makes float32 zeros of a shape."""
+        self.table = table
+        self.sums = make((len(table),))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state."""
+        return {"sums": self.sums}
+
+    def step(self, ids: Tensor, grads: Tensor, rate: float, number: int) -> None:
+        """Update the rows `ids`, int64 (n,), distinct, by their gradients, float32 (n, D)."""
+        arrays = (ids, grads, self.table, self.sums)
+        run_rows(row_adagrad, _ranges(len(ids)), *(array.numpy() for array in arrays), np.float32(rate), self.eps)
+
+
+class SparseAdam:
+    """Adam whose moments change on the rows with gradients only: torch.optim.SparseAdam on coalesced gradients."""
+
+    betas = (0.9, 0.999)
+    eps = 1e-8
+
+    def __init__(self, table: Tensor, make: Callable[[tuple[int, ...]], Tensor]) -> None:
+        """`make` makes float32 zeros of a shape."""
+        self.table = table
+        self.means, self.squares = make(tuple(table.shape)), make(tuple(table.shape))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state."""
+        return {"means": self.means, "squares": self.squares}
+
+    def step(self, ids: Tensor, grads: Tensor, rate: float, number: int) -> None:
+        """Update the rows `ids`, int64 (n,), distinct, by their gradients, float32 (n, D), in step `number`, from 1."""
+        first, second = self.betas
+        scaled = rate * math.sqrt(1 - second**number) / (1 - first**number)
+        arrays = (ids, grads, self.table, self.means, self.squares)
+        constants = (np.float32(scaled), np.float32(1 - first), np.float32(1 - second), np.float32(self.eps))
+        run_rows(sparse_adam, _ranges(len(ids)), *(array.numpy() for array in arrays), *constants)
+
+
+def _ranges(count: int) -> NDArray[np.int64]:
+    """Cut 0..count into ranges for threads."""
+    pieces = max(1, min(CHUNKS_A_THREAD * num_threads(), count // _MIN_ROWS_A_RANGE))
+    return np.arange(pieces + 1) * count // pieces
+
+
+@njit(cache=True, nogil=True)
+def coalesce(ids, rows, slots, number, count):  # type: ignore[no-untyped-def]
+    """Sum rows of equal ids in place, in their order; keep those with id % count == number. Returns how many stay.
+
+    ids int64 (n,), rows (n, D); slots int32 (N,), all -1 before and after.
+    """
+    kept = 0
+    for i in range(len(ids)):
+        v = ids[i]
+        if v % count != number:
+            continue
+        at = slots[v]
+        if at < 0:
+            slots[v] = kept
+            if kept != i:
+                ids[kept] = v
+                rows[kept] = rows[i]
+            kept += 1
+        else:
+            for d in range(rows.shape[1]):
+                rows[at, d] += rows[i, d]
+    for i in range(kept):
+        slots[ids[i]] = -1
+    return kept
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def row_adagrad(start, stop, ids, grads, table, sums, rate, eps):  # type: ignore[no-untyped-def]
+    """Apply RowAdagrad to gradients start..stop - 1."""
+    dim = table.shape[1]
+    for i in range(start, stop):
+        v = ids[i]
+        square = np.float32(0)
+        for d in range(dim):
+            square += grads[i, d] * grads[i, d]
+        sums[v] += square / np.float32(dim)
+        scale = rate / (np.sqrt(sums[v]) + np.float32(eps))
+        for d in range(dim):
+            table[v, d] -= scale * grads[i, d]
+
+
+@njit(cache=True, nogil=True)
+def sparse_adam(start, stop, ids, grads, table, means, squares, rate, first, second, eps):  # type: ignore[no-untyped-def]
+    """Apply SparseAdam to gradients start..stop - 1; `first` and `second` are 1 - beta."""
+    for i in range(start, stop):
+        v = ids[i]
+        for d in range(table.shape[1]):
+            g = grads[i, d]
+            means[v, d] += (g - means[v, d]) * first
+            squares[v, d] += (g * g - squares[v, d]) * second
+            table[v, d] -= rate * means[v, d] / (np.sqrt(squares[v, d]) + eps)

@@ -1,0 +1,123 @@
+"""From batches to better weights: forward, backward, accumulation, clipping, the optimizers and their learning rate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from configs.schema import TrainConfig
+from models.base import GraphModel
+from models.block import Batch
+from tasks.train.collectives import average_, sum_over_ranks
+from tasks.train.device import autocast
+from tasks.train.embeddings import sparse_embedding
+from tasks.train.schedule import make_optimizer, make_scheduler
+from tasks.train.strategies.base import Ranks
+
+
+class Optimization:
+    """Optimizers of a model on one rank, and what a step of them takes."""
+
+    def __init__(
+        self,
+        train: TrainConfig,
+        model: GraphModel,
+        wrapped: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        ranks: Ranks,
+        total_steps: int,
+    ) -> None:
+        """Make the optimizers.
+
+        Args:
+            train: options.
+            model: where it computes already.
+            wrapped: the same as the strategy wraps it: what is called.
+            loss: of scores and targets.
+            ranks: the job's.
+            total_steps: steps of the whole run.
+
+        Raises:
+            RecipeError: a warm-up that is longer than the run.
+        """
+        self.train, self.model, self.wrapped, self.loss, self.ranks = train, model, wrapped, loss, ranks
+        self.device = next(model.parameters()).device
+        self.embedding = sparse_embedding(model)
+        self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
+        self.scheduler = make_scheduler(train, self.optimizer, total_steps)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
+        # Each rank follows the statistics of its own batches: batch norm's running ones are averaged after each step.
+        self._statistics = [buffer for name, buffer in _saved_buffers(model) if buffer.is_floating_point()]
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the next step."""
+        return float(self.scheduler.get_last_lr()[0])
+
+    def backward(self, batch: Batch, share: float, *, last: bool) -> Tensor:
+        """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
+
+        The model runs in `train.precision`, the loss in float32. Ranks average gradients with the `last` batch of a
+        step; a batch without labels adds zeros, so that no rank waits for another.
+        """
+        with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
+            with autocast(self.train, self.device):
+                scores = self.wrapped(batch)
+            scores = scores.float()
+            loss = self.loss(scores, batch.target) if batch.num_seeds else 0.0 * scores.sum()
+            self.scaler.scale(loss * share).backward()
+        return loss.detach()
+
+    def step(self, number: int) -> None:
+        """Apply the gradients as step `number` of the run, from 1, and move on in the schedule."""
+        rows = None if self.embedding is None else self.embedding.take_gradients()
+        if self.train.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            self._clip(self.train.clip_norm, rows)
+        if self.embedding is not None and rows is not None:
+            # It follows the schedule and the rule for ranks that the dense parameters follow.
+            factor = self.rate / self.train.learning_rate
+            self.embedding.step(*rows, self.train.embedding_learning_rate * factor, number)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        average_(self._statistics)
+
+    def _clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
+        """Clip the norm of the whole gradient, rows of sparse embeddings included."""
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if rows is not None:
+            # Each machine's ranks hold all rows, divided among them.
+            square = sum_over_ranks([float(rows[1].square().sum())])[0] * self.ranks.local_size / self.ranks.world_size
+            norm = torch.sqrt(norm.square() + square)
+            rows[1].mul_(min(1.0, limit / (float(norm) + 1e-6)))  # as torch clips the others
+        nn.utils.clip_grads_with_norm_(parameters, limit, norm)
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a run needs to go on, the model's parameters apart."""
+        state = {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
+        return state if self.embedding is None else {**state, "embedding": self.embedding.tensors()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what `state_dict` returned, sparse embeddings apart (see `SparseEmbedding.restore`)."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the buffers that are part of the model's state (others are constants)."""
+    saved = model.state_dict().keys()
+    return [(name, buffer) for name, buffer in model.named_buffers() if name in saved]

@@ -1,0 +1,89 @@
+"""Every rank trains on its own part of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from configs.base import ComponentConfig
+from configs.errors import RecipeError
+from configs.registry import STRATEGIES
+from configs.schema import TrainConfig
+from models.block import Batch
+from tasks.graph_store import GraphStore
+from tasks.manifests import PartitionManifest
+from tasks.train.strategies._local_graph import LocalGraph
+from tasks.train.strategies.base import Ranks, Strategy
+
+_LOADERS = ("neighbor", "edge", "full")
+
+
+@STRATEGIES.register("partition_parallel")
+class PartitionParallel(Strategy):
+    """A rank holds its parts of the partition and a halo around them, and trains on the seeds of its parts only.
+
+    Memory for features and edges falls with the ranks. Messages stop at the halo's rim, so with more layers than
+    halo hops vectors near the rim differ from the whole graph's; validation uses the whole graph. Gradients are
+    averaged (DistributedDataParallel). Ranks take equally many steps and equally many seeds in each: where a part has
+    fewer training nodes than the largest, its order of seeds starts over.
+    """
+
+    class Config(ComponentConfig):
+        """How much a rank sees of the others' parts."""
+
+        halo_hops: int = Field(default=1, ge=0, le=16)
+        """Hops of in-neighbours around a rank's parts that it holds; 0: edges between ranks' parts are left out."""
+
+    def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self._largest = 0
+        self._nodes = torch.empty(0, dtype=torch.int64)
+
+    def check(self, train: TrainConfig, loader: str, store: GraphStore) -> None:
+        """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
+        world_size, manifest = self.ranks.world_size, store.manifest
+        if loader not in _LOADERS:
+            raise RecipeError(
+                f"train.strategy=partition_parallel works with the loaders {', '.join(_LOADERS)} and this is {loader}; "
+                "choose one of them or train.strategy=data_parallel"
+            )
+        assert isinstance(manifest, PartitionManifest)
+        if manifest.num_parts % world_size:
+            raise RecipeError(
+                f"train.strategy=partition_parallel gives each of the {world_size} ranks equally many parts and the "
+                f"partition has {manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
+            )
+
+    def open(self, store: GraphStore) -> GraphStore:
+        """Cut this rank's parts and their halo out of the graph, into memory."""
+        manifest = store.manifest
+        assert isinstance(manifest, PartitionManifest)
+        bounds = manifest.part_offsets[:: manifest.num_parts // self.ranks.world_size]
+        self._largest = _largest_share(store, bounds)
+        local = LocalGraph(store, bounds[self.ranks.rank], bounds[self.ranks.rank + 1], self.config.halo_hops)
+        self._nodes = torch.from_numpy(local.nodes)
+        return local
+
+    def steps(self, count: int, batch_size: int) -> int:
+        """As many as the rank with the most seeds needs."""
+        return max(1, -(-self._largest // batch_size))
+
+    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+        """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
+        return np.arange(self._largest * step // steps, self._largest * (step + 1) // steps, dtype=np.int64) % count
+
+    def finish(self, batch: Batch) -> Batch:
+        """Turn local ids of input nodes into those of the whole graph: embeddings are shared."""
+        local = batch.inputs.node_ids
+        return replace(batch, inputs=replace(batch.inputs, node_ids=self._nodes.to(local.device)[local]))
+
+
+def _largest_share(store: GraphStore, bounds: tuple[int, ...]) -> int:
+    """Return the seeds of the rank that has most. Edges count where they lead to (as in `LocalGraph`, at most)."""
+    nodes = store["train_idx"] if store.manifest.task == "node" else store["train_edges"][:, 1]
+    places = np.searchsorted(bounds, nodes, side="right") - 1
+    return int(np.bincount(places, minlength=len(bounds) - 1).max())

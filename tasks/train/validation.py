@@ -1,0 +1,56 @@
+"""Measuring the validation split while training."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from configs.errors import DataError
+from models.base import GraphModel
+from tasks.evaluate.evaluators import make_evaluator
+from tasks.graph_store import GraphStore
+from tasks.train.collectives import from_main
+from tasks.train.device import use_threads
+from tasks.train.inference import Predictor
+from tasks.train.job import Job, cores
+from tasks.train.strategies.base import Ranks
+
+
+class Validation:
+    """Predicts the validation split of the whole graph on rank 0, in float32, and tells all ranks."""
+
+    def __init__(self, job: Job, ranks: Ranks, store: GraphStore, device: torch.device) -> None:
+        """Raises DataError where there is no such split."""
+        manifest = store.manifest
+        if not manifest.splits.get("valid"):
+            raise DataError(f"{manifest.dataset} has no validation split, and that chooses the best epoch; give it one")
+        self.job, self.ranks = job, ranks
+        self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
+        scratch: Path = job.work
+        self.predictor = Predictor(store, device=device, batch_size=job.evaluate.batch_size, scratch=scratch)
+
+    def measure(self, model: GraphModel) -> dict[str, float]:
+        """Return the metrics, the same on all ranks."""
+        metrics: dict[str, float] = {}
+        if self.ranks.is_main:
+            with self._all_cores():
+                metrics = self.evaluator(self.predictor.predict(model, "valid"))
+        return from_main(metrics)
+
+    def score(self, metrics: dict[str, float]) -> float:
+        """Return what chooses the best epoch: higher is better."""
+        value = metrics[self.evaluator.metric]
+        return value if self.evaluator.higher_is_better else -value
+
+    @contextlib.contextmanager
+    def _all_cores(self) -> Iterator[None]:
+        """Compute with the cores of the ranks that wait meanwhile."""
+        alone = self.ranks.world_size == 1
+        use_threads(self.job.threads() if alone else cores())
+        try:
+            yield
+        finally:
+            use_threads(self.job.threads())
