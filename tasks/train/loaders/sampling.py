@@ -1,135 +1,33 @@
-"""Neighbour sampling over memory-mapped CSC arrays, in numba.
+"""Neighbour sampling over memory-mapped CSC arrays.
 
-All randomness is by counter: what a call draws depends on its key and on node positions only, never on what was drawn
-before. Kernels release the GIL, so that the next batch is sampled while the present one is computed. The passes stand
-apart (positions, then ids, then local numbers) because each is a run of independent loads, which the processor
-overlaps.
+All randomness is by counter: what a call draws depends on its key and on node ids only, never on what was drawn before.
+Kernels release the GIL, and several threads may sample at once. Ids are int32 from end to end while they fit; local
+numbers always are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from configs.errors import DataError
 from tasks.ingest.counter_random import below, bits, permute
+from tasks.train.loaders import draws
+from tasks.train.loaders.buffers import recycled
+from tasks.train.loaders.exclusion import drop_edges, hash_pairs
+from tasks.train.loaders.labor import draw_labor
+from tasks.train.loaders.relabel import relabel
+from tasks.train.loaders.weighted import draw_weighted, has_bad_weight
 
 Array = NDArray[Any]
+Method = Literal["uniform", "replace", "weighted", "labor"]
 
-# Floyd's algorithm compares each draw with those before: quadratic in the fan-out. Above this one scan of the
-# neighbourhood is cheaper. Measured on Zen 5, November 2026: equal at about 60 of 500 neighbours.
-_FLOYD_LIMIT = 64
 _ALL = 1 << 62
-
-
-@njit(cache=True, nogil=True)
-def count_neighbors(indptr, nodes, fanout, counts, degree):  # type: ignore[no-untyped-def]
-    """Fill counts (n + 1,) with the running sum of min(in-degree, fanout), and degree (n,); return the total."""
-    counts[0] = 0
-    for i in range(len(nodes)):
-        d = indptr[nodes[i] + 1] - indptr[nodes[i]]
-        degree[i] = d
-        counts[i + 1] = counts[i] + min(d, fanout)
-    return counts[len(nodes)]
-
-
-@njit(cache=True, nogil=True)
-def choose_positions(indptr, nodes, fanout, key, counts, positions):  # type: ignore[no-untyped-def]
-    """Choose min(in-degree, fanout) different in-edges of each node, uniformly; write their CSC positions."""
-    for i in range(len(nodes)):
-        low = indptr[nodes[i]]
-        d = indptr[nodes[i] + 1] - low
-        w = counts[i]
-        if d <= fanout:
-            for j in range(d):
-                positions[w + j] = low + j
-        elif fanout <= _FLOYD_LIMIT:
-            first = w
-            for j in range(d - fanout, d):  # Floyd: j takes its own place where the draw is taken already
-                p = low + below(key, i, j, j + 1)
-                for q in range(first, w):
-                    if positions[q] == p:
-                        p = low + j
-                        break
-                positions[w] = p
-                w += 1
-        else:
-            left = fanout
-            for j in range(d):  # Knuth's selection sampling
-                if below(key, i, j, d - j) < left:
-                    positions[w] = low + j
-                    w += 1
-                    left -= 1
-
-
-@njit(cache=True, nogil=True)
-def gather_ids(indices, positions, out):  # type: ignore[no-untyped-def]
-    """Fill out (m,) with indices[positions]."""
-    for e in range(len(positions)):
-        out[e] = indices[positions[e]]
-
-
-@njit(cache=True, nogil=True)
-def relabel(ids, nodes, num_nodes, table, stamp):  # type: ignore[no-untyped-def]
-    """Replace ids by local numbers in place; append new ids to nodes; return how many nodes there are then.
-
-    table (N,) int64 holds stamp << 32 | local number. A stamp is used once, so that the table is never cleared.
-    """
-    high = np.int64(stamp) << np.int64(32)
-    for e in range(len(ids)):
-        v = ids[e]
-        entry = table[v]
-        if entry >> np.int64(32) != stamp:
-            entry = high | np.int64(num_nodes)
-            table[v] = entry
-            nodes[num_nodes] = v
-            num_nodes += 1
-        ids[e] = entry & np.int64(0xFFFFFFFF)
-    return num_nodes
-
-
-@njit(cache=True, nogil=True)
-def _slot(keys, pair):  # type: ignore[no-untyped-def]
-    """Return where `pair` stands in an open-addressing table of a power-of-two size, or the free slot for it."""
-    mask = np.int64(len(keys) - 1)
-    at = np.int64(bits(0, 0, pair)) & mask
-    while keys[at] != -1 and keys[at] != pair:
-        at = (at + 1) & mask
-    return at
-
-
-@njit(cache=True, nogil=True)
-def hash_pairs(source, target, keys):  # type: ignore[no-untyped-def]
-    """Put local pairs and their reverses into `keys` (filled with -1, a power of two, at least 4 per pair)."""
-    for i in range(len(source)):
-        for pair in (
-            source[i] << np.int64(32) | target[i],
-            target[i] << np.int64(32) | source[i],
-        ):
-            keys[_slot(keys, pair)] = pair
-
-
-@njit(cache=True, nogil=True)
-def drop_pairs(counts, sources, positions, num_seeds, keys):  # type: ignore[no-untyped-def]
-    """Remove the hashed pairs' edges from those between seeds, compacting in place; return how many edges stay."""
-    w = 0
-    start = counts[0]
-    for i in range(len(counts) - 1):
-        stop = counts[i + 1]
-        for e in range(start, stop):
-            if i < num_seeds and sources[e] < num_seeds:
-                pair = sources[e] << np.int64(32) | np.int64(i)
-                if keys[_slot(keys, pair)] == pair:
-                    continue
-            sources[w] = sources[e]
-            positions[w] = positions[e]
-            w += 1
-        start = stop
-        counts[i + 1] = w
-    return w
+_LAST_BASE = 1 << 30  # the table starts over above it; a batch has room for as many nodes
 
 
 @njit(cache=True, nogil=True)
@@ -176,87 +74,195 @@ def derive_key(*parts: int) -> int:
 
 @dataclass
 class Sample:
-    """One sampled layer, in local numbers."""
+    """One sampled layer."""
 
     indptr: Array
     """int64 (num_dst + 1,)."""
     indices: Array
-    """int64 (E,)."""
-    positions: Array
-    """int64 (E,): CSC position of each edge."""
+    """int32 (E,): sources in local numbers; node ids in a hop that was left open (see `NeighborSampler.sample`)."""
+    positions: Array | None
+    """int64 (E,): CSC position of each edge; None where they were not asked for."""
     degree: Array
-    """float32 (num_src,): in-degrees in the whole graph."""
+    """float32 (num_src,): in-degrees in the whole graph; only the destinations' (num_dst,) in an open hop."""
+    weight: Array | None = None
+    """float32 (E,): 1 / pi, with pi the chance that the edge was taken, where that was asked for or is LABOR's.
+
+    The sum over the edges taken of weight * x expects the sum over all in-edges (Horvitz, Thompson: A generalization of
+    sampling without replacement from a finite universe, 1952). Divided by the sum of weights it estimates the mean.
+    """
 
 
-@dataclass
+class _State:
+    """What one call works with: tables as large as the graph, used by one thread at a time."""
+
+    def __init__(self, num_nodes: int, dtype: Any) -> None:
+        self.table = np.full(num_nodes, -1, np.int32)
+        self.nodes = np.empty(num_nodes + 1, dtype)  # touched as far as a batch reaches
+        self.base = 0
+        self.count = 0
+
+    def start(self) -> None:
+        """Begin a batch without nodes."""
+        self.base += self.count
+        self.count = 0
+        if self.base > _LAST_BASE:  # after some ten thousand batches
+            self.table.fill(-1)
+            self.base = 0
+
+    def number(self, ids: Array) -> Array:
+        """Return local numbers of `ids`, int32 (m,), new nodes at the end."""
+        if self.count + len(ids) >= _LAST_BASE:
+            raise DataError(f"a batch reaches {self.count + len(ids):,} edges; lower train.batch_size or train.fanout")
+        local = recycled(len(ids), np.int32)
+        self.count = relabel(ids, local, self.nodes, self.count, self.table, self.base)
+        return local
+
+
 class NeighborSampler:
-    """Samples blocks of edges around seeds. Holds an 8-byte table entry for each node of the graph; one thread each."""
+    """Samples blocks of edges around seeds; several threads may share one.
 
-    indptr: Array
-    indices: Array
-    fanouts: tuple[int, ...]
-    """From the seeds outwards; -1: all neighbours."""
-    _table: Array = field(init=False, repr=False)
-    _stamp: int = field(init=False, default=0)
+    Memory: 4 bytes a node of the graph for each thread that samples at the same time.
+    """
 
-    def __post_init__(self) -> None:
-        # asarray: numba compiles for plain arrays, not for np.memmap
-        self.indptr, self.indices = np.asarray(self.indptr), np.asarray(self.indices)
-        self._table = np.full(len(self.indptr) - 1, -1, np.int64)
+    def __init__(
+        self,
+        indptr: Array,
+        indices: Array,
+        fanouts: tuple[int, ...],
+        *,
+        method: Method = "uniform",
+        edge_weight: Array | None = None,
+        inverse_chances: bool = False,
+        positions: bool = True,
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            indptr: int64 (N + 1,), in-edges of each node (CSC).
+            indices: int32 or int64 (E,), their sources.
+            fanouts: neighbours a layer, from the seeds outwards; -1: all.
+            method: `uniform` and `weighted` (in proportion to `edge_weight`) draw without replacement, `replace` with;
+                `labor` draws as many in expectation, and the same ones for different destinations.
+            edge_weight: float (E,), where `method` is weighted.
+            inverse_chances: whether to fill `Sample.weight`, for models that multiply messages by the edges' weights.
+                (LABOR fills it for all, as its count of edges is random.) With `weighted` it undoes the preference for
+                heavy edges, which other models mean to have.
+            positions: whether samples tell the CSC positions of their edges.
+
+        Raises:
+            DataError: an edge's weight is negative or no number.
+        """
+        self.indptr, self.indices = _frozen(indptr), _frozen(indices)
+        self.fanouts = fanouts
+        self.method = method
+        self.inverse_chances = inverse_chances
+        self.positions = positions
+        self.edge_weight = None if edge_weight is None else _frozen(edge_weight)
+        assert (method == "weighted") == (edge_weight is not None), "weights belong to weighted sampling"
+        if self.edge_weight is not None and has_bad_weight(self.edge_weight):
+            raise DataError("edge_weight holds negative or infinite numbers or NaN; sampling by weight needs none")
+        self._idle: list[_State] = []
 
     def number(self, ids: Array) -> tuple[Array, Array]:
         """Return local numbers of `ids` (int64, same shape) and the distinct ids in order of first appearance."""
-        local = ids.astype(np.int64, copy=True).reshape(-1)
-        nodes = np.empty(min(len(local), len(self._table)), np.int64)
-        self._next_stamp()
-        count = relabel(local, nodes, 0, self._table, self._stamp)
-        return local.reshape(ids.shape), nodes[:count]
+        state = self._borrow()
+        local = state.number(np.ascontiguousarray(ids, self.indices.dtype).reshape(-1))
+        nodes = state.nodes[: state.count].copy()
+        self._idle.append(state)
+        return local.astype(np.int64).reshape(ids.shape), nodes
 
-    def sample(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[Array, list[Sample]]:
+    def sample(
+        self, seeds: Array, key: int, excluded: Array | None = None, *, open_last: bool = False
+    ) -> tuple[Array, list[Sample]]:
         """Sample around distinct seeds.
 
         Args:
-            seeds: int64 (n,) distinct node ids.
+            seeds: (n,) distinct node ids.
             key: what to draw; the same key draws the same.
             excluded: int64 (2, m) pairs in seed numbering whose edges, both ways, carry no messages.
+            open_last: leave the outermost hop open: its sources keep their ids and get no local numbers.
 
         Returns:
-            Node ids (num_src,) of the outermost layer, seeds first, and the layers from the outermost to the seeds.
+            Node ids (num_src,) of the outermost layer (its destinations if it is open), seeds first, and the layers
+            from the outermost to the seeds.
         """
-        nodes = seeds.astype(np.int64)
-        self._next_stamp()
-        relabel(nodes.copy(), np.empty_like(nodes), 0, self._table, self._stamp)
-        keys = None if excluded is None else _hash(excluded)
+        state = self._borrow()
+        seeds = np.ascontiguousarray(seeds, self.indices.dtype)
+        state.number(seeds)
+        assert state.count == len(seeds), "seeds are distinct"
+        banned = None if excluded is None else hash_pairs(seeds, excluded)
         layers: list[Sample] = []
-        for number, fanout in enumerate(self.fanouts):
-            fanout = _ALL if fanout < 0 else fanout
-            num_dst = len(nodes)
-            counts, degree = np.empty(num_dst + 1, np.int64), np.empty(num_dst, np.float32)
-            total = count_neighbors(self.indptr, nodes, fanout, counts, degree)
-            positions, sources = np.empty(total, np.int64), np.empty(total, np.int64)
-            choose_positions(self.indptr, nodes, fanout, derive_key(key, number), counts, positions)
-            gather_ids(self.indices, positions, sources)
-            grown = np.empty(min(num_dst + total, len(self._table)), np.int64)
-            grown[:num_dst] = nodes
-            nodes = grown[: relabel(sources, grown, num_dst, self._table, self._stamp)]
-            if keys is not None:
-                total = drop_pairs(counts, sources, positions, len(seeds), keys)
-            layers.append(Sample(counts, sources[:total], positions[:total], degree))
+        for hop, fanout in enumerate(self.fanouts):
+            layer = self._draw(state.nodes[: state.count], fanout, derive_key(key, hop), banned, len(seeds))
+            if not (open_last and hop == len(self.fanouts) - 1):
+                layer.indices = state.number(layer.indices)
+            layers.append(layer)
+        nodes = recycled(state.count, self.indices.dtype)
+        nodes[:] = state.nodes[: state.count]
+        self._idle.append(state)
         # A layer's sources are the next one's destinations, whose degrees are counted there.
-        outer = (self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.float32)
-        for inner, degree in zip(layers, [layer.degree for layer in layers[1:]] + [outer], strict=True):
-            inner.degree = degree
+        degrees = [layer.degree for layer in layers[1:]]
+        if layers and not open_last:
+            degrees.append(recycled(len(nodes), np.float32))
+            draws.in_degrees(self.indptr, nodes, degrees[-1])
+        for layer, degree in zip(layers, degrees, strict=False):
+            layer.degree = degree
         return nodes, layers[::-1]
 
-    def _next_stamp(self) -> None:
-        self._stamp += 1
-        if self._stamp == 1 << 31:  # years of batches; then start over
-            self._table.fill(-1)
-            self._stamp = 1
+    def _borrow(self) -> _State:
+        """Take a state that no other call uses; it goes back to `_idle`, unless the call fails."""
+        try:
+            state = self._idle.pop()
+        except IndexError:
+            state = _State(len(self.indptr) - 1, self.indices.dtype)
+        state.start()
+        return state
+
+    def _draw(self, nodes: Array, fanout: int, key: int, banned: Array | None, num_seeds: int) -> Sample:
+        """Draw one layer's edges; sources are node ids."""
+        counts, degree = recycled(len(nodes) + 1, np.int64), recycled(len(nodes), np.float32)
+        room = self._room(nodes, fanout)
+        positions, ids = recycled(room, np.int64), recycled(room, self.indices.dtype)
+        weight = np.empty(0, np.float32)
+        into = (counts, degree, positions)
+        if fanout < 0:
+            draws.take_all(self.indptr, nodes, *into)
+        elif self.method == "labor":
+            draw_labor(self.indptr, self.indices, nodes, fanout, key, *into, ids)
+        elif self.method == "weighted":
+            weight = recycled(room, np.float32) if self.inverse_chances else weight
+            draw_weighted(self.indptr, self.edge_weight, nodes, fanout, key, *into, weight)
+        elif self.method == "replace":
+            draws.draw_with_replacement(self.indptr, nodes, fanout, key, *into)
+        else:
+            draws.draw_uniform(self.indptr, nodes, fanout, key, *into)
+        total = int(counts[-1])
+        if fanout < 0 or self.method != "labor":  # which has read them
+            draws.gather_ids(self.indices, positions[:total], ids)
+        if self.method == "labor" or (self.inverse_chances and self.method != "weighted"):
+            weight = recycled(total, np.float32)
+            draws.inverse_chances(counts, degree, fanout if self.method == "labor" else -1, weight)
+        if banned is not None:
+            total = drop_edges(counts, ids, positions, weight, num_seeds, banned)
+        return Sample(
+            counts,
+            ids[:total],
+            positions[:total] if self.positions else None,
+            degree,
+            weight[:total] if len(weight) else None,
+        )
+
+    def _room(self, nodes: Array, fanout: int) -> int:
+        """Return how many edges a layer may take, with what its kernel writes too much."""
+        if fanout < 0 or self.method == "labor":
+            return int(draws.count_edges(self.indptr, nodes, _ALL)) + 1
+        if self.method == "replace" or fanout <= draws.SMALL_FANOUT:
+            return (len(nodes) + 1) * fanout
+        return int(draws.count_edges(self.indptr, nodes, fanout))
 
 
-def _hash(pairs: Array) -> Array:
-    size = 1 << max(4, int(np.ceil(np.log2(max(1, 4 * pairs.shape[1])))))
-    keys = np.full(size, -1, np.int64)
-    hash_pairs(np.ascontiguousarray(pairs[0], np.int64), np.ascontiguousarray(pairs[1], np.int64), keys)
-    return keys
+def _frozen(array: Array) -> Array:
+    """Return a read-only view, as memory maps are, so that numba compiles kernels once."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,65 @@
+"""Edges that carry no messages in a batch: a link task's own positives, which would tell the model its answers."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tasks.ingest.counter_random import mix
+
+_FREE = -1
+
+
+def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a hash table of edges between seeds, both ways of each pair, for `drop_edges`.
+
+    Args:
+        seeds: (n,) node ids.
+        pairs: int64 (2, m) in seed numbering.
+    """
+    size = 1 << max(4, (4 * pairs.shape[1]).bit_length())  # at most half full
+    keys = np.full(size, _FREE, np.int64)
+    for source, target in (pairs, pairs[::-1]):
+        _insert(seeds[source].astype(np.int64) * len(seeds) + target, keys)
+    return keys
+
+
+@njit(cache=True, nogil=True)
+def _slot(keys, key):  # type: ignore[no-untyped-def]
+    """Return where `key` stands, or the free slot for it."""
+    mask = np.int64(len(keys) - 1)
+    at = np.int64(mix(np.uint64(key))) & mask
+    while keys[at] != _FREE and keys[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _insert(added, keys):  # type: ignore[no-untyped-def]
+    for key in added:
+        keys[_slot(keys, key)] = key
+
+
+@njit(cache=True, nogil=True)
+def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore[no-untyped-def]
+    """Remove the hashed edges into the first `num_seeds` destinations, compacting in place.
+
+    Edges are known by source id * num_seeds + destination's number. `weight` may be empty. Returns how many edges stay.
+    """
+    w = 0
+    first = counts[0]
+    for i in range(len(counts) - 1):
+        last = counts[i + 1]
+        for e in range(first, last):
+            if i < num_seeds:
+                key = np.int64(ids[e]) * num_seeds + i
+                if keys[_slot(keys, key)] == key:
+                    continue
+            ids[w], positions[w] = ids[e], positions[e]
+            if len(weight):
+                weight[w] = weight[e]
+            w += 1
+        first = last
+        counts[i + 1] = w
+    return w
