@@ -1,4 +1,4 @@
-"""Mini-batches of edges with uniform negatives and sampled neighbourhoods."""
+"""Mini-batches of edges with negatives and sampled neighbourhoods."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from torch import Tensor
 from models.block import Batch
 from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader
+from tasks.train.loaders.negatives import NegativeSampler
 from tasks.train.loaders.neighbor import make_blocks
-from tasks.train.loaders.sampling import NeighborSampler, derive_key, draw_negatives
-
-# A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
-_TRIES = 16
+from tasks.train.loaders.sampling import NeighborSampler, derive_key
 
 
 class PairSource:
-    """Training edges and, for each, uniform pairs that are no edges."""
+    """Training edges and drawn negatives of each."""
 
-    def __init__(self, store: GraphStore, num_negatives: int) -> None:
+    def __init__(self, store: GraphStore, num_negatives: int, negatives: str = "uniform") -> None:
+        """Draw `num_negatives` for each edge, by the kind `negatives` (see `loaders/negatives.py`)."""
         self.edges = store["train_edges"]
-        self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
-        self.num_negatives = num_negatives
+        self.negatives = NegativeSampler(store, negatives, num_negatives)
         self.num_seeds = len(self.edges)
 
     def draw(self, positions: Array, key: int) -> tuple[Array, Tensor]:
         """Return pairs, int64 (2, n * (1 + num_negatives)) with the positives first, and their target, 1 or 0."""
         positive = np.asarray(self.edges[positions], np.int64)
-        negative = np.empty((len(positions) * self.num_negatives, 2), np.int64)
-        draw_negatives(self.indptr, self.indices, derive_key(key, 1), _TRIES, negative)
+        negative = self.negatives.draw(positive, derive_key(key, 1))
         target = torch.zeros(len(positive) + len(negative))
         target[: len(positive)] = 1
         return np.ascontiguousarray(np.concatenate([positive, negative]).T), target
@@ -42,9 +39,14 @@ class EdgeLoader(Loader):
     """
 
     def __init__(
-        self, store: GraphStore, features: FeatureSource, fanouts: tuple[int, ...], num_negatives: int
+        self,
+        store: GraphStore,
+        features: FeatureSource,
+        fanouts: tuple[int, ...],
+        num_negatives: int,
+        negatives: str = "uniform",
     ) -> None:
-        self.pairs = PairSource(store, num_negatives)
+        self.pairs = PairSource(store, num_negatives, negatives)
         self.num_seeds = self.pairs.num_seeds
         self.features = features
         self.sampler = NeighborSampler(store["csc_indptr"], store["csc_indices"], fanouts)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from models.block import Batch
+from models.block import Batch, Block
 from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader, targets, whole_graph
 from tasks.train.loaders.edge import PairSource
+from tasks.train.loaders.lookup import without_pairs
 
 
 class FullNodeLoader(Loader):
@@ -42,27 +44,59 @@ class FullNodeLoader(Loader):
 class FullLinkLoader(Loader):
     """All nodes are encoded in every step; edges come in batches, with negatives (OGB's example for ogbl-ddi).
 
-    The positive edges of a batch stay in the graph that messages pass along, as they do there: on a graph small enough
-    for this, taking them out would mean another graph every step.
+    The positive edges of a batch stay in the graph that messages pass along, as they do there, unless `leave_out` asks
+    for the edge loader's way: then a step has a graph of its own, made in one pass over the edges.
     """
 
-    def __init__(self, store: GraphStore, features: FeatureSource, num_negatives: int) -> None:
-        self.pairs = PairSource(store, num_negatives)
+    def __init__(
+        self,
+        store: GraphStore,
+        features: FeatureSource,
+        num_negatives: int,
+        negatives: str = "uniform",
+        *,
+        leave_out: bool = False,
+    ) -> None:
+        self.pairs = PairSource(store, num_negatives, negatives)
         self.num_seeds = self.pairs.num_seeds
+        self.leave_out = leave_out
         self.block, self.inputs = whole_graph(store, features)
 
     def to(self, device: torch.device) -> None:
-        """Keep graph and features on the device."""
-        self.block, self.inputs = self.block.to(device), self.inputs.to(device)
+        """Keep inputs, and the graph where it is the same in every step, on the device."""
+        self.inputs = self.inputs.to(device)
+        if not self.leave_out:
+            self.block = self.block.to(device)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the whole graph with the edges at `positions` and drawn negatives."""
         pairs, target = self.pairs.draw(positions, key)
+        block = self._without(pairs[:, : len(positions)]) if self.leave_out else self.block
         return Batch(
-            blocks=[self.block],
+            blocks=[block],
             inputs=self.inputs,
             target=target,
             num_seeds=len(positions),
             pairs=torch.from_numpy(pairs),
-            num_edges=self.block.num_edges,
+            num_edges=block.num_edges,
+        )
+
+    def _without(self, pairs: Array) -> Block:
+        """Return the graph without the edges between pairs, int64 (2, n), both ways."""
+        whole = self.block
+        indptr, indices, left_out = without_pairs(whole.indptr.numpy(), whole.indices.numpy(), pairs)
+        stays = torch.ones(whole.num_edges, dtype=torch.bool)
+        stays[torch.from_numpy(left_out)] = False
+
+        def rest(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[stays]
+
+        return Block(
+            torch.from_numpy(indptr),
+            torch.from_numpy(indices),
+            whole.num_src,
+            weight=rest(whole.weight),
+            edge_feat=rest(whole.edge_feat),
+            edge_feat_cat=rest(whole.edge_feat_cat),
+            edge_type=rest(whole.edge_type),
         )

@@ -1,0 +1,64 @@
+"""Finding edges in CSC arrays, whose sources ascend within a node."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tasks.graph_store import Array
+
+
+@njit(cache=True, nogil=True)
+def find_edge(indptr, indices, source, target):  # type: ignore[no-untyped-def]
+    """Return the CSC position of source -> target, or -1 (binary search)."""
+    low, high = indptr[target], indptr[target + 1]
+    stop = high
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < source:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and indices[low] == source else -1
+
+
+@njit(cache=True, nogil=True)
+def find_edges(indptr, indices, sources, targets, out):  # type: ignore[no-untyped-def]
+    """Fill out (n,) with the CSC positions of edges, -1 where there is none."""
+    for i in range(len(sources)):
+        out[i] = find_edge(indptr, indices, sources[i], targets[i])
+
+
+def without_pairs(indptr: Array, indices: Array, pairs: Array) -> tuple[Array, Array, Array]:
+    """Return a CSC without the edges between pairs, both ways.
+
+    Args:
+        indptr: int64 (N + 1,).
+        indices: (E,), ascending within a node.
+        pairs: int64 (2, n), with or without edges between them.
+
+    Returns:
+        New indptr and indices, and the positions that are left out: int64 (m,), ascending.
+    """
+    sources, targets = np.concatenate([pairs[0], pairs[1]]), np.concatenate([pairs[1], pairs[0]])
+    found = np.empty(len(sources), np.int64)
+    find_edges(indptr, indices, sources, targets, found)
+    left_out = np.unique(found[found >= 0])
+    new_indptr, new_indices = np.empty_like(indptr), np.empty(len(indices) - len(left_out), indices.dtype)
+    skip_edges(indptr, indices, left_out, new_indptr, new_indices)
+    return new_indptr, new_indices, left_out
+
+
+@njit(cache=True, nogil=True)
+def skip_edges(indptr, indices, left_out, new_indptr, new_indices):  # type: ignore[no-untyped-def]
+    """Copy a CSC but for the positions `left_out` (m,), ascending."""
+    start = 0
+    for i in range(len(left_out) + 1):
+        stop = left_out[i] if i < len(left_out) else len(indices)
+        new_indices[start - i : stop - i] = indices[start:stop]
+        start = stop + 1
+    i = 0
+    for v in range(len(indptr)):
+        while i < len(left_out) and left_out[i] < indptr[v]:
+            i += 1
+        new_indptr[v] = indptr[v] - i

@@ -1,0 +1,132 @@
+"""Drawn negatives of link tasks.
+
+| `train.negatives` | a negative of the positive u -> v |
+|---|---|
+| uniform | u' -> v', both uniform over all nodes |
+| per_source | u -> v', v' uniform over all nodes |
+| degree | u -> v', v' by in-degree^0.75: popular nodes are among the negatives nearly as often as the positives |
+| in_batch | u -> v', v' the target of another positive of the batch, uniform over those |
+
+The power is that of word2vec's noise (arXiv:1310.4546, section 2.2), which LINE takes over (arXiv:1503.03578, section
+4.1.2).
+
+A draw is rejected, and the next one taken, where it is a loop or an edge of the graph that messages pass along: that
+holds the training edges, and their reverses where preprocess symmetrised. After 16 tries the last draw stays as it is,
+which matters only for a source that is joined to most of the graph. Edges of the validation and test splits are not
+known to training: one of them can be drawn as a negative, about as often as the graph is dense.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from tasks.graph_store import GraphStore
+from tasks.ingest.counter_random import below, uniform
+from tasks.train.loaders.base import Array
+from tasks.train.loaders.lookup import find_edge
+from tasks.train.loaders.sampling import draw_negatives
+
+# A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
+_TRIES = 16
+_DEGREE_POWER = 0.75
+
+
+class NegativeSampler:
+    """Draws negatives of batches of positives."""
+
+    def __init__(self, store: GraphStore, kind: str, num_negatives: int) -> None:
+        """Prepare to draw `num_negatives` by `kind` for each positive; `degree` holds 8 bytes a node."""
+        self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
+        self.kind = kind
+        self.num_negatives = num_negatives
+        self._keep, self._alias = np.empty(0, np.float32), np.empty(0, np.int32)
+        if kind == "degree":
+            self._keep, self._alias = alias_table(np.diff(self.indptr) ** _DEGREE_POWER)
+
+    def draw(self, positive: Array, key: int) -> Array:
+        """Return negatives, int64 (n * num_negatives, 2); those of positive i are rows i * num_negatives and on.
+
+        `positive` int64 (n, 2). Where a batch has one positive only, in_batch takes uniform targets.
+        """
+        negative = np.empty((len(positive) * self.num_negatives, 2), np.int64)
+        if self.kind == "uniform":
+            draw_negatives(self.indptr, self.indices, key, _TRIES, negative)
+        else:
+            others = positive[:, 1] if self.kind == "in_batch" and len(positive) > 1 else positive[:0, 1]
+            draw_targets(
+                self.indptr,
+                self.indices,
+                positive,
+                np.ascontiguousarray(others),
+                self._keep,
+                self._alias,
+                key,
+                negative,
+            )
+        return negative
+
+
+@njit(cache=True, nogil=True)
+def draw_targets(indptr, indices, positive, others, keep, alias, key, out):  # type: ignore[no-untyped-def]
+    """Fill out (n * k, 2) with each positive's source, k times, and drawn targets.
+
+    Targets are drawn from `others` (n,) but the positive's own place, if there are any; else by the alias table, if
+    there is one; else uniformly.
+    """
+    num_nodes = len(indptr) - 1
+    repeats = len(out) // max(1, len(positive))
+    for row in range(len(out)):
+        i = row // repeats
+        source, target = positive[i, 0], np.int64(0)
+        for t in range(_TRIES):
+            if len(others):
+                place = below(key, row, 2 * t, len(others) - 1)
+                target = others[place + (place >= i)]
+            else:
+                target = below(key, row, 2 * t, num_nodes)
+                if len(keep) and uniform(key, row, 2 * t + 1) >= keep[target]:
+                    target = np.int64(alias[target])
+            if target != source and find_edge(indptr, indices, source, target) < 0:
+                break
+        out[row, 0], out[row, 1] = source, target
+
+
+def alias_table(weight: Array) -> tuple[Array, Array]:
+    """Return what draws an index by weight in constant time (Walker 1977, in Vose's linear construction).
+
+    Args:
+        weight: float64 (n,), not negative. All 0 counts as all alike.
+
+    Returns:
+        keep float32 (n,) and alias, id (n,): draw i uniformly, stay with probability keep[i], else take alias[i].
+    """
+    total = weight.sum()
+    share = weight * (len(weight) / total) if total > 0 else np.ones(len(weight))
+    keep = np.ones(len(weight), np.float32)
+    alias = np.arange(len(weight), dtype=np.int32 if len(weight) <= np.iinfo(np.int32).max else np.int64)
+    fill_alias(share, keep, alias)
+    return keep, alias
+
+
+@njit(cache=True, nogil=True)
+def fill_alias(share, keep, alias):  # type: ignore[no-untyped-def]
+    """Fill keep and alias; share (n,) has mean 1 and is used up."""
+    stack = np.empty_like(alias)  # indices of small shares grow from the left, of large ones from the right
+    small, large = 0, len(stack)
+    for i in range(len(share)):
+        if share[i] < 1:
+            stack[small] = i
+            small += 1
+        else:
+            large -= 1
+            stack[large] = i
+    while small > 0 and large < len(stack):
+        small -= 1
+        low, high = stack[small], stack[large]
+        keep[low], alias[low] = share[low], high
+        share[high] -= 1 - share[low]
+        if share[high] < 1:
+            large += 1
+            stack[small] = high
+            small += 1

@@ -1,0 +1,172 @@
+"""Negatives of link tasks, and graphs without a batch's own edges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from models.block import Block
+from tasks.graph_store import ArrayWriter, GraphStore
+from tasks.train.loaders.base import FeatureSource
+from tasks.train.loaders.edge import EdgeLoader
+from tasks.train.loaders.full import FullLinkLoader
+from tasks.train.loaders.lookup import without_pairs
+from tasks.train.loaders.negatives import NegativeSampler, alias_table
+from tests.support import finish, link_graph
+
+KINDS = ("uniform", "degree", "in_batch", "per_source")
+
+
+def opened(folder: Path, seed: int = 0) -> GraphStore:
+    parent = link_graph(folder, seed=seed)
+    return GraphStore(parent.folder, parent.manifest)
+
+
+def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int) -> GraphStore:
+    """A directed graph of these edges, all of them for training."""
+    src, dst = np.array(edges, np.int32).reshape(-1, 2).T
+    matrix = sp.csr_matrix((np.ones(len(src)), (dst, src)), shape=(num_nodes, num_nodes))
+    matrix.sort_indices()
+    writer = ArrayWriter(folder)
+    writer.write("csc_indptr", matrix.indptr.astype(np.int64))
+    writer.write("csc_indices", matrix.indices.astype(np.int32))
+    writer.write("train_edges", np.array(edges, np.int32).reshape(-1, 2))
+    parent = finish(folder, writer, task="link", symmetric=False, num_nodes=num_nodes, num_edges=len(edges))
+    return GraphStore(parent.folder, parent.manifest)
+
+
+def adjacency(store: GraphStore) -> np.ndarray:
+    """Whether u -> v is an edge, at [u, v]."""
+    indptr, indices = store["csc_indptr"], store["csc_indices"]
+    dense = np.zeros((len(indptr) - 1, len(indptr) - 1), bool)
+    dense[indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))] = True
+    return dense
+
+
+def positives(store: GraphStore, count: int) -> np.ndarray:
+    return np.asarray(store["train_edges"][:count], np.int64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_negatives_are_no_edges_and_depend_on_the_key_alone(tmp_path: Path, kind: str) -> None:
+    store = opened(tmp_path)
+    dense, positive = adjacency(store), positives(store, 300)
+    sampler = NegativeSampler(store, kind, 3)
+    negative = sampler.draw(positive, 5)
+    assert negative.shape == (900, 2)
+    assert negative.dtype == np.int64
+    assert not dense[negative[:, 0], negative[:, 1]].any()
+    assert (negative[:, 0] != negative[:, 1]).all()
+    assert np.array_equal(negative, NegativeSampler(store, kind, 3).draw(positive, 5))
+    assert not np.array_equal(negative, sampler.draw(positive, 6))
+    own_source = (negative[:, 0] == np.repeat(positive[:, 0], 3)).mean()
+    assert own_source == 1 if kind != "uniform" else own_source < 0.1
+    if kind == "in_batch":
+        few = sampler.draw(positive[:7], 5)
+        assert set(few[:, 1].tolist()) <= set(positive[:7, 1].tolist())
+    assert sampler.draw(positive[:0], 0).shape == (0, 2)
+
+
+def test_degree_negatives_follow_the_power_of_the_degree(tmp_path: Path) -> None:
+    """Node v has v in-edges, from nodes that are no sources here: nothing is rejected but the source itself."""
+    n = 12
+    edges = [(n + u, v) for v in range(n) for u in range(v)]
+    store = small(tmp_path, edges, 2 * n + 1)
+    positive = np.full((60_000, 2), 2 * n, np.int64)  # the last node: without edges
+    drawn = np.bincount(NegativeSampler(store, "degree", 1).draw(positive, 3)[:, 1], minlength=2 * n + 1)
+    weight = np.diff(store["csc_indptr"]) ** 0.75
+    expected = len(positive) * weight / weight.sum()
+    assert np.allclose(drawn, expected, atol=4.5 * np.sqrt(expected.max()))
+    assert drawn[weight == 0].sum() == 0
+
+
+def test_in_batch_negatives_take_all_other_targets_alike(tmp_path: Path) -> None:
+    store = small(tmp_path, [(0, 1)], 8)
+    positive = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [0, 5]])
+    negative = NegativeSampler(store, "in_batch", 4000).draw(positive, 1).reshape(5, 4000, 2)
+    for i, own in enumerate(positive[:, 1]):
+        counts = np.bincount(negative[i, :, 1], minlength=8)
+        others = [v for v in (2, 3, 4, 5) if v != own]  # 0 -> 1 is an edge
+        assert counts[others].sum() == 4000
+        assert np.allclose(counts[others], 4000 / len(others), rtol=0.15)
+    alone = NegativeSampler(store, "in_batch", 2000).draw(positive[:1], 1)
+    assert set(alone[:, 1].tolist()) == {2, 3, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_joined_to_all_nodes_still_gets_negatives(tmp_path: Path, kind: str) -> None:
+    store = small(tmp_path, [(0, v) for v in range(1, 5)] + [(1, 0)], 5)
+    negative = NegativeSampler(store, kind, 2).draw(np.array([[0, 1], [0, 2]]), 0)
+    assert negative.min() >= 0
+    assert negative.max() < 5
+
+
+def test_alias_tables_draw_by_weight() -> None:
+    rng = np.random.default_rng(0)
+    for weight in (rng.random(50) ** 4, np.array([0.0, 3.0, 0.0]), np.ones(1), np.zeros(4), np.array([1e-12, 1e12])):
+        keep, alias = alias_table(weight)
+        chance = keep.astype(np.float64)
+        np.add.at(chance, alias, 1 - keep.astype(np.float64))
+        expected = weight / weight.sum() if weight.any() else np.ones(len(weight)) / len(weight)
+        assert np.allclose(chance / len(weight), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("full", [False, True])
+def test_loaders_take_the_kind_they_are_told(tmp_path: Path, kind: str, full: bool) -> None:
+    store = opened(tmp_path)
+    features = FeatureSource.open(store, edges=False)
+    loader = FullLinkLoader(store, features, 2, kind) if full else EdgeLoader(store, features, (3,), 2, kind)
+    batch = loader.batch(np.array([4, 9, 70]), key=1)
+    assert batch.pairs is not None
+    pairs = batch.inputs.node_ids[batch.pairs]
+    assert pairs[:, :3].T.tolist() == store["train_edges"][[4, 9, 70]].tolist()
+    assert batch.target.tolist() == [1.0] * 3 + [0.0] * 6
+    own_source = (pairs[0, 3:] == pairs[0, :3].repeat_interleave(2)).all()
+    assert bool(own_source) == (kind != "uniform")
+
+
+def edges(block: Block) -> list[tuple[int, int]]:
+    dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr.numpy()))
+    return list(zip(block.indices.tolist(), dst.tolist(), strict=True))
+
+
+def test_full_batches_can_leave_their_own_positives_out(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    loader = FullLinkLoader(store, FeatureSource.open(store, edges=False), 1, leave_out=True)
+    whole = edges(loader.block)
+    loader.block.edge_feat = torch.arange(len(whole), dtype=torch.float32).unsqueeze(1)
+    positions = np.arange(5, 90)
+    [block] = loader.batch(positions, key=0).blocks
+    own = {tuple(pair) for pair in store["train_edges"][positions].tolist()}
+    own |= {(v, u) for u, v in own}
+    assert edges(block) == [edge for edge in whole if edge not in own]
+    assert len(whole) - block.num_edges == len(own)
+    assert block.edge_feat is not None
+    assert [whole[int(at)] for at in block.edge_feat] == edges(block)
+    assert block.counts.sum() == block.num_edges
+    assert edges(loader.block) == whole
+    assert loader.batch(positions, key=0).num_edges == block.num_edges
+
+
+@pytest.mark.parametrize(
+    "pairs", [[], [(0, 1)], [(0, 1), (0, 1), (1, 0)], [(2, 2), (3, 0)], [(3, 2), (1, 3), (0, 1), (2, 2)]]
+)
+def test_pairs_are_cut_out_both_ways_whether_they_are_edges_or_not(
+    tmp_path: Path, pairs: list[tuple[int, int]]
+) -> None:
+    graph = [(0, 1), (1, 0), (2, 2), (1, 3), (2, 3), (3, 2)]
+    store = small(tmp_path, graph, 5)
+    indptr, indices, left_out = without_pairs(
+        np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"]), np.array(pairs, np.int64).reshape(-1, 2).T
+    )
+    rest = set(graph) - set(pairs) - {(v, u) for u, v in pairs}
+    assert len(left_out) == len(graph) - len(rest)
+    assert indptr[-1] == len(indices) == len(rest)
+    found = [(u, v) for v in range(5) for u in indices[indptr[v] : indptr[v + 1]].tolist()]
+    assert set(found) == rest
+    assert indices.dtype == np.int32
