@@ -8,6 +8,13 @@ from numba import njit
 from tasks.graph_store import Array
 
 
+def frozen(array: Array) -> Array:
+    """Return a read-only view without the memory map's class, so that numba compiles a kernel once for all stores."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
 @njit(cache=True, nogil=True)
 def find_edge(indptr, indices, source, target):  # type: ignore[no-untyped-def]
     """Return the CSC position of source -> target, or -1 (binary search)."""
@@ -40,6 +47,7 @@ def without_pairs(indptr: Array, indices: Array, pairs: Array) -> tuple[Array, A
     Returns:
         New indptr and indices, and the positions that are left out: int64 (m,), ascending.
     """
+    indptr, indices = frozen(indptr), frozen(indices)
     sources, targets = np.concatenate([pairs[0], pairs[1]]), np.concatenate([pairs[1], pairs[0]])
     found = np.empty(len(sources), np.int64)
     find_edges(indptr, indices, sources, targets, found)

@@ -24,7 +24,7 @@ from numba import njit
 from tasks.graph_store import GraphStore
 from tasks.ingest.counter_random import below, uniform
 from tasks.train.loaders.base import Array
-from tasks.train.loaders.lookup import find_edge
+from tasks.train.loaders.lookup import find_edge, frozen
 from tasks.train.loaders.sampling import draw_negatives
 
 # A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
@@ -37,7 +37,7 @@ class NegativeSampler:
 
     def __init__(self, store: GraphStore, kind: str, num_negatives: int) -> None:
         """Prepare to draw `num_negatives` by `kind` for each positive; `degree` holds 8 bytes a node."""
-        self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
+        self.indptr, self.indices = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
         self.kind = kind
         self.num_negatives = num_negatives
         self._keep, self._alias = np.empty(0, np.float32), np.empty(0, np.int32)

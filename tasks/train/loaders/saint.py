@@ -1,0 +1,86 @@
+"""GraphSAINT: subgraphs of drawn nodes, edges or walks, with weights that undo what the drawing prefers."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+
+from models.block import Batch
+from tasks.graph_store import GraphStore
+from tasks.train.loaders.base import Array, FeatureSource
+from tasks.train.loaders.saint_draws import (
+    Draws,
+    EdgeDraws,
+    NodeDraws,
+    WalkDraws,
+    inclusion,
+    inverse_conditional,
+)
+from tasks.train.loaders.subgraph import SubgraphLoader
+
+
+class _Place(threading.local):
+    """A number for every node of the graph, for each thread; only what was written for a batch is read."""
+
+    def __init__(self, num_nodes: int) -> None:
+        self.table = np.empty(num_nodes, np.int32)
+
+
+class SaintLoader(SubgraphLoader):
+    """Subgraphs induced by what `size` draws reach (Zeng et al., ICLR 2020, https://arxiv.org/abs/1907.04931).
+
+    With p_v the probability that the subgraph has node v and p_uv that it has both u and v:
+
+    - edge u -> v gets the weight p_v / p_uv, so that the weighted sum over v's in-edges in the subgraph is, in
+      expectation, the sum over all of them (section 3.2, aggregator normalisation);
+    - node v's loss gets the weight 1 / (p_v T), T training nodes, so that the weighted sum of the losses is, in
+      expectation, their mean over the split (loss normalisation).
+
+    Degrees are those in the whole graph. An epoch has as many batches as bring T training nodes in expectation.
+    """
+
+    def __init__(
+        self, store: GraphStore, features: FeatureSource, kind: str, size: int, walk_length: int, *, seed: int
+    ) -> None:
+        """Draw by `kind`: node, edge, or walk with `walk_length` steps; `size` draws a batch.
+
+        Raises:
+            RecipeError: edges are to be drawn where there are none.
+        """
+        super().__init__(store, features)
+        self.size = size
+        self.draws: Draws
+        if kind == "walk":
+            self.draws = WalkDraws(store, walk_length, seed)
+        else:
+            self.draws = NodeDraws(store) if kind == "node" else EdgeDraws(store)
+        met = float(inclusion(self.draws.contains[self.is_train], size).sum())
+        # nodes that are never drawn (without edges) can leave nothing to meet
+        self.num_batches = max(1, round(self.num_seeds / met)) if met else 1
+        self._place = _Place(self.manifest.num_nodes)
+
+    def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
+        """Draw a subgraph by `key` alone."""
+        nodes = np.unique(self.draws.draw(self.size, key))
+        place = self._place.table
+        place[nodes] = np.arange(len(nodes), dtype=np.int32)
+        wanted = self.edges_carry_features or self.draws.needs_positions
+        block, positions = self.subgraph(nodes, place, 0, positions=wanted)
+        contains = self.draws.contains[nodes]
+        block.weight = torch.from_numpy(
+            self._edge_weights(nodes, contains, block.indptr.numpy(), block.indices.numpy(), positions)
+        )
+        block.degree = torch.from_numpy((self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.float32))
+        batch = self.make_batch(nodes, block, positions)
+        met = inclusion(contains[self.is_train[nodes]], self.size)
+        batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds)).astype(np.float32))
+        return batch
+
+    def _edge_weights(self, nodes: Array, contains: Array, indptr: Array, indices: Array, positions: Array) -> Array:
+        """Return p_v / p_uv of the subgraph's edges, float32 (E,)."""
+        weight = np.empty(len(indices), np.float32)
+        joint = self.draws.joint(nodes, indptr, indices, positions)
+        inverse_conditional(indptr, indices, contains, joint, self.size, weight)
+        return weight
