@@ -69,8 +69,8 @@ def narrow(builder: Any, vector: Any, lanes: int) -> Any:
     return builder.trunc(builder.lshr(rounded, constant(INT, lanes, 16)), ir.VectorType(SHORT, lanes))
 
 
-def prefetch(builder: Any, pointer: Any) -> None:
-    """Ask for a cache line."""
-    hints = [ir.Constant(INT, number) for number in (0, 3, 1)]  # to read, keep close, data
+def prefetch(builder: Any, pointer: Any, cache: int) -> None:
+    """Ask for a cache line in the cache of a level, 1 or 2."""
+    hints = [ir.Constant(INT, number) for number in (0, 4 - cache, 1)]  # to read, how close, data
     pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])

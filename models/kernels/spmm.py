@@ -12,10 +12,7 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.threads import run_rows
-from models.kernels.vector import load, prefetch, storage, store, tiles, zeros
-
-_AHEAD = 12
-"""Edges that rows are prefetched ahead: flat between 8 and 16 on Zen 5, November 2026."""
+from models.kernels.vector import FAR, NEAR, load, prefetch, prefetch_far, storage, store, tiles, zeros
 
 
 def reference_spmm(adj: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -109,8 +106,10 @@ def _sum_rows(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         acc = zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + _AHEAD < last:
-                prefetch(lanes, x, np.int64(indices[e + _AHEAD]) * stride + column)
+            if e + FAR < last:
+                prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
             u = np.int64(indices[e])
             value = load(lanes, x, u * stride + column, count)
             if weight is not None:
