@@ -118,15 +118,7 @@ class GraphModel(nn.Module):
         self.config = config
         self.facts = facts
         refuse_foreign_options(config, facts, weights=self.uses_edge_weights)
-        self.encoder = NodeEncoder(
-            facts,
-            config.hidden_dim,
-            project=self.project_inputs or config.norm_first,
-            embedding_dim=config.embedding_dim,
-            labels=facts.out_dim if config.label_reuse else 0,
-            dropout=config.input_dropout,
-            activation=config.activation if config.norm_first else None,
-        )
+        self.encoder = self.make_encoder()
         self.layers = self.make_layers(self.encoder.out_dim)
         self.finish = self.make_finish()
         """Applied to the nodes' vectors before the head."""
@@ -141,6 +133,19 @@ class GraphModel(nn.Module):
     def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return the last layer's convolution, where it differs."""
         return self.make_conv(in_dim, out_dim)
+
+    def make_encoder(self) -> NodeEncoder:
+        """Return what makes the first layer's input."""
+        config, facts = self.config, self.facts
+        return NodeEncoder(
+            facts,
+            config.hidden_dim,
+            project=self.project_inputs or config.norm_first,
+            embedding_dim=config.embedding_dim,
+            labels=facts.out_dim if config.label_reuse else 0,
+            dropout=config.input_dropout,
+            activation=config.activation if config.norm_first else None,
+        )
 
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return the stack; each layer is forward(block, x (num_src, in)) -> (num_dst, its `out_dim`)."""

@@ -84,12 +84,19 @@ class NodeEncoder(nn.Module):
         """Columns of the result."""
         self.num_labels = labels
         self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
         self.is_plain = (
             bool(facts.feature_dim) and self.linear is None and not labels and not dropout and not activation
         )
         """Whether the result is the numeric features as they are."""
+
+    def add_embedding(self, num_nodes: int) -> None:
+        """Add a learnable vector to each node's encoded features."""
+        self.rows = nn.Embedding(num_nodes, self.out_dim)
+        nn.init.xavier_uniform_(self.rows.weight)
+        self.is_plain = False
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""
@@ -108,6 +115,8 @@ class NodeEncoder(nn.Module):
         assert x is not None, "the loader gave no features"
         if self.labels is not None:
             x = x + self.labels(known)
+        if self.rows is not None:
+            x = x + self.rows(inputs.node_ids)
         return self.activation(self.dropout(x))
 
 

@@ -16,6 +16,7 @@ from models.block import Block, aggregate
 from models.gcn import GcnConv
 from models.gin import GinConv
 from models.graphsage import SageConv
+from models.rgcn import RelationalConv
 
 EDGE_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2, edge_categories=(3, 2))
 PLAIN_FACTS = GraphFacts("node", 3, 1, feature_dim=1)
@@ -34,6 +35,7 @@ def make_block(num_dst: int, num_src: int, num_edges: int, *, sampled: bool, see
         block.degree[num_dst - 1] = 0
     block.edge_feat = torch.from_numpy(rng.standard_normal((num_edges, 2)))
     block.edge_feat_cat = torch.from_numpy(rng.integers(0, [3, 2], (num_edges, 2)))
+    block.edge_type = torch.from_numpy(rng.integers(0, 2, num_edges))  # of three
     return block
 
 
@@ -98,11 +100,28 @@ def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
     return conv.mlp((1 + conv.eps) * x[: block.num_dst] + torch.stack(rows) * true_over_sampled(block))
 
 
+def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
+    y = x[: block.num_dst] @ conv.own.weight.T + conv.own.bias
+    for relation in range(conv.num_relations):
+        chosen = block.edge_type == relation
+        assert isinstance(chosen, Tensor)
+        a = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
+        ends = (destinations(block)[chosen], block.indices[chosen])
+        a = a.index_put(ends, torch.ones(1, dtype=torch.float64), accumulate=True)
+        if conv.coefficients is None:
+            matrix = conv.maps[relation]
+        else:
+            matrix = (conv.coefficients[relation][:, None, None] * conv.maps).sum(0)
+        y = y + a @ x / a.sum(1, keepdim=True).clamp(min=1) @ matrix
+    return y
+
+
 CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] = {
     "sage-mean": (lambda i, o: SageConv(i, o, "mean"), dense_sage),
     "sage-sum": (lambda i, o: SageConv(i, o, "sum"), dense_sage),
     "sage-max": (lambda i, o: SageConv(i, o, "max"), dense_sage),
     "gcn": (GcnConv, dense_gcn),
+    "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
     "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
     "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
 }

@@ -1,0 +1,142 @@
+"""Graph attention network (Veličković et al., ICLR 2018, https://arxiv.org/abs/1710.10903, equations 1 to 6)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.base import GraphFacts, GraphModel, ModelConfig
+from models.block import Block
+from models.dropout import draw_key
+from models.kernels.adjacency import Adjacency
+from models.kernels.attention import gat_attention
+
+_LOOPS = "adjacency_with_loops"
+
+
+def with_self_loops(block: Block) -> Adjacency:
+    """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
+    kept = vars(block)  # as a cached property would be: a block that moves to a device starts anew
+    if _LOOPS not in kept:
+        nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
+        indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
+        counts = block.indptr[1:] - block.indptr[:-1]
+        place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
+        indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
+        indices[place] = block.indices
+        indices[indptr[1:] - 1] = nodes
+        kept[_LOOPS] = Adjacency(indptr, indices, block.num_src)
+    return kept[_LOOPS]
+
+
+class AttentionConfig(ModelConfig):
+    """Options of attention over neighbours."""
+
+    heads: int = Field(default=8, ge=1)
+    """Attention heads; each layer but the last is hidden_dim wide, its heads side by side."""
+    output_heads: int | None = Field(default=None, ge=1)
+    """Heads of the last layer; null: as many as the others."""
+    output: Literal["mean", "concat"] | None = None
+    """How the last layer's heads combine; null: their mean where they are the scores (head=none), else side by side."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the attention coefficients that is dropped while training."""
+    negative_slope: float = Field(default=0.2, ge=0)
+    """Slope of the scores' LeakyReLU below 0."""
+    self_loops: bool = True
+    """Let nodes attend to themselves; false where the graph has self-loops (preprocess.self_loops=add), or without."""
+
+
+class AttentionModel(GraphModel):
+    """What GAT and GATv2 share: how many heads a layer has, and how they combine."""
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError where heads do not divide a layer's width."""
+        self.output = config.output or ("mean" if config.head == "none" else "concat")
+        self.output_heads: int = config.output_heads or config.heads
+        last_dim = facts.out_dim if config.head == "none" else config.hidden_dim
+        for heads, width, option in (
+            (config.heads if config.num_layers > 1 else 1, config.hidden_dim, "heads"),
+            (self.output_heads if self.output == "concat" else 1, last_dim, "output_heads"),
+        ):
+            if width % heads:
+                raise RecipeError(f"model.{option}={heads} does not divide the layer's width {width}; change one")
+        super().__init__(config, facts)
+
+    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return a convolution whose heads stand side by side."""
+        return self.make_attention(in_dim, self.config.heads, out_dim // self.config.heads, mean=False)
+
+    def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return the last convolution."""
+        mean = self.output == "mean"
+        return self.make_attention(
+            in_dim, self.output_heads, out_dim if mean else out_dim // self.output_heads, mean=mean
+        )
+
+    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
+        """Return a convolution of `heads` heads, `dim` wide each."""
+        raise AssertionError(f"{type(self).__name__} defines no attention")
+
+
+class Heads(nn.Module):
+    """What attention convolutions share: which edges, dropout's key, how heads combine, the bias."""
+
+    def __init__(self, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
+        super().__init__()
+        self.heads, self.dim, self.mean = heads, dim, mean
+        self.rate, self.slope, self.self_loops = config.attention_dropout, config.negative_slope, config.self_loops
+        self.bias = nn.Parameter(torch.zeros(dim if mean else heads * dim))
+
+    def split(self, x: Tensor) -> Tensor:
+        """View (n, heads * dim) as (n, heads, dim)."""
+        return x.view(len(x), self.heads, self.dim)
+
+    def edges(self, block: Block) -> Adjacency:
+        """Return the edges that are attended to."""
+        return with_self_loops(block) if self.self_loops else block.adjacency
+
+    def drop(self) -> dict[str, Any]:
+        """Return rate and key of the coefficients' dropout, a new key each time."""
+        active = self.training and self.rate > 0
+        return {"dropout": self.rate if active else 0.0, "key": draw_key() if active else 0}
+
+    def combine(self, y: Tensor) -> Tensor:
+        """Combine heads: (n, heads, dim) -> (n, dim) or (n, heads * dim)."""
+        return (y.mean(1) if self.mean else y.flatten(1)) + self.bias.to(y.dtype)
+
+
+class GatConv(Heads):
+    """y_v = combine_h sum_{u in N(v) + v} a_uv^h W^h x_u, a = softmax_u LeakyReLU(<s^h, W^h x_u> + <t^h, W^h x_v>)."""
+
+    def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
+        super().__init__(heads, dim, mean=mean, config=config)
+        self.linear = nn.Linear(in_dim, heads * dim, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, dim))
+        self.target = nn.Parameter(torch.empty(heads, dim))
+        for weight in (self.linear.weight, self.source, self.target):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
+        z = self.split(self.linear(x))
+        score_src = (z * self.source).sum(2)
+        score_dst = (z[: block.num_dst] * self.target).sum(2)
+        y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
+        return self.combine(y)
+
+
+@MODELS.register("gat")
+class Gat(AttentionModel):
+    """GAT: neighbours weighted by learnt attention."""
+
+    class Config(AttentionConfig):
+        """Options."""
+
+    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
+        """Return one convolution."""
+        return GatConv(in_dim, heads, dim, mean=mean, config=self.config)

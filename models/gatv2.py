@@ -1,0 +1,52 @@
+"""GATv2 (Brody et al., ICLR 2022, https://arxiv.org/abs/2105.14491, equation 7): attention after the LeakyReLU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from configs.registry import MODELS
+from models.block import Block
+from models.gat import AttentionConfig, AttentionModel, Heads
+from models.kernels.gatv2 import gatv2_attention
+
+
+class Gatv2Config(AttentionConfig):
+    """Options of GATv2."""
+
+    share_weights: bool = False
+    """One linear map for both ends of an edge."""
+
+
+class Gatv2Conv(Heads):
+    """y_v = combine_h sum_{u in N(v) + v} a_uv^h W_s^h x_u, a = softmax_u <a^h, LeakyReLU(W_s^h x_u + W_t^h x_v)>."""
+
+    def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config) -> None:
+        super().__init__(heads, dim, mean=mean, config=config)
+        self.source = nn.Linear(in_dim, heads * dim)
+        self.target = self.source if config.share_weights else nn.Linear(in_dim, heads * dim)
+        self.attention = nn.Parameter(torch.empty(heads, dim))
+        for weight in (self.source.weight, self.target.weight, self.attention):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
+        source = self.split(self.source(x))
+        if self.target is self.source:
+            target = source[: block.num_dst]
+        else:
+            target = self.split(self.target(x[: block.num_dst]))
+        y = gatv2_attention(self.edges(block), source, target, self.attention, self.slope, **self.drop())
+        return self.combine(y)
+
+
+@MODELS.register("gatv2")
+class Gatv2(AttentionModel):
+    """GATv2: attention that ranks neighbours differently for each node."""
+
+    class Config(Gatv2Config):
+        """Options."""
+
+    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
+        """Return one convolution."""
+        return Gatv2Conv(in_dim, heads, dim, mean=mean, config=self.config)
