@@ -74,3 +74,10 @@ def prefetch(builder: Any, pointer: Any, cache: int) -> None:
     hints = [ir.Constant(INT, number) for number in (0, 4 - cache, 1)]  # to read, how close, data
     pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     call(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *hints])
+
+
+def exponent(builder: Any, vector: Any, lanes: int) -> Any:
+    """Return the whole numbers k of a = 2^k f, f from the root of 1/2 to that of 2."""
+    bits = builder.bitcast(vector, ir.VectorType(INT, lanes))
+    root = constant(INT, lanes, 0x3F3504F3)  # the root of 1/2
+    return builder.ashr(builder.sub(bits, root), constant(INT, lanes, 23))

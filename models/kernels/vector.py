@@ -361,3 +361,44 @@ def exp(x):  # type: ignore[no-untyped-def]
     p = p * f + _P1
     p = p * f + _P0
     return _times_power_of_two(p, whole)
+
+
+@_instruction
+def _exponent(typing, a):  # type: ignore[no-untyped-def]
+    """Return k of a = 2^k f, f from the root of 1/2 to that of 2."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        whole = _llvm.exponent(builder, args[0], signature.return_type.lanes)
+        return builder.sitofp(whole, args[0].type)
+
+    return a(a), generate
+
+
+@_instruction
+def _mantissa(typing, a):  # type: ignore[no-untyped-def]
+    """Return f of a = 2^k f."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        lanes = signature.return_type.lanes
+        whole = builder.shl(_llvm.exponent(builder, args[0], lanes), _llvm.constant(INT, lanes, 23))
+        return builder.bitcast(builder.sub(builder.bitcast(args[0], whole.type), whole), args[0].type)
+
+    return a(a), generate
+
+
+_LOG_2 = np.float32(0.6931471805599453)
+_ONE, _TWO = np.float32(1), np.float32(2)
+_THIRD, _FIFTH, _SEVENTH, _NINTH = (np.float32(1 / number) for number in (3, 5, 7, 9))
+
+
+@njit(inline="always")
+def log(x):  # type: ignore[no-untyped-def]
+    """Return the logarithm of finite x >= 0 by lanes, by atanh's series: 0 becomes -88."""
+    f = _mantissa(x)
+    s = (f - _ONE) / (f + _ONE)
+    q = s * s
+    p = q * _NINTH + _SEVENTH
+    p = p * q + _FIFTH
+    p = p * q + _THIRD
+    p = p * q + _ONE
+    return _exponent(x) * _LOG_2 + s * p * _TWO
