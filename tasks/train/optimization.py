@@ -82,9 +82,11 @@ class Optimization:
             # It follows the schedule and the rule for ranks that the dense parameters follow.
             factor = self.rate / self.train.learning_rate
             self.embedding.step(*rows, self.train.embedding_learning_rate * factor, number)
+        scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        self.scheduler.step()
+        if self.scaler.get_scale() >= scale:  # else gradients overflowed, and the optimizer took no step
+            self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
 

@@ -103,4 +103,4 @@ class Strategy:
         """
         if self.ranks.world_size == 1:
             return model
-        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)

@@ -1,0 +1,168 @@
+"""What a step does: precision, loss scaling, accumulation, clipping, learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.errors import RecipeError
+from configs.schema import TrainConfig
+from models.block import Batch
+from models.losses import LOSSES
+from tasks.graph_store import GraphStore
+from tasks.stage import Parent
+from tasks.train.device import check_precision, choose_device
+from tasks.train.embeddings import build_model
+from tasks.train.loaders.base import FeatureSource, graph_facts
+from tasks.train.loaders.full import FullNodeLoader
+from tasks.train.optimization import Optimization
+from tasks.train.schedule import describe_rate
+from tasks.train.strategies.base import Ranks
+from tests.train.test_sparse_embeddings import job, trainer
+from tests.train.test_training import partition, records
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Iterator[None]:
+    """A training in this process sets what is the process's own."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Parent:
+    return partition(tmp_path / "g", "node")
+
+
+def optimization(graph: Parent, work: Path, *overrides: str) -> Optimization:
+    """A model without anything that couples the batch's rows, and its optimizer."""
+    made = job(graph, work, "train.optimizer=sgd", "model.norm=none", "model.dropout=0", *overrides, task="node")
+    torch.manual_seed(3)
+    model = build_model(made, graph_facts(graph.manifest), Ranks())
+    return Optimization(made.train, model, model, LOSSES["multiclass"], Ranks(), total_steps=100)
+
+
+def batches(graph: Parent, *positions: np.ndarray) -> list[Batch]:
+    store = GraphStore(graph.folder, graph.manifest)
+    loader = FullNodeLoader(store, FeatureSource.open(store, edges=False))
+    return [loader.batch(some, 0) for some in positions]
+
+
+def weights(made: Optimization) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in made.model.parameters()])
+
+
+def take_step(made: Optimization, parts: list[Batch], number: int = 1) -> list[float]:
+    losses = [float(made.backward(part, 1 / len(parts), last=i == len(parts) - 1)) for i, part in enumerate(parts)]
+    made.step(number)
+    return losses
+
+
+def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path, graph: Parent) -> None:
+    several, one = (optimization(graph, tmp_path / name, "train.clip_norm=0.1") for name in "ab")
+    assert torch.equal(weights(several), weights(one))
+    before = weights(one)
+    for number in range(1, 4):
+        parts = batches(graph, np.arange(0, 40), np.arange(40, 80), np.arange(80, 120))
+        take_step(several, parts, number)
+        take_step(one, batches(graph, np.arange(120)), number)
+    torch.testing.assert_close(weights(several), weights(one), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(before, weights(one), atol=1e-3)
+
+
+def test_a_batch_without_labels_adds_nothing(tmp_path: Path, graph: Parent) -> None:
+    made = optimization(graph, tmp_path / "a")
+    [empty] = batches(graph, np.arange(0))
+    before = weights(made)
+    assert take_step(made, [empty]) == [0.0]
+    assert torch.equal(weights(made), before)
+
+
+def test_bfloat16_computes_in_half_keeps_weights_and_validates_in_float32(tmp_path: Path, graph: Parent) -> None:
+    made = trainer(job(graph, tmp_path / "work", "train.precision=bfloat16", task="node"))
+    seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
+
+    def look(module: Any, given: Any, scores: Any) -> None:
+        seen[module.training].add(scores.dtype)
+
+    made.model.head.linear.register_forward_hook(look)  # type: ignore[union-attr]
+    made.run()
+    assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
+    assert {value.dtype for value in made.model.state_dict().values()} == {torch.float32, torch.int64}
+    losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]
+    plain = trainer(job(graph, tmp_path / "plain", task="node"))
+    plain.run()
+    expected = [line["train/loss"] for line in records(tmp_path / "plain") if "train/loss" in line]
+    assert losses != expected
+    assert losses == pytest.approx(expected, rel=0.05)
+
+
+def test_float16_scales_its_loss_and_skips_steps_that_overflow(
+    tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.train.optimization.autocast", lambda *_: nullcontext())  # kernels have no float16 here
+    half, single = optimization(graph, tmp_path / "a", "train.precision=float16"), optimization(graph, tmp_path / "b")
+    assert half.scaler.is_enabled()
+    assert not single.scaler.is_enabled()
+    parts = batches(graph, np.arange(60), np.arange(60, 120))
+    before, scale = weights(half), half.scaler.get_scale()
+    half.backward(parts[0], 0.5, last=True)
+    next(half.model.parameters()).grad.fill_(torch.inf)  # type: ignore[union-attr]
+    half.step(1)
+    assert torch.equal(weights(half), before)
+    assert half.scaler.get_scale() == scale / 2
+    for number in range(2, 5):
+        assert take_step(half, parts, number) == pytest.approx(take_step(single, parts, number))
+    torch.testing.assert_close(weights(half), weights(single))
+    restored = optimization(graph, tmp_path / "c", "train.precision=float16")
+    restored.load_state_dict(half.state_dict())
+    assert restored.scaler.get_scale() == scale / 2
+
+
+def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
+    gpu = torch.device("cuda", 0)
+    check_precision(TrainConfig(precision="float16"), gpu)
+    for precision in ("bfloat16", "float32"):
+        check_precision(TrainConfig(precision=precision, embeddings="sparse"), CPU)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"float16 needs a GPU.*take bfloat16"):
+        check_precision(TrainConfig(precision="float16"), CPU)
+    with pytest.raises(RecipeError, match=r"float16 scales gradients.*train\.precision=bfloat16 or train\.embeddings"):
+        check_precision(TrainConfig(precision="float16", embeddings="sparse"), gpu)
+    if not torch.cuda.is_available():
+        with pytest.raises(RecipeError, match="torch sees no GPU"):
+            choose_device("cuda")
+        assert choose_device("auto") == CPU
+
+
+def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
+    overrides = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.precision=bfloat16")
+    made = trainer(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
+    embedding = made.optimization.embedding
+    assert embedding is not None
+    before = embedding.weight.clone()
+    made.run()
+    assert embedding.weight.dtype == torch.float32
+    assert float((embedding.weight - before).abs().max()) > 1e-3
+    losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]
+    assert losses[-1] < losses[0]
+
+
+def test_the_rule_of_the_learning_rate_is_said() -> None:
+    scaled = TrainConfig(learning_rate=0.01, lr_scaling="sqrt", warmup_steps=100, schedule="cosine")
+    assert describe_rate(scaled, 4, 2000) == (
+        "learning rate 0.01 x 2 (lr_scaling=sqrt, ranks: 4) = 0.02; 100 steps of warm-up, then cosine over 2,000 steps"
+    )
+    assert describe_rate(TrainConfig(learning_rate=0.01), 4, 50) == (
+        "learning rate 0.01 x 1 (lr_scaling=none, ranks: 4) = 0.01; no warm-up, constant over 50 steps"
+    )

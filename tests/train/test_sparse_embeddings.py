@@ -1,0 +1,191 @@
+"""Embeddings in CPU memory: optimizers of rows, training, resuming, ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.errors import RecipeError
+from tasks.graph_store import GraphStore
+from tasks.train import checkpoint
+from tasks.train.device import choose_device
+from tasks.train.embeddings import RowAdagrad, SparseAdam, SparseEmbedding, build_model, coalesce
+from tasks.train.inference import Predictor
+from tasks.train.job import BEST, LAST, Job
+from tasks.train.loaders.base import graph_facts
+from tasks.train.loop import Trainer
+from tasks.train.strategies.base import Ranks
+from tests.train.test_training import partition, recipe, records, weights
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARSE = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.epochs=4")
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Iterator[None]:
+    """A training in this process sets what is the process's own."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.set_num_threads(threads)
+
+
+def job(graph: Any, work: Path, *overrides: str, task: str = "link") -> Job:
+    work.mkdir(parents=True, exist_ok=True)
+    return Job.make(recipe(task, *overrides), graph.folder, graph.manifest.digest, work)
+
+
+def trainer(made: Job) -> Trainer:
+    return Trainer(made, Ranks(), choose_device("cpu"))
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 700])
+def test_coalescing_sums_equal_ids_and_keeps_a_ranks_own(n: int) -> None:
+    rng = np.random.default_rng(n)
+    ids, rows = rng.integers(0, 9, n), rng.standard_normal((n, 3)).astype(np.float32)
+    expected = np.zeros((9, 3))
+    np.add.at(expected, ids, rows.astype(np.float64))
+    slots = np.full(9, -1, np.int32)
+    for number, count in ((0, 1), (0, 2), (1, 2), (2, 3)):
+        own_ids, own_rows = ids.copy(), rows.copy()
+        kept = coalesce(own_ids, own_rows, slots, number, count)
+        assert sorted(own_ids[:kept].tolist()) == sorted(v for v in set(ids.tolist()) if v % count == number)
+        assert np.allclose(own_rows[:kept], expected[own_ids[:kept]], atol=1e-4)
+        assert np.all(slots == -1)
+
+
+def gradients(step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    count = [700, 1, 0, 300, 2][step]
+    ids = torch.randperm(1000, generator=generator)[:count]
+    return ids, torch.randn(count, 7, generator=generator)
+
+
+def test_sparse_adam_is_torchs() -> None:
+    table = torch.randn(1000, 7, generator=torch.Generator().manual_seed(9))
+    expected = torch.nn.Parameter(table.clone())
+    theirs = torch.optim.SparseAdam([expected], lr=0.05)
+    ours = SparseAdam(table, torch.zeros)
+    for step in range(5):
+        ids, grads = gradients(step)
+        expected.grad = torch.sparse_coo_tensor(ids[None], grads, expected.shape, check_invariants=True)
+        theirs.step()
+        ours.step(ids, grads, 0.05, step + 1)
+        torch.testing.assert_close(table, expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_row_adagrad_is_its_formula() -> None:
+    table = torch.randn(1000, 7, generator=torch.Generator().manual_seed(9))
+    expected, sums = table.double().numpy().copy(), np.zeros(1000)
+    ours = RowAdagrad(table, torch.zeros)
+    for step in range(5):
+        ids, grads = gradients(step)
+        g, rows = grads.double().numpy(), ids.numpy()
+        sums[rows] += (g**2).mean(1)
+        expected[rows] -= 0.05 * g / (np.sqrt(sums[rows]) + 1e-10)[:, None]
+        ours.step(ids, grads, 0.05, step + 1)
+        assert np.allclose(table.numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert np.allclose(ours.sums.numpy(), sums, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["row_adagrad", "sparse_adam"])
+def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
+    graph = partition(tmp_path / "g", "link")
+    overrides = (*SPARSE, f"train.embedding_optimizer={optimizer}", "train.clip_norm=1", "train.accumulate_steps=2")
+    calm, disturbed = (job(graph, tmp_path / name, *overrides) for name in ("calm", "disturbed"))
+    trainer(calm).run()
+    first = trainer(disturbed)
+
+    def fail_in_third_epoch() -> None:
+        if first.progress.step == 2 * first.steps + 1:
+            first._save_last()
+            raise KeyboardInterrupt
+
+    first._save_in_between = fail_in_third_epoch  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        first.run()
+    second = trainer(disturbed)
+    assert (second.progress.epoch, second.progress.step_in_epoch) == (2, 1)
+    second.run()
+    assert records(calm.work) == records(disturbed.work)
+    for name in (BEST, LAST):
+        ours, theirs = weights(disturbed.work, name), weights(calm.work, name)
+        assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    lines = [line["train/loss"] for line in records(calm.work) if "train/loss" in line]
+    assert lines[-1] < lines[0]
+
+
+def test_the_best_weights_are_those_of_a_dense_model(tmp_path: Path) -> None:
+    graph = partition(tmp_path / "g", "link")
+    made = job(graph, tmp_path / "work", *SPARSE, "train.epochs=2")
+    trained = trainer(made)
+    before = trained.model.encoder.embedding.weight.clone()  # type: ignore[union-attr]
+    trained.run()
+    model = checkpoint.load_model(made.work / BEST)
+    assert isinstance(model.encoder.embedding, torch.nn.Embedding)
+    table = trained.optimization.embedding.weight  # type: ignore[union-attr]
+    assert not torch.equal(before, table)
+    assert checkpoint.count_parameters(model) == checkpoint.count_parameters(trained.model)
+    predictor = Predictor(GraphStore(graph.folder, graph.manifest))
+    if torch.equal(model.encoder.embedding.weight, table):  # the last epoch was the best
+        ours, theirs = (predictor.predict(m, "test") for m in (trained.model, model))
+        assert np.allclose(ours.positive, theirs.positive, atol=1e-6)
+    assert trained.optimization.embedding._taken == []  # type: ignore[union-attr]
+
+
+def test_a_look_up_without_gradients_is_forgotten(tmp_path: Path) -> None:
+    made = job(partition(tmp_path / "g", "link"), tmp_path / "work", *SPARSE)
+    table = SparseEmbedding(10, 3, made.train, Ranks(), seed=1)
+    with torch.no_grad():
+        assert torch.equal(table(torch.tensor([3, 3, 0])), table.weight[[3, 3, 0]])
+    assert table._taken == []
+    (table(torch.tensor([4, 4, 2])) * torch.tensor([[1.0], [2.0], [5.0]])).sum().backward()
+    ids, rows = table.take_gradients()
+    assert dict(zip(ids.tolist(), rows[:, 0].tolist(), strict=True)) == {4: 3.0, 2: 5.0}
+    assert list(table.parameters()) == list(table.buffers()) == []
+
+
+def test_nothing_to_embed_is_refused(tmp_path: Path) -> None:
+    node, link, graph = (partition(tmp_path / task, task) for task in ("node", "link", "graph"))
+
+    def build(parent: Any, task: str, *overrides: str) -> Any:
+        made = job(parent, tmp_path / "work", *overrides, task=task)
+        return build_model(made, graph_facts(parent.manifest), Ranks())
+
+    for parent, task in ((node, "node"), (graph, "graph")):
+        with pytest.raises(RecipeError, match=r"train\.embeddings=sparse: .* nothing to embed; remove it"):
+            build(parent, task, "train.embeddings=sparse")
+    for idle in ("train.embedding_optimizer=sparse_adam", "train.embedding_learning_rate=0.5"):
+        with pytest.raises(RecipeError, match=r"is for train\.embeddings=sparse"):
+            build(link, "link", idle)
+
+
+def test_two_ranks_share_a_table_and_learn_as_dense_embeddings_do(tmp_path: Path) -> None:
+    graph = partition(tmp_path / "g", "link")
+    overrides = ["train.embeddings=sparse", "train.loader=edge", "train.batch_size=128", "train.clip_norm=0.5"]
+    path = job(graph, tmp_path / "work", *overrides).save()
+    port = str(29500 + os.getpid() % 2000)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-m", "tests.train.two_ranks", str(path)]
+    ranks = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
