@@ -277,6 +277,33 @@ def clean(
 
 
 @app.command()
+def baseline(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Table of reference results: gnn.")],
+    keywords: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEYWORD]...", help="Only rows that have all of these words.")
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Show the rows and what is done; run nothing.")] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of each row, instead of its own.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are [env: GRAPHMILL_DATA].")
+    ] = None,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Compare with published results, mean and spread over seeds; what is done already is not run again.
+
+    Examples: `graphmill baseline gnn cora`; `graphmill baseline gnn minesweeper gat --seeds 3`
+    """
+    from flows.baseline import BaselineRequest, list_rows, run_baseline
+
+    request = BaselineRequest(table, keywords or [], seeds, data, verbose or _state.verbose)
+    if only_list:
+        list_rows(_home(home), request)
+    elif not run_baseline(_home(home), request):
+        raise typer.Exit(1)
+
+
+@app.command()
 def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")] = None,
 ) -> None:

@@ -1,0 +1,373 @@
+"""`graphmill baseline`: reference results, recipe by recipe and seed by seed, against what was published.
+
+A table is a YAML file in `benchmarks/recipes/tables/`: rows of a recipe, a metric, the published figure, and how often
+to run. Each run is an ordinary pipeline run up to evaluation, so one that was killed goes on from its last checkpoint.
+Results are kept in `baselines/TABLE.json` of the home under a digest of everything that decides them: asking again runs
+only what is missing or has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from configs.base import ConfigModel, StrTuple
+from configs.errors import GraphmillError, RecipeError
+from configs.load import flatten_errors, load_recipe
+from configs.matching import did_you_mean
+from configs.schema import STAGES, Recipe
+from flows.console import Reporter, err, format_seconds, out, table
+from flows.environment import own_server_url, prepare_environment
+from flows.execute import RunRequest, _run_flow, _sigterm_unwinds
+from flows.runs import RunRecord
+from flows.server import check_answers, embedded_server
+from tasks.artifacts import write_atomic
+from tasks.calls import load_stage
+from tasks.home import Home
+
+RECIPES = Path(__file__).resolve().parent.parent / "benchmarks" / "recipes"
+_STAGES = STAGES[: STAGES.index("evaluate") + 1]  # publishing would register a model for each of dozens of seeds
+_LOWER_IS_BETTER = frozenset({"rmse", "mae", "mse"})
+
+
+class Row(ConfigModel):
+    """One line of a table: a model on a data set."""
+
+    recipe: str
+    """File in `benchmarks/recipes/`, without `.yaml`."""
+    dataset: str
+    """The data set as papers call it."""
+    model: str
+    """The model as papers call it."""
+    keywords: StrTuple = ()
+    """Words that select the row besides those of its name, data set and model."""
+    overrides: tuple[str, ...] = ()
+    """Of the recipe, for all runs."""
+    metric: str
+    """Of the test split."""
+    published: float | None = None
+    """Mean that was published."""
+    spread: float | None = None
+    """Its standard deviation, where that was published."""
+    source: str = ""
+    """Where it was published."""
+    tolerance: float | None = Field(default=None, gt=0)
+    """How far from it counts as the same; null: the published spread."""
+    runs: int = Field(default=3, ge=1)
+    """Seeds or splits."""
+    vary: tuple[str, ...] = ("seed={run}",)
+    """Overrides of run 0, 1, ...: `{run}` is its number."""
+
+    def run_overrides(self, run: int) -> list[str]:
+        """Return the overrides of a run."""
+        return [*self.overrides, *(text.format(run=run) for text in self.vary)]
+
+    def words(self, name: str) -> set[str]:
+        """Return what keywords are compared with."""
+        return {word.lower() for word in (name, *name.split("-"), self.dataset, self.model, *self.keywords)}
+
+
+class Goal(ConfigModel):
+    """What the best row of a data set should reach."""
+
+    dataset: str
+    """As in the rows."""
+    at_least: float
+    """Mean of the best row."""
+
+
+class Table(ConfigModel):
+    """A table of reference results."""
+
+    title: str
+    """Head of the Markdown file."""
+    rows: dict[str, Row]
+    """Name to row."""
+    goals: tuple[Goal, ...] = ()
+    """What data sets without published figures should reach."""
+
+
+@dataclass(frozen=True)
+class BaselineRequest:
+    """What the command line asks for."""
+
+    table: str
+    keywords: list[str] = field(default_factory=list)
+    runs: int | None = None
+    data: Path | None = None
+    verbose: bool = False
+    folder: Path = RECIPES
+    """Where the recipes are, and their tables."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a row."""
+
+    row: str
+    number: int
+    recipe: Path
+    overrides: list[str]
+    digest: str
+
+
+def read_table(name: str, folder: Path) -> Table:
+    """Read a table by its name. Raises RecipeError, also for a recipe that is not there."""
+    known = [path.stem for path in (folder / "tables").glob("*.yaml")]
+    path = folder / "tables" / f"{name}.yaml"
+    if name not in known:
+        raise RecipeError(f"no table {name!r}{did_you_mean(name, known)}; tables: {', '.join(sorted(known)) or 'none'}")
+    try:
+        found = Table.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise RecipeError(f"{path}: " + "; ".join(f"{loc}: {text}" for loc, text in flatten_errors(error))) from error
+    for row_name, row in found.rows.items():
+        if not (folder / f"{row.recipe}.yaml").is_file():
+            raise RecipeError(
+                f"{path}: row {row_name} names the recipe {row.recipe}, and there is no {row.recipe}.yaml"
+            )
+    return found
+
+
+def select_rows(found: Table, keywords: list[str]) -> dict[str, Row]:
+    """Return the rows that have all keywords. Raises RecipeError where there is none."""
+    wanted = {word.lower() for word in keywords}
+    rows = {name: row for name, row in found.rows.items() if wanted <= row.words(name)}
+    if not rows:
+        known = sorted(set().union(*(row.words(name) for name, row in found.rows.items())))
+        unknown = [word for word in keywords if word.lower() not in known]
+        hint = did_you_mean(unknown[0], known) if unknown else ""
+        raise RecipeError(f"no row has the keywords {' '.join(keywords)}{hint}; words: {', '.join(known)}")
+    return rows
+
+
+def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path) -> list[Planned]:
+    """Return all runs: first seed 0 of each row, then seed 1, so that an early end leaves a whole table."""
+    planned = []
+    for number in range(max(runs or row.runs for row in rows.values())):
+        for name, row in rows.items():
+            if number < (runs or row.runs):
+                path, overrides = folder / f"{row.recipe}.yaml", row.run_overrides(number)
+                planned.append(Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides))))
+    return planned
+
+
+def identity(recipe: Recipe) -> str:
+    """Return a digest of all that decides a recipe's metrics: options, versions of stages, state of the data."""
+    stages = [load_stage(name) for name in _STAGES]
+    content = [(stage.name, stage.version, stage.config(recipe)) for stage in stages]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]
+
+
+class Results:
+    """Finished runs by digest: `baselines/TABLE.json` of a home."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        """Read what is there."""
+        self.folder = home.root / "baselines"
+        self.path = self.folder / f"{name}.json"
+        self.runs: dict[str, dict[str, Any]] = {}
+        if self.path.exists():
+            self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
+
+    def add(self, planned: Planned, record: RunRecord, seconds: float) -> None:
+        """Keep a run's outcome."""
+        self.runs[planned.digest] = {
+            "row": planned.row,
+            "run": planned.number,
+            "overrides": planned.overrides,
+            "metrics": record.metrics,
+            "train_seconds": record.stages["train"]["build_seconds"],
+            "seconds": round(seconds, 1),
+            "finished_at": record.finished_at,
+        }
+        self.folder.mkdir(exist_ok=True)
+        write_atomic(self.path, json.dumps({"runs": self.runs}, indent=1).encode())
+
+    def write_table(self, text: str) -> Path:
+        """Write the Markdown table beside the results."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.path.with_suffix(".md")
+        write_atomic(path, text.encode())
+        return path
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the finished runs of a row come to."""
+
+    name: str
+    row: Row
+    values: list[float]
+    seconds: list[float]
+
+    @property
+    def mean(self) -> float:
+        """Mean over runs."""
+        return statistics.fmean(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over runs (of a sample); None for a single one."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def sign(self) -> int:
+        """1 where higher is better, else -1."""
+        return -1 if self.row.metric in _LOWER_IS_BETTER else 1
+
+    @property
+    def verdict(self) -> str:
+        """Compare with what was published."""
+        tolerance = self.row.tolerance or self.row.spread
+        if not self.values or self.row.published is None or tolerance is None:
+            return ""
+        gain = self.sign * (self.mean - self.row.published)
+        if gain > tolerance:
+            return "better"
+        return "within" if gain >= -tolerance else "below"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as texts."""
+        row = self.row
+        ours = pair(self.mean, self.spread) if self.values else ""
+        published = "" if row.published is None else pair(row.published, row.spread)
+        tolerance = row.tolerance or row.spread
+        seconds = format_seconds(statistics.fmean(self.seconds)) if self.seconds else ""
+        within = "" if tolerance is None or row.published is None else f"{tolerance:g}"
+        runs = f"{len(self.values)} of {row.runs}"
+        return row.dataset, row.model, row.metric, ours, runs, published, within, self.verdict, seconds
+
+
+COLUMNS = ("data set", "model", "metric", "ours", "runs", "published", "tolerance", "verdict", "training")
+
+
+def pair(mean: float, spread: float | None) -> str:
+    """Return `mean ± spread`."""
+    return f"{mean:.4f}" if spread is None else f"{mean:.4f} ± {spread:.4f}"
+
+
+def summarize(rows: dict[str, Row], planned: list[Planned], results: Results) -> list[Summary]:
+    """Collect the finished runs of each row."""
+    summaries = []
+    for name, row in rows.items():
+        done = [results.runs[p.digest] for p in planned if p.row == name and p.digest in results.runs]
+        values = [run["metrics"]["test"][row.metric] for run in done]
+        summaries.append(Summary(name, row, values, [run["train_seconds"] for run in done]))
+    return summaries
+
+
+def goal_lines(found: Table, summaries: list[Summary]) -> Iterator[str]:
+    """Say how far the best row of each data set with a goal came."""
+    for goal in found.goals:
+        done = [s for s in summaries if s.row.dataset == goal.dataset and s.values]
+        if done:
+            best = max(done, key=lambda s: s.sign * s.mean)
+            reached = "reached" if best.sign * (best.mean - goal.at_least) >= 0 else "not reached"
+            yield f"{goal.dataset}: best is {best.row.model} with {best.mean:.4f}; goal {goal.at_least:g} {reached}"
+
+
+def to_markdown(found: Table, summaries: list[Summary]) -> str:
+    """Return the table as Markdown, with sources below it."""
+    lines = [f"# {found.title}", "", f"| {' | '.join(COLUMNS)} |", "|---|---|---|--:|--:|--:|--:|---|--:|"]
+    lines += [f"| {' | '.join(summary.cells())} |" for summary in summaries]
+    lines += ["", *(f"- {line}" for line in goal_lines(found, summaries))]
+    sources = {s.row.source: s for s in summaries if s.row.source}
+    lines += [f"- {s.row.dataset}, {s.row.model}: {source}" for source, s in sources.items()]
+    return "\n".join(lines) + "\n"
+
+
+def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
+    """Print the table."""
+    names = [name for name in COLUMNS if name not in ("metric", "tolerance")]  # what a terminal has room for
+    shown = table(*names, right=("ours", "runs", "published", "training"))
+    for summary in summaries:
+        cells = dict(zip(COLUMNS, summary.cells(), strict=True))
+        shown.add_row(*(cells[name] for name in names))
+    console = out()
+    console.print(shown, markup=False)
+    for line in goal_lines(found, summaries):
+        console.print(line, markup=False)
+    if path is not None:
+        console.print(f"kept in {path} and {path.with_suffix('.json').name}", markup=False)
+
+
+def list_rows(home: Home, request: BaselineRequest) -> None:
+    """Print the selected rows and which of their runs are done; runs nothing."""
+    _use_data(request.data)
+    found = read_table(request.table, request.folder)
+    rows = select_rows(found, request.keywords)
+    results = Results(home, request.table)
+    show(found, summarize(rows, plan_runs(rows, request.runs, request.folder), results), None)
+    console = out()
+    for name, row in rows.items():
+        console.print(f"{name}: {' '.join(sorted(row.words(name) - {name}))}", markup=False)
+
+
+def run_baseline(home: Home, request: BaselineRequest) -> bool:
+    """Run what is missing, print the table; returns whether every run succeeded."""
+    _use_data(request.data)
+    found = read_table(request.table, request.folder)
+    rows = select_rows(found, request.keywords)
+    planned, results = plan_runs(rows, request.runs, request.folder), Results(home, request.table)
+    missing = [run for run in planned if run.digest not in results.runs]
+    failed = []
+    if missing:
+        with _pipeline(home, request.verbose) as run_recipe:
+            for number, run in enumerate(missing):
+                err().print(f"{run.row}, run {run.number} ({number + 1} of {len(missing)})", style="bold", markup=False)
+                if not _run_one(run, run_recipe, results):
+                    failed.append(f"{run.row} run {run.number}")
+                results.write_table(to_markdown(found, summarize(rows, planned, results)))
+    summaries = summarize(rows, planned, results)
+    show(found, summaries, results.write_table(to_markdown(found, summaries)))
+    for name in failed:
+        err().print(f"failed: {name}; its reason is above", style="red", markup=False)
+    return not failed
+
+
+def _use_data(data: Path | None) -> None:
+    """Tell the recipes where the data lies."""
+    if data is not None:
+        os.environ["GRAPHMILL_DATA"] = str(data.expanduser().resolve())
+
+
+def _run_one(run: Planned, run_recipe: Callable[[RunRequest], RunRecord], results: Results) -> bool:
+    """Run one; what cannot run is said, and does not keep the others from running."""
+    began = time.perf_counter()
+    try:
+        record = run_recipe(RunRequest(str(run.recipe), run.overrides, only=list(_STAGES)))
+    except GraphmillError as error:
+        err().print(f"error: {run.row}: {error}", style="red", markup=False)
+        return False
+    results.add(run, record, time.perf_counter() - began)
+    return True
+
+
+@contextmanager
+def _pipeline(home: Home, verbose: bool) -> Iterator[Callable[[RunRequest], RunRecord]]:
+    """Give what runs a recipe, with one Prefect server for all of them."""
+    prepare_environment(home, verbose=verbose)
+    with ExitStack() as stack:
+        stack.enter_context(_sigterm_unwinds())
+        own = own_server_url()
+        if own is not None:
+            check_answers(own)
+        server = None if own else stack.enter_context(embedded_server(home))
+        yield partial(_in_turn, home, server, verbose)
+
+
+def _in_turn(home: Home, server: Any, verbose: bool, request: RunRequest) -> RunRecord:
+    return _run_flow(home, request, server, Reporter(err(), verbose=verbose))

@@ -1,0 +1,209 @@
+"""Reference results: which runs are chosen, what is kept, how they are judged. One real run is marked slow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.errors import RecipeError
+from configs.load import load_recipe
+from flows import baseline
+from flows.baseline import BaselineRequest, Row, Summary, identity, plan_runs, read_table, run_baseline, select_rows
+from flows.execute import RunRequest
+from flows.runs import RunRecord
+from tasks.home import Home
+from tests.flows.conftest import graphmill, write_recipe
+
+ROW: dict[str, Any] = {
+    "recipe": "tiny",
+    "dataset": "Planted",
+    "metric": "accuracy",
+    "published": 0.8,
+    "tolerance": 0.06,
+}
+ROWS: dict[str, Any] = {
+    "planted-sage": {**ROW, "model": "GraphSAGE", "keywords": ["quick"], "runs": 2, "source": "a paper"},
+    "planted-gcn": {**ROW, "model": "GCN", "overrides": ["model=gcn"], "runs": 3},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tables").mkdir()
+    write_recipe(tmp_path)
+    write_table(tmp_path, ROWS)
+    return tmp_path
+
+
+def write_table(folder: Path, rows: dict[str, Any], **more: Any) -> None:
+    goals = [{"dataset": "Planted", "at_least": 0.85}]
+    content = {"title": "Planted", "rows": rows, "goals": goals, **more}
+    (folder / "tables" / "toy.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+class Pipeline:
+    """In place of the pipeline: answers with accuracies in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *accuracies: float | Exception) -> None:
+        self.requests: list[RunRequest] = []
+        self.answers = list(accuracies)
+        monkeypatch.setattr(baseline, "_pipeline", self.open)
+
+    @contextmanager
+    def open(self, home: Home, verbose: bool) -> Iterator[Callable[[RunRequest], RunRecord]]:
+        yield self.run
+
+    def run(self, request: RunRequest) -> RunRecord:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        metrics = {"valid": {"accuracy": 0.5}, "test": {"accuracy": answer}}
+        return RunRecord(
+            id="x", recipe="tiny", started_at="", metrics=metrics, stages={"train": {"build_seconds": 3.0}}
+        )
+
+
+def test_seeds_go_row_by_row_so_that_an_early_end_leaves_a_whole_table(folder: Path) -> None:
+    rows = read_table("toy", folder).rows
+    planned = plan_runs(rows, None, folder)
+    order = [(run.row, run.number) for run in planned]
+    assert order == [(name, n) for n in (0, 1) for name in rows] + [("planted-gcn", 2)]
+    assert planned[1].overrides == ["model=gcn", "seed=0"]
+    assert len({run.digest for run in planned}) == len(planned)
+    assert len(plan_runs(rows, 1, folder)) == 2
+
+
+def test_rows_are_selected_by_all_words(folder: Path) -> None:
+    found = read_table("toy", folder)
+    assert list(select_rows(found, [])) == list(ROWS)
+    assert list(select_rows(found, ["planted", "GCN"])) == ["planted-gcn"]
+    assert list(select_rows(found, ["quick"])) == ["planted-sage"]
+    with pytest.raises(RecipeError, match=r"no row has the keywords quik.*quick"):
+        select_rows(found, ["quik"])
+
+
+def test_what_is_wrong_with_a_table_is_said(folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no table .toi.*tables: toy"):
+        read_table("toi", folder)
+    write_table(folder, {"a": {**ROW, "model": "A", "recipe": "nowhere"}})
+    with pytest.raises(RecipeError, match=r"row a names the recipe nowhere, and there is no nowhere\.yaml"):
+        read_table("toy", folder)
+    write_table(folder, ROWS, tilte="x")
+    with pytest.raises(RecipeError, match="tilte"):
+        read_table("toy", folder)
+
+
+def test_identity_follows_what_decides_a_result(folder: Path) -> None:
+    path = str(folder / "tiny.yaml")
+    plain = identity(load_recipe(path))
+    assert identity(load_recipe(path, ["train.threads=1", "name=other", "train.prefetch=0"])) == plain
+    for change in ("seed=1", "train.epochs=4", "model.hidden_dim=8", "dataset.seed=2", "evaluate.splits=[test]"):
+        assert identity(load_recipe(path, [change])) != plain
+
+
+def test_done_runs_are_kept_and_judged(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(monkeypatch, 0.80, 0.90, 0.86)
+    request = BaselineRequest("toy", ["sage"], folder=folder)
+    assert run_baseline(home, request)
+    assert [r.overrides for r in pipeline.requests] == [["seed=0"], ["seed=1"]]
+    assert pipeline.requests[0].only == ["ingest", "preprocess", "components", "partition", "train", "evaluate"]
+    text = (home.root / "baselines" / "toy.md").read_text()
+    assert "| Planted | GraphSAGE | accuracy | 0.8500 ± 0.0707 | 2 of 2 | 0.8000 | 0.06 | within | 3.00 s |" in text
+    assert "goal 0.85 reached" in text
+    assert "a paper" in text
+    capsys.readouterr()
+    assert run_baseline(home, request)  # nothing is run again
+    assert len(pipeline.requests) == 2
+    assert "reached" in capsys.readouterr().out
+    assert run_baseline(home, BaselineRequest("toy", ["gcn"], runs=1, folder=folder))
+    kept = json.loads((home.root / "baselines" / "toy.json").read_text())["runs"]
+    assert sorted(run["metrics"]["test"]["accuracy"] for run in kept.values()) == [0.80, 0.86, 0.90]
+
+
+def test_a_changed_recipe_is_run_again(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(monkeypatch, 0.80, 0.82)
+    request = BaselineRequest("toy", ["sage"], runs=1, folder=folder)
+    run_baseline(home, request)
+    write_recipe(folder, seed=7, train={"loader": "full", "fanout": [5, 5], "epochs": 4})
+    assert run_baseline(home, request)
+    assert len(pipeline.requests) == 2
+
+
+def test_a_run_that_fails_keeps_none_of_the_others_from_running(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(monkeypatch, RecipeError("the training diverged"), 0.80, 0.81, 0.82)
+    assert not run_baseline(home, BaselineRequest("toy", ["sage"], folder=folder))
+    shown = capsys.readouterr()
+    assert "the training diverged" in shown.err
+    assert "failed: planted-sage run 0" in shown.err
+    assert "1 of 2" in shown.out
+    assert run_baseline(home, BaselineRequest("toy", ["sage"], folder=folder))  # only what is missing
+    assert len(pipeline.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("metric", "published", "spread", "tolerance", "values", "verdict"),
+    [
+        ("accuracy", 0.8, None, 0.01, [0.795, 0.786], "within"),
+        ("accuracy", 0.8, None, 0.01, [0.78], "below"),
+        ("accuracy", 0.8, 0.02, None, [0.83, 0.84], "better"),
+        ("rmse", 2.6, 0.2, None, [2.1], "better"),
+        ("rmse", 2.6, 0.2, None, [3.0], "below"),
+        ("rmse", 2.6, None, None, [3.0], ""),
+        ("accuracy", None, None, None, [0.9], ""),
+        ("accuracy", 0.8, None, 0.01, [], ""),
+    ],
+)
+def test_verdicts(
+    metric: str,
+    published: float | None,
+    spread: float | None,
+    tolerance: float | None,
+    values: list[float],
+    verdict: str,
+) -> None:
+    row = Row(
+        recipe="a", dataset="A", model="M", metric=metric, published=published, spread=spread, tolerance=tolerance
+    )
+    assert Summary("a", row, values, [1.0] * len(values)).verdict == verdict
+
+
+def test_every_row_of_the_shipped_tables_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMILL_DATA", "/nowhere")
+    for path in (baseline.RECIPES / "tables").glob("*.yaml"):
+        found = read_table(path.stem, baseline.RECIPES)
+        for name, row in found.rows.items():
+            recipes = [load_recipe(str(baseline.RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
+            assert recipes[0] != recipes[1], name
+            assert recipes[0].description
+            assert row.published is None or (row.source and (row.tolerance or row.spread)), name
+        assert {goal.dataset for goal in found.goals} <= {row.dataset for row in found.rows.values()}
+
+
+def test_list_runs_nothing(tmp_path: Path, shared_data: Path) -> None:
+    shown = graphmill(tmp_path, "baseline", "gnn", "cora", "--list", "--data", str(shared_data))
+    assert shown.returncode == 0, shown.stderr
+    assert "0 of 10" in shown.stdout
+    assert not (tmp_path / "artifacts").exists()
+    wrong = graphmill(tmp_path, "baseline", "gnu", "--list")
+    assert wrong.returncode == 2
+    assert "did you mean 'gnn'" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_two_real_runs(folder: Path, home: Home) -> None:
+    request = BaselineRequest("toy", ["sage"], folder=folder)
+    assert run_baseline(home, request)
+    kept = json.loads((home.root / "baselines" / "toy.json").read_text())["runs"]
+    assert [run["run"] for run in kept.values()] == [0, 1]
+    assert all(run["train_seconds"] > 0 for run in kept.values())
