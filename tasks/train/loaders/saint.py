@@ -9,7 +9,7 @@ import torch
 
 from models.block import Batch
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource
+from tasks.train.loaders.base import FeatureSource
 from tasks.train.loaders.saint_draws import (
     Draws,
     EdgeDraws,
@@ -18,7 +18,7 @@ from tasks.train.loaders.saint_draws import (
     inclusion,
     inverse_conditional,
 )
-from tasks.train.loaders.subgraph import SubgraphLoader
+from tasks.train.loaders.subgraph import SubgraphLoader, distinct
 
 
 class _Place(threading.local):
@@ -63,24 +63,16 @@ class SaintLoader(SubgraphLoader):
 
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
         """Draw a subgraph by `key` alone."""
-        nodes = np.unique(self.draws.draw(self.size, key))
+        nodes = distinct(self.draws.draw(self.size, key))
         place = self._place.table
         place[nodes] = np.arange(len(nodes), dtype=np.int32)
         wanted = self.edges_carry_features or self.draws.needs_positions
         block, positions = self.subgraph(nodes, place, 0, positions=wanted)
-        contains = self.draws.contains[nodes]
-        block.weight = torch.from_numpy(
-            self._edge_weights(nodes, contains, block.indptr.numpy(), block.indices.numpy(), positions)
-        )
+        indptr, indices, contains = block.indptr.numpy(), block.indices.numpy(), self.draws.contains[nodes]
+        joint = self.draws.joint(nodes, indptr, indices, positions)
+        block.weight = torch.from_numpy(inverse_conditional(indptr, indices, contains, joint, self.size))
         block.degree = torch.from_numpy((self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.float32))
         batch = self.make_batch(nodes, block, positions)
         met = inclusion(contains[self.is_train[nodes]], self.size)
         batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds)).astype(np.float32))
         return batch
-
-    def _edge_weights(self, nodes: Array, contains: Array, indptr: Array, indices: Array, positions: Array) -> Array:
-        """Return p_v / p_uv of the subgraph's edges, float32 (E,)."""
-        weight = np.empty(len(indices), np.float32)
-        joint = self.draws.joint(nodes, indptr, indices, positions)
-        inverse_conditional(indptr, indices, contains, joint, self.size, weight)
-        return weight

@@ -43,14 +43,14 @@ class Draws(abc.ABC):
         """Return the nodes of `count` independent draws, int64 (m,), repeated where they are drawn again."""
 
     @abc.abstractmethod
-    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array) -> Array:
+    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
         """Return q, float64 (E,), of a subgraph's edges: that one draw contains both ends.
 
         Args:
             nodes: int64 (n,) nodes of the subgraph.
             indptr: int64 (n + 1,) CSC of the subgraph.
             indices: (E,) in the numbering of `nodes`.
-            positions: int64 (E,) of the edges in the whole graph; empty unless `needs_positions`.
+            positions: int64 (E,) of the edges in the whole graph; may be None unless `needs_positions`.
         """
 
 
@@ -69,7 +69,7 @@ class NodeDraws(Draws):
         draw_sources(self.indices, key, out)
         return out
 
-    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array) -> Array:
+    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
         """Return zeros: a draw is one node."""
         return np.zeros(len(indices))
 
@@ -94,7 +94,7 @@ class EdgeDraws(Draws):
         draw_ends(self.indptr, self.indices, self.targets, key, out)
         return out
 
-    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array) -> Array:
+    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
         """Return the probability of drawing the edge itself, or its reverse where there is one."""
         out = np.empty(len(indices))
         edge_joint(self.indptr, self.indices, self.symmetric, len(self.targets), nodes, indptr, indices, out)
@@ -128,8 +128,9 @@ class WalkDraws(Draws):
         draw_walks(self.indptr, self.indices, key, out)
         return out.reshape(-1)
 
-    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array) -> Array:
+    def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
         """Return the share of the counted walks that met both ends."""
+        assert positions is not None
         return self.together[positions] / self.walks
 
 
@@ -146,19 +147,39 @@ def inclusion(contains: Array, count: int) -> Array:
         return -np.expm1(count * np.log1p(-contains))
 
 
+def inverse_conditional(indptr: Array, indices: Array, contains: Array, joint: Array, count: int) -> Array:
+    """Return p_v / p_uv of each edge u -> v, one over the paper's alpha: float32 (E,).
+
+    Args:
+        indptr: int64 (n + 1,) CSC of the subgraph.
+        indices: (E,) sources, in the numbering of its nodes.
+        contains: float64 (n,) s of its nodes.
+        joint: float64 (E,) q of its edges.
+        count: m, draws.
+    """
+    either = np.empty(len(indices))
+    unite(indptr, indices, contains, joint, either)
+    weight = np.empty(len(indices), np.float32)
+    # NumPy's logarithms and exponentials are vectors, numba's are not: four times as fast
+    divide(indptr, indices, inclusion(contains, count), inclusion(either, count), weight)
+    return weight
+
+
 @njit(cache=True, nogil=True)
-def inverse_conditional(indptr, indices, contains, joint, count, out):  # type: ignore[no-untyped-def]
-    """Fill out (E,) with p_v / p_uv of each edge u -> v, one over the paper's alpha; contains (n,) is the nodes' s."""
+def unite(indptr, indices, contains, joint, either):  # type: ignore[no-untyped-def]
+    """Fill either (E,) with the probability that a draw contains u or v."""
     for v in range(len(indptr) - 1):
-        p_v = -np.expm1(count * np.log1p(-contains[v]))
+        for e in range(indptr[v], indptr[v + 1]):
+            either[e] = min(1.0, contains[indices[e]] + contains[v] - joint[e])
+
+
+@njit(cache=True, nogil=True)
+def divide(indptr, indices, p, either, weight):  # type: ignore[no-untyped-def]
+    """Fill weight (E,) with p_v / p_uv, from p (n,) of the nodes and that of the edges' either end, (E,)."""
+    for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            if u == v:
-                out[e] = 1
-                continue
-            p_u = -np.expm1(count * np.log1p(-contains[u]))
-            either = -np.expm1(count * np.log1p(-min(1.0, contains[u] + contains[v] - joint[e])))
-            out[e] = p_v / (p_u + p_v - either)
+            weight[e] = p[v] / (p[u] + p[v] - either[e]) if u != v else 1
 
 
 @njit(cache=True, nogil=True)
