@@ -36,9 +36,8 @@ class GcnConv(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        if self.map_first:
-            return propagate(block, self.linear(x)) + self.bias
-        return self.linear(propagate(block, x)) + self.bias
+        y = propagate(block, self.linear(x)) if self.map_first else self.linear(propagate(block, x))
+        return y + self.bias.to(y.dtype)
 
 
 @MODELS.register("gcn")

@@ -43,7 +43,7 @@ class GinConv(nn.Module):
             summed = dgl_adapter.edge_sum(block.dgl, messages)
             if block.scale is not None:
                 summed = summed * block.scale.unsqueeze(1)
-        return self.mlp((1 + self.eps) * x[: block.num_dst] + summed)
+        return self.mlp((1 + self.eps).to(x.dtype) * x[: block.num_dst] + summed)
 
 
 class VirtualNode(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ def knn(**extra: torch.Tensor) -> Block:
 
 def sources(block: Block) -> list[list[int]]:
     ends = block.indptr.tolist()
-    return [block.indices[a:b].tolist() for a, b in zip(ends, ends[1:], strict=False)]
+    return [block.indices[a:b].tolist() for a, b in pairwise(ends)]
 
 
 @pytest.mark.parametrize(
