@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from configs.errors import RecipeError
 from configs.schema import TrainConfig
+from models.base import GraphModel
 from tasks.graph_store import GraphStore
-from tasks.manifests import GraphManifest
+from tasks.manifests import GraphManifest, PartitionManifest
 from tasks.train.loaders.base import FeatureSource, Loader
+from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullLinkLoader, FullNodeLoader
 from tasks.train.loaders.graph import GraphLoader
 from tasks.train.loaders.neighbor import NeighborLoader
+from tasks.train.loaders.precomputed import PrecomputedLoader
+from tasks.train.loaders.saint import SaintLoader
 
 # Link tasks: below this many edges encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods then cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
-_FITS = {"node": ("full", "neighbor"), "link": ("full", "edge"), "graph": ("graph",)}
+_FITS = {
+    "node": ("full", "neighbor", "cluster", "random_partition", "saint", "precomputed"),
+    "link": ("full", "edge"),
+    "graph": ("graph",),
+}
+# What only some loaders read. fanout and batch_size are not among them: a recipe is to change its loader by one word.
+_READ_BY = {
+    "sampler": ("neighbor", "edge"),
+    "first_hop": ("neighbor",),
+    "num_clusters": ("random_partition",),
+    "clusters_per_batch": ("cluster",),
+    "saint": ("saint",),
+    "walk_length": ("saint",),
+}
+_LINK_OPTIONS = ("negatives", "num_negatives")
 
 
 def loader_name(train: TrainConfig, manifest: GraphManifest) -> str:
@@ -33,25 +54,132 @@ def loader_name(train: TrainConfig, manifest: GraphManifest) -> str:
 
 
 def check_loader(train: TrainConfig, num_layers: int, manifest: GraphManifest) -> str:
-    """Return the loader's name. Raises RecipeError where it does not fit the task or the model."""
+    """Return the loader's name. Raises RecipeError where options do not fit the task, the graph, the model or it."""
     name = loader_name(train, manifest)
-    if name in ("neighbor", "edge") and len(train.fanout) != num_layers:
+    _refuse_idle_options(train, name, manifest)
+    if name in ("neighbor", "edge"):
+        _check_fanout(train, num_layers)
+    elif name == "cluster":
+        _check_clusters(train, manifest)
+    elif name == "random_partition" and 2 * train.num_clusters > manifest.num_nodes:
         raise RecipeError(
-            f"train.fanout has {len(train.fanout)} numbers and the model has {num_layers} layers; give one a layer, "
-            f"such as train.fanout={','.join(['10'] * num_layers)}"
+            f"train.num_clusters={train.num_clusters} leaves clusters of {manifest.dataset}'s {manifest.num_nodes:,} "
+            f"nodes with a single node; take at most {max(1, manifest.num_nodes // 2):,}"
         )
     return name
 
 
-def make_loader(train: TrainConfig, num_layers: int, store: GraphStore, features: FeatureSource) -> Loader:
-    """Build the loader of the training split. Raises RecipeError where options do not fit."""
+def make_loader(
+    train: TrainConfig,
+    model: GraphModel | int,
+    store: GraphStore,
+    features: FeatureSource,
+    *,
+    seed: int = 0,
+    rank: int = 0,
+    scratch: Path | None = None,
+) -> Loader:
+    """Build the loader of the training split.
+
+    Args:
+        train: options.
+        model: for which the batches are; its number of layers will do where nothing else of it is asked for.
+        store: the graph, or what the strategy gives this rank of it.
+        features: of its nodes and edges.
+        seed: what loaders draw that lay out their own epochs, or estimate something once.
+        rank: ranks that go through the same epochs give the same number, else each its own.
+        scratch: folder for tables as large as the features, shared by the machine's ranks; None: the system's own.
+
+    Raises:
+        RecipeError: options that do not fit.
+    """
+    num_layers = model if isinstance(model, int) else len(model.layers)
     name = check_loader(train, num_layers, store.manifest)
-    if name == "neighbor":
-        return NeighborLoader(store, features, train.fanout)
-    if name == "edge":
-        return EdgeLoader(store, features, train.fanout, train.num_negatives)
+    if train.sampler == "weighted" and "edge_weight" not in store:
+        raise RecipeError(
+            f"train.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
+            "take train.sampler=uniform"
+        )
+    if store.manifest.task == "link":
+        return _link_loader(name, train, store, features)
     if name == "graph":
         return GraphLoader(store, features)
-    if store.manifest.task == "link":
-        return FullLinkLoader(store, features, train.num_negatives)
+    if name == "neighbor":
+        return NeighborLoader(store, features, train.fanout)
+    if name == "cluster":
+        return ClusterLoader(store, features, train.clusters_per_batch, seed=seed, rank=rank)
+    if name == "random_partition":
+        return RandomPartitionLoader(store, features, train.num_clusters, seed=seed, rank=rank)
+    if name == "saint":
+        return SaintLoader(store, features, train.saint, train.batch_size, train.walk_length, seed=seed)
+    if name == "precomputed":
+        assert isinstance(model, GraphModel)
+        if not model.num_propagations:
+            raise RecipeError(
+                f"train.loader=precomputed is for models that propagate numeric features without learning (sgc, sign), "
+                f"and {model.config.name} learns in between; take train.loader=neighbor or full"
+            )
+        return PrecomputedLoader(store, features, model.num_propagations, scratch)
     return FullNodeLoader(store, features)
+
+
+def _link_loader(name: str, train: TrainConfig, store: GraphStore, features: FeatureSource) -> Loader:
+    if name == "edge":
+        return EdgeLoader(store, features, train.fanout, train.num_negatives, train.negatives)
+    return FullLinkLoader(store, features, train.num_negatives, train.negatives)
+
+
+def _refuse_idle_options(train: TrainConfig, name: str, manifest: GraphManifest) -> None:
+    """Refuse options that this loader or task does not read."""
+    for option, loaders in _READ_BY.items():
+        value = getattr(train, option)
+        if _is_default(train, option) or name in loaders:
+            continue
+        if option == "num_clusters" and name == "cluster":
+            raise RecipeError(
+                f"train.num_clusters={value} does nothing with train.loader=cluster, whose clusters are the parts of "
+                f"the partition; remove it and set partition.num_parts={value}"
+            )
+        raise RecipeError(
+            f"train.{option}={value} does nothing with the loader {name}; remove it or take train.loader="
+            f"{' or '.join(loaders)}"
+        )
+    if name == "saint" and train.saint != "walk" and not _is_default(train, "walk_length"):
+        raise RecipeError(
+            f"train.walk_length={train.walk_length} does nothing with train.saint={train.saint}; remove it or take "
+            "train.saint=walk"
+        )
+    for option in _LINK_OPTIONS:
+        if manifest.task != "link" and not _is_default(train, option):
+            raise RecipeError(
+                f"train.{option}={getattr(train, option)} is for link tasks and this is a {manifest.task} task; "
+                "remove it"
+            )
+
+
+def _is_default(train: TrainConfig, option: str) -> bool:
+    default: Any = TrainConfig.model_fields[option].default
+    return bool(getattr(train, option) == default)
+
+
+def _check_fanout(train: TrainConfig, num_layers: int) -> None:
+    if len(train.fanout) != num_layers:
+        raise RecipeError(
+            f"train.fanout has {len(train.fanout)} numbers and the model has {num_layers} layers; give one a layer, "
+            f"such as train.fanout={','.join(['10'] * num_layers)}"
+        )
+
+
+def _check_clusters(train: TrainConfig, manifest: GraphManifest) -> None:
+    assert isinstance(manifest, PartitionManifest), "training reads what the partition stage left"
+    if manifest.num_parts == 1:
+        raise RecipeError(
+            "train.loader=cluster takes the parts of the partition as clusters and this recipe's partition has one; "
+            "set partition.num_parts, such as partition.num_parts=100 with train.clusters_per_batch=10, or take "
+            "train.loader=random_partition"
+        )
+    if train.clusters_per_batch > manifest.num_parts:
+        raise RecipeError(
+            f"train.clusters_per_batch={train.clusters_per_batch} is more than the partition's {manifest.num_parts} "
+            "parts; lower it or raise partition.num_parts"
+        )

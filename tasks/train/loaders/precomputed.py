@@ -1,0 +1,121 @@
+"""Propagated features, computed once: for models that propagate without learning (SGC, SIGN)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.block import Batch
+from models.kernels.adjacency import Adjacency
+from models.kernels.spmm import weighted_sum
+from tasks.artifacts import disk_errors, file_lock
+from tasks.graph_store import Array, GraphStore, create_array
+from tasks.train.layerwise import bounded_slices
+from tasks.train.loaders.base import FeatureSource, Loader, targets
+
+_CHUNK_EDGES = 1 << 21
+_CHUNK_ROWS = 1 << 17
+
+
+class PrecomputedLoader(Loader):
+    """Seeds are labelled nodes; a batch has no blocks, but rows [x | P x | ... | P^K x] of the seeds alone.
+
+    P is the propagation matrix of `models.gcn.propagate`. So train SGC (https://arxiv.org/abs/1902.07153) and SIGN
+    (https://arxiv.org/abs/2004.11198).
+    """
+
+    def __init__(
+        self, store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None = None
+    ) -> None:
+        """Propagate, or take what another rank left in `scratch`; see `propagated`."""
+        self.manifest = store.manifest
+        self.nodes, self.labels = store["train_idx"], store["label"]
+        self.num_seeds = len(self.nodes)
+        self.features = replace(features, feat=propagated(store, features, num_propagations, scratch))
+
+    def batch(self, positions: Array, key: int) -> Batch:
+        """Return the rows of the seeds at `positions`; nothing is drawn."""
+        seeds = np.sort(np.asarray(self.nodes[positions], np.int64))  # ascending: rows in memory are read in order
+        return Batch(
+            blocks=[],
+            inputs=self.features.inputs(seeds),
+            target=targets(self.manifest, self.labels[seeds]),
+            num_seeds=len(seeds),
+        )
+
+
+def propagated(store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None) -> Array:
+    """Return the table [x | P x | ... | P^K x], P = D^-1/2 (A + I) D^-1/2 with D the in-degrees and the node itself.
+
+    Works by chunks of nodes; memory holds one chunk; the table, and twice x, lie on disk.
+
+    Args:
+        store: the graph.
+        features: its numeric features x, (N, D).
+        num_propagations: K >= 1.
+        scratch: folder where the table stays, so that ranks and a run that is resumed share it; None: nothing stays.
+
+    Returns:
+        float32 (N, (K + 1) * D), memory-mapped read-only.
+
+    Raises:
+        StageError: the disk has no room.
+    """
+    assert features.feat is not None, "there are numeric features to propagate"
+    shape = (store.manifest.num_nodes, (num_propagations + 1) * features.feat.shape[1])
+    with nullcontext(scratch) if scratch else tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / f"propagated-{num_propagations}.npy"
+        with file_lock(folder / "propagated.lock"), disk_errors(folder):
+            if not path.exists():
+                draft = path.with_suffix(".part")
+                _fill(create_array(draft, shape, np.float32), store, features.feat, folder)
+                draft.rename(path)
+        table: Array = np.load(path, mmap_mode="r")  # once mapped, it needs no name
+    assert table.shape == shape
+    return table
+
+
+def _fill(table: Array, store: GraphStore, feat: Array, folder: Path) -> None:
+    """Fill table (N, (K + 1) * D) with feat (N, D), propagated 0 to K times."""
+    num_nodes, dim = feat.shape
+    indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
+    norm = torch.from_numpy((np.diff(indptr) + 1.0) ** -0.5).float()
+    before, after = _scratch_array(folder, num_nodes, dim), _scratch_array(folder, num_nodes, dim)
+    parts = list(bounded_slices(indptr[1:], _CHUNK_EDGES, _CHUNK_ROWS))
+    for part in parts:
+        before[part] = table[part, :dim] = feat[part]
+    for column in range(dim, table.shape[1], dim):
+        x = torch.from_numpy(before)
+        for part in parts:
+            table[part, column : column + dim] = after[part] = _propagate(indptr, indices, norm, x, part).numpy()
+        before, after = after, before
+
+
+def _propagate(indptr: Array, indices: Array, norm: Tensor, x: Tensor, part: slice) -> Tensor:
+    """Return rows `part` of P x: x float32 (N, D), norm float32 (N,) one over the root of the degrees."""
+    first, last = indptr[part.start], indptr[part.stop]
+    edges = Adjacency(
+        torch.from_numpy(indptr[part.start : part.stop + 1] - first),
+        torch.from_numpy(np.array(indices[first:last])),  # a copy: torch wants memory that can be written
+        len(x),
+    )
+    own = norm[part]
+    y = weighted_sum(edges, x, source_scale=norm, target_scale=own)
+    return y + x[part] * own.square().unsqueeze(1)
+
+
+def _scratch_array(folder: Path, rows: int, columns: int) -> Array:
+    """Map a new file that has no name: it goes with its last reader."""
+    if not rows * columns:
+        return np.empty((rows, columns), np.float32)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
+        return np.asarray(np.memmap(file, np.float32, "r+", shape=(rows, columns)))
