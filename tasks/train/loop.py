@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from configs.registry import STRATEGIES
-from models.losses import LOSSES
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
@@ -60,20 +59,20 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        num_layers = len(self.model.layers)
-        name = check_loader(self.config, num_layers, store.manifest)
+        name = check_loader(self.config, len(self.model.layers), store.manifest)
         strategy.check(self.config, name, store)
         graph = strategy.open(store)
         features = FeatureSource.open(graph, edges=self.model.uses_edge_features)
-        loader = make_loader(self.config.model_copy(update={"loader": name}), num_layers, graph, features)
+        options = self.config.model_copy(update={"loader": name})  # what `auto` means may differ in a part of the graph
+        loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=job.work)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
         self.epochs_a_round = strategy.epochs_a_round
 
         self.steps = -(-self.batches.a_round // self.config.accumulate_steps)  # a round
         total_steps = self.steps * self.batches.rounds
-        wrapped, loss = strategy.wrap(self.model), LOSSES[store.manifest.task_type]
-        self.optimization = Optimization(self.config, self.model, wrapped, loss, ranks, total_steps)
+        wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
+        self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
         self.progress = Progress()
         self._writes = ranks.local_rank == 0  # once a machine: each keeps its own copy of the outcome
         self._checkpoint_at = time.monotonic()

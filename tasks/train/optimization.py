@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
+from models.losses import LOSSES
 from tasks.train.collectives import average_, sum_over_ranks
 from tasks.train.device import autocast
 from tasks.train.embeddings import sparse_embedding
 from tasks.train.schedule import make_optimizer, make_scheduler
 from tasks.train.strategies.base import Ranks
+from tasks.train.weighting import WEIGHTED_LOSSES
 
 
 class Optimization:
@@ -27,7 +28,7 @@ class Optimization:
         train: TrainConfig,
         model: GraphModel,
         wrapped: nn.Module,
-        loss: Callable[[Tensor, Tensor], Tensor],
+        task_type: str,
         ranks: Ranks,
         total_steps: int,
     ) -> None:
@@ -37,14 +38,15 @@ class Optimization:
             train: options.
             model: where it computes already.
             wrapped: the same as the strategy wraps it: what is called.
-            loss: of scores and targets.
+            task_type: chooses the loss.
             ranks: the job's.
             total_steps: steps of the whole run.
 
         Raises:
             RecipeError: a warm-up that is longer than the run.
         """
-        self.train, self.model, self.wrapped, self.loss, self.ranks = train, model, wrapped, loss, ranks
+        self.train, self.model, self.wrapped, self.ranks = train, model, wrapped, ranks
+        self.task_type = task_type
         self.device = next(model.parameters()).device
         self.embedding = sparse_embedding(model)
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
@@ -68,9 +70,14 @@ class Optimization:
             with autocast(self.train, self.device):
                 scores = self.wrapped(batch)
             scores = scores.float()
-            loss = self.loss(scores, batch.target) if batch.num_seeds else 0.0 * scores.sum()
+            loss = self._loss(scores, batch) if batch.num_seeds else 0.0 * scores.sum()
             self.scaler.scale(loss * share).backward()
         return loss.detach()
+
+    def _loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        if batch.seed_weight is None:
+            return LOSSES[self.task_type](scores, batch.target)
+        return WEIGHTED_LOSSES[self.task_type](scores, batch.target, batch.seed_weight)
 
     def step(self, number: int) -> None:
         """Apply the gradients as step `number` of the run, from 1, and move on in the schedule."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from models.block import Batch
-from models.losses import LOSSES
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
@@ -51,10 +50,10 @@ def train(job: Job, ranks: Ranks, start: dict[str, Tensor], steps: int) -> tuple
             table.copy_(start[TABLE])
         rest = {name: value for name, value in start.items() if name != TABLE}
         model.load_state_dict(rest, strict=False)
-    loader = make_loader(job.train, 2, store, FeatureSource.open(store, edges=False))
+    loader = make_loader(job.train, model, store, FeatureSource.open(store, edges=False))
     strategy = DataParallel(job.train.strategy, ranks)
     batches = Batches(loader, strategy, job.train, 0)
-    optimization = Optimization(job.train, model, strategy.wrap(model), LOSSES["link"], ranks, 100)
+    optimization = Optimization(job.train, model, strategy.wrap(model), "link", ranks, 100)
     rows = RowAdagrad(table.detach(), torch.zeros)
     for number in range(steps):
         batch: Batch = batches.make(number)

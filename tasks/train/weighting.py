@@ -1,0 +1,44 @@
+"""Losses of batches whose seeds carry weights: sums over the seeds, weight times loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+WeightedLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def weighted_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return sum_v w_v CE_v: scores (n, C), target int64 (n,), weight (n,); -1 is no label and costs nothing."""
+    return (weight * F.cross_entropy(scores, target, ignore_index=-1, reduction="none")).sum()
+
+
+def weighted_binary_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return sum_v w_v times the mean logistic loss of v's labels: scores and target (n, T), NaN is no label."""
+    known = ~torch.isnan(target)
+    losses = F.binary_cross_entropy_with_logits(scores, torch.where(known, target, 0.0), reduction="none")
+    return (weight * _row_mean(losses, known)).sum()
+
+
+def weighted_squared_error(scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return sum_v w_v times the mean squared error of v's labels: scores and target (n, T), NaN is no label."""
+    known = ~torch.isnan(target)
+    losses = F.mse_loss(scores, torch.where(known, target, 0.0), reduction="none")
+    return (weight * _row_mean(losses, known)).sum()
+
+
+def _row_mean(losses: Tensor, known: Tensor) -> Tensor:
+    """Mean of each row's known entries: (n, T) -> (n,)."""
+    return torch.where(known, losses, 0.0).sum(1) / known.sum(1).clamp(min=1)
+
+
+WEIGHTED_LOSSES: dict[str, WeightedLoss] = {
+    "multiclass": weighted_cross_entropy,
+    "binary": weighted_binary_cross_entropy,
+    "multilabel": weighted_binary_cross_entropy,
+    "regression": weighted_squared_error,
+}
+"""By task type, as models.losses.LOSSES; loaders that weigh their seeds are for node tasks."""
