@@ -16,10 +16,14 @@ from models.kernels.heads import head_tiles, leaky, leaky_gradient, spread, sum_
 from models.kernels.ranges import few_ranges, range_number
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
+    FAR,
+    NEAR,
+    Lanes,
     exp,
     load,
     maximum,
     prefetch,
+    prefetch_far,
     prefetch_item,
     splat,
     storage,
@@ -27,11 +31,6 @@ from models.kernels.vector import (
     where_positive,
     zeros,
 )
-
-_AHEAD = 12
-"""Edges that rows are prefetched ahead."""
-_FAR_AHEAD = 32
-"""The same for scores."""
 
 
 def gat_attention(
@@ -151,7 +150,7 @@ class _Attention(torch.autograd.Function):
             run_rows(
                 _backward_rows, bounds, *tile.arguments(*x.shape[1:]), out.indptr.numpy(), out.indices.numpy(),
                 out.edges.numpy(), storage(x), storage(grad), storage(score_src), facts, np.float32(slope),
-                *rule.arguments(), bounds, storage(grad_x), storage(grad_src), storage(sums),
+                *rule.arguments(), bounds, Lanes(4*count), storage(grad_x), storage(grad_src), storage(sums),
             )  # fmt: skip
             grad_dst[:, tile.first : tile.first + count] += sums.sum(0)
         return grad_x, grad_src, grad_dst, None, None, None
@@ -168,14 +167,16 @@ def _forward_rows(  # type: ignore[no-untyped-def]
         target = load(numbers, score_dst, row * num_heads + first, count)
         largest = splat(numbers, np.float32(-np.inf))
         for e in range(begin, end):
-            if e + _FAR_AHEAD < last:
-                prefetch_item(score_src, np.int64(indices[e + _FAR_AHEAD]) * num_heads + first)
+            if e + FAR < last:
+                ahead = np.int64(indices[e + FAR])
+                prefetch_item(score_src, ahead * num_heads + first)
+                prefetch_far(lanes, x, ahead * stride + column)
             source = load(numbers, score_src, np.int64(indices[e]) * num_heads + first, count)
             largest = maximum(largest, leaky(source + target, slope))
         acc, weights = zeros(lanes), zeros(numbers)
         for e in range(begin, end):
-            if e + _AHEAD < last:
-                prefetch(lanes, x, np.int64(indices[e + _AHEAD]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
             u = np.int64(indices[e])
             source = load(numbers, score_src, u * num_heads + first, count)
             weight = exp(leaky(source + target, slope) - largest)
@@ -209,7 +210,7 @@ def _collect_rows(  # type: ignore[no-untyped-def]
 def _backward_rows(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
     indptr, indices, edges, x, grad, score_src, facts, slope, key_low, key_high, threshold, scale,
-    bounds, grad_x, grad_src, sums,
+    bounds, four, grad_x, grad_src, sums,
 ):  # fmt: skip
     """Go over the sources: dx_u = sum_v a dy_v; ds = a (<dy_v, x_u> - <dy_v, y_v>) before the LeakyReLU's slope."""
     base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1))
@@ -219,11 +220,14 @@ def _backward_rows(  # type: ignore[no-untyped-def]
         value = load(lanes, x, row * stride + column, width)
         acc, slopes = zeros(lanes), zeros(numbers)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + _AHEAD < last:
-                ahead = np.int64(indices[e + _AHEAD])
+            if e + FAR < last:
+                ahead = np.int64(indices[e + FAR])
+                prefetch_far(lanes, grad, ahead * stride + column)
+                prefetch_far(four, facts, 4 * ahead * count)
+            if e + NEAR < last:
+                ahead = np.int64(indices[e + NEAR])
                 prefetch(lanes, grad, ahead * stride + column)
-                prefetch_item(facts, 4 * ahead * count)
-                prefetch_item(facts, 4 * (ahead + 1) * count - 1)
+                prefetch(four, facts, 4 * ahead * count)
                 prefetch_item(sums, base + ahead * count)
             v = np.int64(indices[e])
             score = source + load(numbers, facts, 4 * v * count, count)

@@ -16,10 +16,22 @@ from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.ranges import range_number
 from models.kernels.threads import run_rows
-from models.kernels.vector import exp, load, maximum, prefetch, splat, storage, store, where_positive, zeros
+from models.kernels.vector import (
+    FAR,
+    NEAR,
+    Lanes,
+    exp,
+    load,
+    maximum,
+    prefetch,
+    prefetch_far,
+    splat,
+    storage,
+    store,
+    where_positive,
+    zeros,
+)
 
-_AHEAD = 12
-"""Edges that rows are prefetched ahead."""
 _WIDEST = 128
 """Columns of a tile: the backward keeps five rows at hand."""
 _WIDEST_HEAD = 512
@@ -135,8 +147,8 @@ class _AttentionV2(torch.autograd.Function):
             )  # fmt: skip
             run_rows(
                 _backward_sources, adj.reverse().chunks(), *arguments,
-                out.indptr.numpy(), out.indices.numpy(), out.edges.numpy(), *rows, slope, *rule, facts,
-                storage(grad_src),
+                out.indptr.numpy(), out.indices.numpy(), out.edges.numpy(), *rows, slope, *rule,
+                Lanes(3 * tile.heads.count), facts, storage(grad_src),
             )  # fmt: skip
         return grad_src, grad_dst, sums.sum(0), None, None, None
 
@@ -154,8 +166,10 @@ def _forward_rows(  # type: ignore[no-untyped-def]
         acc, weights = zeros(lanes), zeros(numbers)
         largest = splat(numbers, np.float32(-np.inf))
         for e in range(indptr[row], indptr[row + 1]):
-            if e + _AHEAD < last:
-                prefetch(lanes, x_src, np.int64(indices[e + _AHEAD]) * stride + column)
+            if e + FAR < last:
+                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
             source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
             score = sum_heads(heads, vector * leaky(source + target, slope))
             before, largest = largest, maximum(largest, score)
@@ -191,8 +205,10 @@ def _backward_targets(  # type: ignore[no-untyped-def]
         store(numbers, facts, (3 * row + 2) * count, dot_y, count)
         acc, share = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + _AHEAD < last:
-                prefetch(lanes, x_src, np.int64(indices[e + _AHEAD]) * stride + column)
+            if e + FAR < last:
+                prefetch_far(lanes, x_src, np.int64(indices[e + FAR]) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x_src, np.int64(indices[e + NEAR]) * stride + column)
             source = load(lanes, x_src, np.int64(indices[e]) * stride + column, width)
             joined = source + target
             active = leaky(joined, slope)
@@ -212,7 +228,8 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _backward_sources(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, edges, x_src, x_dst, attn, grad, slope, key_low, key_high, threshold, scale, facts, grad_src,
+    indptr, indices, edges, x_src, x_dst, attn, grad, slope, key_low, key_high, threshold, scale,
+    three, facts, grad_src,
 ):  # fmt: skip
     last = indptr[high]
     vector = load(lanes, attn, column, width)
@@ -220,10 +237,16 @@ def _backward_sources(  # type: ignore[no-untyped-def]
         source = load(lanes, x_src, row * stride + column, width)
         acc, changes = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            if e + _AHEAD < last:
-                ahead = np.int64(indices[e + _AHEAD]) * stride + column
-                prefetch(lanes, grad, ahead)
-                prefetch(lanes, x_dst, ahead)
+            if e + FAR < last:
+                ahead = np.int64(indices[e + FAR])
+                prefetch_far(lanes, grad, ahead * stride + column)
+                prefetch_far(lanes, x_dst, ahead * stride + column)
+                prefetch_far(three, facts, 3 * ahead * count)
+            if e + NEAR < last:
+                ahead = np.int64(indices[e + NEAR])
+                prefetch(lanes, grad, ahead * stride + column)
+                prefetch(lanes, x_dst, ahead * stride + column)
+                prefetch(three, facts, 3 * ahead * count)
             v = np.int64(indices[e])
             gradient = load(lanes, grad, v * stride + column, width)
             joined = source + load(lanes, x_dst, v * stride + column, width)

@@ -1,0 +1,266 @@
+"""Aggregate messages ReLU(x_u + e_uv) that are never stored: GIN's sum, GENConv's softmax and power mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from models.kernels.adjacency import Adjacency
+from models.kernels.attention import edge_targets, reference_softmax
+from models.kernels.message_rows import LARGEST, mean_rows, mean_rows_backward, sum_rows, sum_rows_backward
+from models.kernels.ranges import few_ranges
+from models.kernels.threads import run_rows
+from models.kernels.vector import storage, tiles
+
+EdgeTerm = Tensor | tuple[Tensor, Tensor] | None
+"""What edges add to their source's row: rows (E, D), or (table (K, D), codes int32 (E,)) where few differ, or nothing."""
+_WIDEST = 128
+"""Columns of a tile in the means, which keep three rows at hand."""
+_SMALLEST_EPS = 1e-7
+_ROWS_AT_ONCE = 8192
+
+
+def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
+    """y_v = sum_{e = (u, v)} ReLU(x_u + e_uv), as GIN with edge features does (Hu et al., arXiv:1905.12265, eq. 1).
+
+    Args:
+        adj: the edges.
+        x: float32 or bfloat16 (num_src, D); differentiable.
+        edge: None, rows (E, D) in the order of the edges, or a table (K, D) with each edge's code, an int32 (E,)
+            below K, which is not checked; rows and table are in x's dtype and differentiable.
+
+    Returns:
+        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit together.
+    """
+    _check(adj, x, edge)
+    if not _has_kernels(x):
+        return reference_message_sum(adj, x, edge)
+    return _MessageSum.apply(x, *_parts(edge), adj)  # type: ignore[no-untyped-call]
+
+
+def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
+    """y_v = sum_e softmax_{e into v}(beta m_e) m_e by channel, m_e = ReLU(x_u + e_uv) + eps.
+
+    GENConv's first aggregation (Li et al., arXiv:2006.07739, eq. 3); beta towards 0 gives the mean, large beta the max.
+
+    Args:
+        adj: the edges.
+        x: float32 or bfloat16 (num_src, D); differentiable.
+        beta: one number, the inverse temperature; differentiable.
+        edge: as in `message_sum`.
+        eps: added to messages.
+
+    Returns:
+        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the backward
+        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D).
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit together.
+    """
+    _check(adj, x, edge)
+    if not _has_kernels(x):
+        return reference_softmax_aggregate(adj, x, beta, edge, eps)
+    return _Mean.apply(x, *_parts(edge), beta, adj, eps, False)  # type: ignore[no-untyped-call]
+
+
+def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
+    """y_v = (mean_{e into v} m_e^p)^(1/p) by channel, m_e = min(ReLU(x_u + e_uv) + eps, 10).
+
+    GENConv's second aggregation (Li et al., arXiv:2006.07739, eq. 4); p = 1 gives the mean, large p the max. As in the
+    authors' code messages are clamped to [1e-7, 10]. That code clamps the mean of the powers to the same range too,
+    against overflow; here it is taken by logarithms, which do not overflow, and is not clamped.
+
+    Args:
+        adj: the edges.
+        x: float32 or bfloat16 (num_src, D); differentiable.
+        p: one number, not 0; differentiable.
+        edge: as in `message_sum`.
+        eps: added to messages, at least 1e-7.
+
+    Returns:
+        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the backward
+        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D).
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit together, p = 0, eps below 1e-7.
+    """
+    _check(adj, x, edge)
+    if eps < _SMALLEST_EPS:
+        raise ValueError(f"powers need messages above 0: eps must be at least {_SMALLEST_EPS}, not {eps}")
+    if not _has_kernels(x):
+        return reference_power_aggregate(adj, x, p, edge, eps)
+    if p.detach().item() == 0:
+        raise ValueError("p must not be 0: the power mean has 1 / p in it")
+    return _Mean.apply(x, *_parts(edge), p, adj, eps, True)  # type: ignore[no-untyped-call]
+
+
+def reference_message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
+    """Do `message_sum` by gather and scatter, E x D messages and all."""
+    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, edge_targets(adj), F.relu(_values(adj, x, edge)))
+
+
+def reference_softmax_aggregate(
+    adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7
+) -> Tensor:
+    """Do `softmax_aggregate` by gather and scatter, E x D messages and all."""
+    rows, messages = edge_targets(adj), F.relu(_values(adj, x, edge)) + eps
+    weighted = reference_softmax(adj, rows, beta * messages) * messages
+    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, weighted.to(x.dtype))
+
+
+def reference_power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
+    """Do `power_aggregate` by gather and scatter, E x D messages and all."""
+    rows = edge_targets(adj)
+    messages = (F.relu(_values(adj, x, edge)) + eps).clamp(max=float(LARGEST))
+    degrees = (adj.indptr[1:] - adj.indptr[:-1]).unsqueeze(1)
+    powers = (messages**p).to(x.dtype)
+    means = x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, powers) / degrees.clamp(min=1)
+    filled = means.masked_fill(degrees == 0, 1)  # 0^(1/p) has no finite gradient
+    return (filled ** (1 / p)).to(x.dtype).masked_fill(degrees == 0, 0)
+
+
+def _values(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> Tensor:
+    """Return x_u + e_uv for all edges."""
+    values = x[adj.indices.long()]
+    if edge is None:
+        return values
+    return values + (edge if isinstance(edge, Tensor) else edge[0][edge[1].long()])
+
+
+def _check(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> None:
+    if x.dim() != 2 or len(x) != adj.num_src:
+        raise ValueError(f"x must be ({adj.num_src}, D), not {tuple(x.shape)}")
+    term, codes = _parts(edge)
+    if codes is not None and (codes.shape != (adj.num_edges,) or codes.dtype != torch.int32):
+        raise ValueError(f"codes must be int32 ({adj.num_edges},), not {codes.dtype} {tuple(codes.shape)}")
+    if term is None:
+        return
+    rows = adj.num_edges if codes is None else len(term)
+    if term.shape != (rows, x.shape[1]) or term.dtype != x.dtype:
+        wanted, given = f"{x.dtype} ({rows}, {x.shape[1]})", f"{term.dtype} {tuple(term.shape)}"
+        raise ValueError(f"the edges' rows must be {wanted}, not {given}")
+
+
+def _parts(edge: EdgeTerm) -> tuple[Tensor | None, Tensor | None]:
+    return (edge, None) if edge is None or isinstance(edge, Tensor) else edge
+
+
+def _has_kernels(x: Tensor) -> bool:
+    return not x.is_cuda and x.dtype in (torch.float32, torch.bfloat16)
+
+
+class _EdgeGradient:
+    """Where the gradient of the edges' rows is gathered: at their own place, or in a copy of the table a range."""
+
+    def __init__(self, term: Tensor | None, codes: Tensor | None, ranges: int) -> None:
+        self.term, self.codes = term, codes
+        if term is None:
+            self.sums = torch.empty(0)
+        elif codes is None:
+            self.sums = torch.empty_like(term)
+        else:
+            self.sums = torch.zeros(ranges, *term.shape)
+
+    def value(self) -> Tensor | None:
+        """Return it once the kernel is through."""
+        if self.term is None or self.codes is None:
+            return None if self.term is None else self.sums
+        return self.sums.sum(0).to(self.term.dtype)
+
+
+def _optional(tensor: Tensor | None) -> Any:
+    return None if tensor is None else storage(tensor)
+
+
+class _MessageSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, adj: Adjacency) -> Tensor:
+        x, term = x.contiguous(), None if term is None else term.contiguous()
+        y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
+        edges = (adj.indptr.numpy(), adj.indices.numpy())
+        for column, lanes, count in tiles(x.shape[1]):
+            tile = (lanes, count, column, x.shape[1])
+            run_rows(
+                sum_rows, adj.chunks(), *tile, *edges, storage(x), _optional(term), _optional(codes), storage(y)
+            )  # fmt: skip
+        ctx.save_for_backward(x, term, codes)
+        ctx.adj = adj
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, term, codes = ctx.saved_tensors
+        grad, out, bounds = grad.contiguous(), ctx.adj.transpose(), few_ranges(ctx.adj.reverse())
+        edges = (out.indptr.numpy(), out.indices.numpy(), out.edges.numpy())
+        grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
+        for column, lanes, count in tiles(x.shape[1]):
+            tile = (lanes, count, column, x.shape[1])
+            run_rows(
+                sum_rows_backward, bounds, *tile, *edges, storage(x), _optional(term), _optional(codes),
+                storage(grad), bounds, storage(grad_x), storage(gathered.sums),
+            )  # fmt: skip
+        return grad_x, gathered.value(), None, None
+
+
+class _Mean(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, scalar: Tensor, adj: Adjacency, eps: float,
+        is_power: bool,
+    ) -> Tensor:  # fmt: skip
+        x, term = x.contiguous(), None if term is None else term.contiguous()
+        y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
+        log_sums = torch.empty(adj.num_dst, x.shape[1])
+        ctx.number = np.float32(scalar.item())
+        ctx.exponents = (np.float32(eps), *((None, ctx.number) if is_power else (ctx.number, None)))
+        edges = (adj.indptr.numpy(), adj.indices.numpy())
+        for column, lanes, count in tiles(x.shape[1], _WIDEST):
+            tile = (lanes, count, column, x.shape[1])
+            run_rows(
+                mean_rows, adj.chunks(), *tile, *edges, storage(x), _optional(term), _optional(codes),
+                *ctx.exponents, storage(y), storage(log_sums),
+            )  # fmt: skip
+        ctx.save_for_backward(x, term, codes, scalar, y, log_sums)
+        ctx.adj, ctx.is_power = adj, is_power
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, term, codes, scalar, y, log_sums = ctx.saved_tensors
+        grad, out, bounds = grad.contiguous(), ctx.adj.transpose(), few_ranges(ctx.adj.reverse())
+        edges = (out.indptr.numpy(), out.indices.numpy(), out.edges.numpy())
+        grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
+        shares = torch.zeros(len(bounds) - 1, x.shape[1])
+        for column, lanes, count in tiles(x.shape[1], _WIDEST):
+            tile = (lanes, count, column, x.shape[1])
+            run_rows(
+                mean_rows_backward, bounds, *tile, *edges, storage(x), _optional(term), _optional(codes),
+                *ctx.exponents, storage(grad), storage(y), storage(log_sums), bounds,
+                storage(grad_x), storage(gathered.sums), storage(shares),
+            )  # fmt: skip
+        grad_scalar = None
+        if ctx.needs_input_grad[3]:
+            share = shares.sum(dtype=torch.float64)
+            if ctx.is_power:
+                share = (share - _log_mean_share(ctx.adj, grad, y, log_sums, float(ctx.number))) / float(ctx.number)
+            grad_scalar = share.to(scalar.dtype).view(scalar.shape)
+        return grad_x, gathered.value(), None, grad_scalar, None, None, None
+
+
+def _log_mean_share(adj: Adjacency, grad: Tensor, y: Tensor, log_sums: Tensor, p: float) -> Tensor:
+    """Return the sum of dy y log y, some rows at a time: dp = (sum w dy y log m - sum dy y log y) / p."""
+    total = torch.zeros((), dtype=torch.float64)
+    degrees = (adj.indptr[1:] - adj.indptr[:-1]).unsqueeze(1)
+    for low in range(0, adj.num_dst, _ROWS_AT_ONCE):
+        rows = slice(low, low + _ROWS_AT_ONCE)
+        logs = (log_sums[rows] - degrees[rows].clamp(min=1).log()) / p
+        logs = logs.masked_fill(degrees[rows] == 0, 0)
+        total += (grad[rows].float() * y[rows].float() * logs).sum(dtype=torch.float64)
+    return total
