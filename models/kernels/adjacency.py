@@ -38,6 +38,10 @@ class Adjacency:
     """int32 or int64 (E,): source of each edge."""
     num_src: int
     transposed: Transposed | None = None
+    """The out-edges, where they are known already."""
+    symmetric: bool = False
+    """Whether v is a source of u as often as u is one of v: without edge values the transpose is then not needed."""
+    _reversed: Adjacency | None = field(default=None, repr=False)
     _bounds: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
     @property
@@ -56,14 +60,29 @@ class Adjacency:
             self.transposed = transpose(self.indptr, self.indices, self.num_src)
         return self.transposed
 
-    def reverse(self) -> Adjacency:
-        """Return the same edges from destinations to sources; its edges stand in the transpose's order."""
-        out = self.transpose()
-        return Adjacency(out.indptr, out.indices, self.num_dst)
+    def reverse(self, ordered: bool = True) -> Adjacency:
+        """Return the same edges from destinations to sources.
+
+        They stand in the transpose's order; with `ordered` False in any, so that a symmetric adjacency is its own.
+        """
+        if self.symmetric and not ordered:
+            return self
+        if self._reversed is None:
+            out = self.transpose()
+            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst)
+        return self._reversed
 
     def degree_scale(self) -> Tensor:
         """Return 1 / max(in-degree, 1): float32 (num_dst,)."""
-        return (self.indptr[1:] - self.indptr[:-1]).clamp(min=1).to(torch.float32).reciprocal()
+        return self.degrees().clamp(min=1).to(torch.float32).reciprocal()
+
+    def degrees(self) -> Tensor:
+        """Return the in-degrees: int64 (num_dst,)."""
+        return self.indptr[1:] - self.indptr[:-1]
+
+    def targets(self) -> Tensor:
+        """Return each edge's destination: int64 (E,)."""
+        return torch.repeat_interleave(self.degrees(), output_size=self.num_edges)
 
     def chunks(self) -> NDArray[np.int64]:
         """Return bounds of row ranges of about equal work for `threads.run_rows`."""

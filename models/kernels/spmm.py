@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.threads import run_rows
-from models.kernels.vector import FAR, NEAR, load, prefetch, prefetch_far, storage, store, tiles, zeros
+from models.kernels.product import multiply
+from models.kernels.sddmm import dot_edges
+from models.kernels.spmm_max import max_rows, reference_max
 
 
-def reference_spmm(adj: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Do `weighted_sum` by gather and scatter, E x D messages and all."""
-    rows = torch.repeat_interleave(adj.indptr[1:] - adj.indptr[:-1])
+def spmm(adj: Adjacency, x: Tensor, reduce: str = "sum", weight: Tensor | None = None) -> Tensor:
+    """y_v = reduce_{e = (u, v)} w_e x_u: what each destination receives from its in-neighbours.
+
+    Args:
+        adj: the edges.
+        x: float32 or bfloat16 (num_src, D), or (num_src, H, D) with one weight a head; differentiable.
+        reduce: `sum`, `mean` (the sum divided by the number of in-edges) or `max`.
+        weight: float32 (E,), or (E, H) for x of H heads; None for ones; differentiable.
+
+    Returns:
+        (num_dst, D) or (num_dst, H, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. The
+        maximum's gradient goes to the first of equal sources (on a GPU it is shared among them); edges in parallel
+        count once.
+
+    Raises:
+        ValueError: the reduction is unknown, or a maximum is to be weighted.
+    """
+    if reduce == "max":
+        if weight is not None:
+            raise ValueError("spmm takes no weights with reduce='max'; use sum or mean")
+        return max_rows(adj, x)
+    if reduce not in ("sum", "mean"):
+        raise ValueError(f"reduce is sum, mean or max, not {reduce!r}")
+    return weighted_sum(adj, x, weight, target_scale=adj.degree_scale() if reduce == "mean" else None)
+
+
+def reference_spmm(adj: Adjacency, x: Tensor, reduce: str = "sum", weight: Tensor | None = None) -> Tensor:
+    """Do `spmm` by gather and scatter, E x D messages and all."""
+    if reduce == "max":
+        return reference_max(adj, x)
     messages = x[adj.indices.long()]
     if weight is not None:
-        messages = messages * weight.unsqueeze(1)
-    return torch.zeros(adj.num_dst, x.shape[1], dtype=x.dtype).index_add(0, rows, messages)
+        messages = messages * weight.unsqueeze(-1)
+    y = x.new_zeros(adj.num_dst, *x.shape[1:]).index_add(0, adj.targets(), messages)
+    if reduce == "sum":
+        return y
+    return y / adj.degrees().clamp(min=1).view(-1, *[1] * (x.dim() - 1)).to(x.dtype)
 
 
 def weighted_sum(
@@ -35,13 +63,13 @@ def weighted_sum(
 
     Args:
         adj: the edges.
-        x: float32 or bfloat16 (num_src, D); differentiable.
-        weight: float32 (E,) in the order of the edges, or None for ones; differentiable.
+        x: float32 or bfloat16 (num_src, D), or (num_src, H, D) with one weight a head; differentiable.
+        weight: float32 (E,) in the order of the edges, or (E, H), or None for ones; differentiable.
         source_scale: float32 (num_src,) or None; a constant.
         target_scale: float32 (num_dst,) or None; a constant.
 
     Returns:
-        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges.
+        (num_dst, D) or (num_dst, H, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges.
     """
     return _WeightedSum.apply(x, weight, adj, source_scale, target_scale)  # type: ignore[no-untyped-call]
 
@@ -67,83 +95,8 @@ class _WeightedSum(torch.autograd.Function):
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
             edges = None if weight is None else adj.transpose().edges
-            grad_x = multiply(adj.reverse(), grad, weight, edges, target_scale, source_scale)
+            reverse = adj.reverse(ordered=weight is not None)
+            grad_x = multiply(reverse, grad, weight, edges, target_scale, source_scale)
         if ctx.needs_input_grad[1]:
-            from models.kernels.sddmm import dot_edges
-
-            grad_weight = dot_edges(adj, x, grad, source_scale, target_scale)
+            grad_weight = dot_edges(adj, x, grad, source_scale, target_scale).to(weight.dtype)
         return grad_x, grad_weight, None, None, None
-
-
-def multiply(
-    adj: Adjacency,
-    x: Tensor,
-    weight: Tensor | None,
-    edges: Tensor | None,
-    source_scale: Tensor | None,
-    target_scale: Tensor | None,
-) -> Tensor:
-    """Compute `weighted_sum` without gradients; edge e has weight[edges[e]], or weight[e] where edges is None."""
-    if x.is_cuda or x.dtype not in (torch.float32, torch.bfloat16):  # float64 is for the tests of gradients
-        return _multiply_torch(adj, x, weight, edges, source_scale, target_scale)
-    x = x.contiguous()
-    y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
-    given = (weight, edges, source_scale, target_scale)
-    factors = [None if tensor is None else tensor.detach().numpy() for tensor in given]
-    for column, lanes, count in tiles(x.shape[1]):
-        tile = (lanes, count, x.shape[1], column)
-        run_rows(
-            _sum_rows, adj.chunks(), *tile, adj.indptr.numpy(), adj.indices.numpy(), storage(x), *factors, storage(y)
-        )
-    return y
-
-
-@njit(cache=True, nogil=True)
-def _sum_rows(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, stride, column, indptr, indices, x, weight, edges, source_scale, target_scale, y
-):
-    last = indptr[high]
-    for row in range(low, high):
-        acc = zeros(lanes)
-        for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-            if e + NEAR < last:
-                prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
-            u = np.int64(indices[e])
-            value = load(lanes, x, u * stride + column, count)
-            if weight is not None:
-                value = value * (weight[e] if edges is None else weight[edges[e]])
-            if source_scale is not None:
-                value = value * source_scale[u]
-            acc = acc + value
-        if target_scale is not None:
-            acc = acc * target_scale[row]
-        store(lanes, y, row * stride + column, acc, count)
-
-
-def _multiply_torch(
-    adj: Adjacency,
-    x: Tensor,
-    weight: Tensor | None,
-    edges: Tensor | None,
-    source_scale: Tensor | None,
-    target_scale: Tensor | None,
-) -> Tensor:
-    """Multiply with cuSPARSE (not yet run on a GPU) or, on the CPU, MKL."""
-    if weight is None:
-        values = torch.ones(adj.num_edges, dtype=x.dtype, device=x.device)
-    else:
-        values = (weight if edges is None else weight[edges.long()]).to(x.dtype)
-    if source_scale is not None:
-        x = x * source_scale.unsqueeze(1).to(x.dtype)
-    y = _csr(adj, values) @ x
-    return y if target_scale is None else y * target_scale.unsqueeze(1).to(y.dtype)
-
-
-def _csr(adj: Adjacency, values: Tensor) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        return torch.sparse_csr_tensor(
-            adj.indptr.to(adj.indices.dtype), adj.indices, values, (adj.num_dst, adj.num_src), check_invariants=False
-        )

@@ -56,7 +56,8 @@ the first is not asked at all: both together bring 1.8x in float32 and 2.3x in b
 WIDEST = 256 if binding.get_host_cpu_features().get("avx512f") else 64
 _FAST = ("contract", "reassoc", "nsz", "arcp")  # not nnan or ninf: infinities and NaN must pass
 _LINE_BYTES = 64
-_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
+instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+"""numba's `intrinsic`, typed: callers do not pass `typing`."""
 _SOURCE = hashlib.sha256(b"".join(Path(name).read_bytes() for name in (__file__, _llvm.__file__))).hexdigest()[:8]
 """Part of the types' names: numba looks for changes in a kernel's own file only, and would run the vectors of old."""
 
@@ -109,6 +110,11 @@ def storage(tensor: Tensor) -> NDArray[Any]:
     return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()
 
 
+def has_kernels(x: Tensor) -> bool:
+    """Return whether kernels read this tensor; other devices and float64 (in tests of gradients) go through torch."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+
+
 def tiles(width: int, widest: int = WIDEST) -> list[tuple[int, Lanes, int]]:
     """Cut columns into (first column, lanes, columns used): the widest lanes first, at most the last one in part."""
     cut: list[tuple[int, Lanes, int]] = []
@@ -124,7 +130,7 @@ def tiles(width: int, widest: int = WIDEST) -> list[tuple[int, Lanes, int]]:
 # ---- memory
 
 
-@_instruction
+@instruction
 def zeros(typing, lanes):  # type: ignore[no-untyped-def]
     """zeros(lanes) -> vector."""
 
@@ -134,7 +140,7 @@ def zeros(typing, lanes):  # type: ignore[no-untyped-def]
     return VectorType(lanes.count)(lanes), generate
 
 
-@_instruction
+@instruction
 def splat(typing, lanes, x):  # type: ignore[no-untyped-def]
     """splat(lanes, x) -> vector with the float32 x in all lanes."""
 
@@ -149,7 +155,7 @@ def _check_storage(kind: Any) -> None:
     assert fits, f"vectors live in flat float32 or uint16 arrays, not {kind}"
 
 
-@_instruction
+@instruction
 def load(typing, lanes, array, offset, count):  # type: ignore[no-untyped-def]
     """load(lanes, array, offset, count) -> vector; where `lanes` is partly, lanes from `count` on are 0."""
     _check_storage(array)
@@ -171,7 +177,7 @@ def load(typing, lanes, array, offset, count):  # type: ignore[no-untyped-def]
     return VectorType(lanes.count)(lanes, array, types.int64, types.int64), generate
 
 
-@_instruction
+@instruction
 def store(typing, lanes, array, offset, vector, count):  # type: ignore[no-untyped-def]
     """store(lanes, array, offset, vector, count); where `lanes` is partly, only the first `count`."""
     _check_storage(array)
@@ -204,19 +210,19 @@ def _row_prefetch(cache: int) -> Callable[..., Any]:
     return generate
 
 
-@_instruction
+@instruction
 def prefetch(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
     """prefetch(lanes, array, offset): ask for a row of this width, to be read about NEAR rows later."""
     return types.void(lanes, array, types.int64), _row_prefetch(1)
 
 
-@_instruction
+@instruction
 def prefetch_far(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
     """prefetch_far(lanes, array, offset): the same into the second-level cache, about FAR rows ahead."""
     return types.void(lanes, array, types.int64), _row_prefetch(2)
 
 
-@_instruction
+@instruction
 def prefetch_item(typing, array, offset):  # type: ignore[no-untyped-def]
     """prefetch_item(array, offset): ask for the cache line of one item of a flat array of any kind."""
 
@@ -247,7 +253,7 @@ def _pair_signature(a: Any, b: Any) -> Any:
 
 
 def _pairwise(operation: str) -> Callable[..., Any]:
-    @_instruction
+    @instruction
     def apply(typing, a, b):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
             return getattr(builder, operation)(*_operands(builder, signature, args), flags=_FAST)
@@ -286,19 +292,19 @@ def _extreme(symbol: str) -> Callable[..., Any]:
     return generate
 
 
-@_instruction
+@instruction
 def maximum(typing, a, b):  # type: ignore[no-untyped-def]
     """Return the larger, lane by lane; NaN in `a` passes."""
     return _pair_signature(a, b), _extreme("<")
 
 
-@_instruction
+@instruction
 def minimum(typing, a, b):  # type: ignore[no-untyped-def]
     """Return the smaller, lane by lane; NaN in `a` passes."""
     return _pair_signature(a, b), _extreme(">")
 
 
-@_instruction
+@instruction
 def where_positive(typing, test, value):  # type: ignore[no-untyped-def]
     """Return value where test > 0, else 0."""
 
@@ -309,7 +315,7 @@ def where_positive(typing, test, value):  # type: ignore[no-untyped-def]
     return value(test, value), generate
 
 
-@_instruction
+@instruction
 def total(typing, a):  # type: ignore[no-untyped-def]
     """Return the sum of all lanes, a float32."""
 
@@ -320,7 +326,7 @@ def total(typing, a):  # type: ignore[no-untyped-def]
     return types.float32(a), generate
 
 
-@_instruction
+@instruction
 def _floor(typing, a):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _llvm.call(builder, f"llvm.floor.v{signature.return_type.lanes}f32", args[0].type, [args[0]])
@@ -328,7 +334,7 @@ def _floor(typing, a):  # type: ignore[no-untyped-def]
     return a(a), generate
 
 
-@_instruction
+@instruction
 def _times_power_of_two(typing, a, exponent):  # type: ignore[no-untyped-def]
     """Return a * 2^exponent for whole exponents from -126 to 127."""
 
@@ -363,7 +369,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return _times_power_of_two(p, whole)
 
 
-@_instruction
+@instruction
 def _exponent(typing, a):  # type: ignore[no-untyped-def]
     """Return k of a = 2^k f, f from the root of 1/2 to that of 2."""
 
@@ -374,7 +380,7 @@ def _exponent(typing, a):  # type: ignore[no-untyped-def]
     return a(a), generate
 
 
-@_instruction
+@instruction
 def _mantissa(typing, a):  # type: ignore[no-untyped-def]
     """Return f of a = 2^k f."""
 

@@ -1,0 +1,102 @@
+"""The product of a sparse matrix with a dense one, without gradients: what sums over edges are made of."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from models.kernels.adjacency import Adjacency
+from models.kernels.threads import run_rows
+from models.kernels.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, store, tiles, zeros
+
+
+def multiply(
+    adj: Adjacency,
+    x: Tensor,
+    weight: Tensor | None,
+    edges: Tensor | None,
+    source_scale: Tensor | None,
+    target_scale: Tensor | None,
+) -> Tensor:
+    """y_v = t_v sum_{e = (u, v)} w_e s_u x_u; edge e has weight[edges[e]], or weight[e] where edges is None.
+
+    Shapes as of `weighted_sum`.
+    """
+    if not has_kernels(x):
+        return multiply_torch(adj, x, weight, edges, source_scale, target_scale)
+    if weight is None or weight.dim() == 1:
+        heads, width = 1, x[:1].numel() if len(x) else x.shape[1:].numel()
+    else:
+        _, heads, width = x.shape
+    y = torch.empty(adj.num_dst, *x.shape[1:], dtype=x.dtype)
+    weight = None if weight is None else weight.detach().to(torch.float32).contiguous().view(-1)
+    given = (weight, edges, source_scale, target_scale)
+    factors = [None if tensor is None else tensor.numpy() for tensor in given]
+    arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(x.contiguous()), *factors, storage(y))
+    for head in range(heads):
+        for column, lanes, count in tiles(width):
+            place = (lanes, count, heads * width, head * width + column, heads, head)
+            run_rows(sum_rows, adj.chunks(), *place, *arrays)
+    return y
+
+
+@njit(cache=True, nogil=True)
+def sum_rows(  # type: ignore[no-untyped-def]
+    low, high, lanes, count, stride, column, heads, head,
+    indptr, indices, x, weight, edges, source_scale, target_scale, y,
+):  # fmt: skip
+    """Sum one tile of columns; rows of edges themselves where there are no indices."""
+    last = indptr[high]
+    for row in range(low, high):
+        acc = zeros(lanes)
+        for e in range(indptr[row], indptr[row + 1]):
+            u = np.int64(e)
+            if indices is not None:
+                if e + FAR < last:
+                    prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
+                if e + NEAR < last:
+                    prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
+                u = np.int64(indices[e])
+            value = load(lanes, x, u * stride + column, count)
+            if weight is not None:
+                value = value * weight[(e if edges is None else np.int64(edges[e])) * heads + head]
+            if source_scale is not None:
+                value = value * source_scale[u]
+            acc = acc + value
+        if target_scale is not None:
+            acc = acc * target_scale[row]
+        store(lanes, y, row * stride + column, acc, count)
+
+
+def multiply_torch(
+    adj: Adjacency,
+    x: Tensor,
+    weight: Tensor | None,
+    edges: Tensor | None,
+    source_scale: Tensor | None,
+    target_scale: Tensor | None,
+) -> Tensor:
+    """Multiply with cuSPARSE (not yet run on a GPU) or, on the CPU, MKL."""
+    shape = (adj.num_dst, *x.shape[1:])
+    if weight is None:
+        values, x = torch.ones(adj.num_edges, 1, dtype=x.dtype, device=x.device), x.reshape(len(x), 1, -1)
+    else:
+        values = (weight if edges is None else weight[edges.long()]).to(x.dtype).view(adj.num_edges, -1)
+        x = x.reshape(len(x), values.shape[1], -1)
+    if source_scale is not None:
+        x = x * source_scale.view(-1, 1, 1).to(x.dtype)
+    y = torch.stack([_csr(adj, values[:, head]) @ x[:, head] for head in range(values.shape[1])], dim=1)
+    return (y if target_scale is None else y * target_scale.view(-1, 1, 1).to(y.dtype)).view(shape)
+
+
+def _csr(adj: Adjacency, values: Tensor) -> Tensor:
+    kind = adj.indices.dtype if adj.num_edges < 1 << 31 else torch.int64
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        return torch.sparse_csr_tensor(
+            adj.indptr.to(kind), adj.indices.to(kind), values, (adj.num_dst, adj.num_src), check_invariants=False
+        )

@@ -1,0 +1,163 @@
+"""Pooling of contiguous groups of rows, and its inverse: the nodes of each graph of a batch, the edges of each node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.adjacency import split_rows
+from models.kernels.product import sum_rows
+from models.kernels.spmm_max import MAX_WIDEST, bits, max_of_rows, where_rank
+from models.kernels.threads import num_threads, run_rows
+from models.kernels.vector import has_kernels, load, storage, store, tiles
+
+
+def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    """y_g = reduce of x_i over offsets_g <= i < offsets_{g+1}: pool each graph's nodes.
+
+    Args:
+        x: float32 or bfloat16 (n, D); differentiable.
+        offsets: int64 (G + 1,), from 0 to n, never falling.
+        reduce: `sum`, `mean` or `max`.
+
+    Returns:
+        (G, D) in x's dtype, accumulated in float32; 0 for groups without rows. The maximum's gradient goes to the first
+        of equal rows (on a GPU it is shared among them).
+
+    Raises:
+        ValueError: the reduction is unknown.
+    """
+    if reduce not in ("sum", "mean", "max"):
+        raise ValueError(f"reduce is sum, mean or max, not {reduce!r}")
+    if not has_kernels(x):
+        return reference_segment_reduce(x, offsets, reduce)
+    operation = _Max if reduce == "max" else _Sum
+    return operation.apply(x, offsets, _inverse_counts(offsets) if reduce == "mean" else None)  # type: ignore[no-untyped-call]
+
+
+def segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
+    """y_i = x_g for offsets_g <= i < offsets_{g+1}: give each graph's row to its nodes.
+
+    Args:
+        x: float32 or bfloat16 (G, D); differentiable.
+        offsets: int64 (G + 1,), from 0, never falling.
+
+    Returns:
+        (n, D) in x's dtype, n = offsets_G.
+    """
+    return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets)  # type: ignore[no-untyped-call]
+
+
+def reference_segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
+    """Do `segment_reduce` by scattering. Not yet run on a GPU."""
+    counts = offsets[1:] - offsets[:-1]
+    groups = torch.repeat_interleave(counts, output_size=len(x))
+    if reduce == "max":
+        start = x.new_full((len(counts), x.shape[1]), -torch.inf)
+        y = start.scatter_reduce(0, groups.unsqueeze(1).expand(-1, x.shape[1]), x, "amax", include_self=True)
+        return y.masked_fill((counts == 0).unsqueeze(1), 0)
+    y = x.new_zeros(len(counts), x.shape[1]).index_add(0, groups, x)
+    return y if reduce == "sum" else y / counts.clamp(min=1).unsqueeze(1).to(x.dtype)
+
+
+def reference_segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
+    """Do `segment_broadcast` by repeating. Not yet run on a GPU."""
+    return x.repeat_interleave(offsets[1:] - offsets[:-1], dim=0)
+
+
+def _inverse_counts(offsets: Tensor) -> Tensor:
+    return (offsets[1:] - offsets[:-1]).clamp(min=1).to(torch.float32).reciprocal()
+
+
+def sum_segments(
+    x: Tensor, offsets: Tensor, bounds: NDArray[np.int64] | None = None, scale: Tensor | None = None
+) -> Tensor:
+    """Sum groups of rows, times scale (G,) float32, without gradients."""
+    if not has_kernels(x):
+        y = reference_segment_reduce(x, offsets, "sum")
+        return y if scale is None else y * scale.unsqueeze(1).to(y.dtype)
+    y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
+    bounds = split_rows(offsets.numpy(), num_threads()) if bounds is None else bounds
+    factors = (None, None, None, None if scale is None else scale.numpy())
+    for column, lanes, count in tiles(x.shape[1]):
+        place = (lanes, count, x.shape[1], column, 1, 0)
+        run_rows(sum_rows, bounds, *place, offsets.numpy(), None, storage(x.contiguous()), *factors, storage(y))
+    return y
+
+
+def spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Copy each group's row, times scale (G,) float32, to the group's members, without gradients."""
+    y = torch.empty(int(offsets[-1]), x.shape[1], dtype=x.dtype)
+    arrays = (offsets.numpy(), storage(x.contiguous()), None if scale is None else scale.numpy(), storage(y))
+    for column, lanes, count in tiles(x.shape[1]):
+        run_rows(_spread_rows, split_rows(offsets.numpy(), num_threads()), lanes, count, x.shape[1], column, *arrays)
+    return y
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offsets: Tensor, scale: Tensor | None) -> Tensor:
+        ctx.save_for_backward(offsets, scale)
+        return sum_segments(x, offsets, scale=scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return spread(grad, *ctx.saved_tensors), None, None
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(offsets)
+        return spread(x, offsets)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return sum_segments(grad, *ctx.saved_tensors), None
+
+
+class _Max(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, offsets: Tensor, _: None) -> Tensor:
+        y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
+        rank = torch.empty(y.shape, dtype=torch.int32)
+        bounds = split_rows(offsets.numpy(), num_threads())
+        arrays = (offsets.numpy(), None, storage(x.contiguous()), storage(y), bits(rank))
+        for column, lanes, count in tiles(x.shape[1], MAX_WIDEST):
+            run_rows(max_of_rows, bounds, lanes, count, x.shape[1], column, *arrays)
+        ctx.save_for_backward(offsets, rank)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        offsets, rank = ctx.saved_tensors
+        grad_x = torch.empty(int(offsets[-1]), grad.shape[1], dtype=grad.dtype)
+        bounds = split_rows(offsets.numpy(), num_threads())
+        arrays = (offsets.numpy(), storage(grad.contiguous()), bits(rank), storage(grad_x))
+        for column, lanes, count in tiles(grad.shape[1], MAX_WIDEST):
+            run_rows(_spread_maxima, bounds, lanes, count, grad.shape[1], column, *arrays)
+        return grad_x, None, None
+
+
+@njit(cache=True, nogil=True)
+def _spread_rows(low, high, lanes, count, stride, column, offsets, x, scale, y):  # type: ignore[no-untyped-def]
+    for group in range(low, high):
+        value = load(lanes, x, group * stride + column, count)
+        if scale is not None:
+            value = value * scale[group]
+        for i in range(offsets[group], offsets[group + 1]):
+            store(lanes, y, i * stride + column, value, count)
+
+
+@njit(cache=True, nogil=True)
+def _spread_maxima(low, high, lanes, count, stride, column, offsets, grad, rank, grad_x):  # type: ignore[no-untyped-def]
+    for group in range(low, high):
+        at, first = group * stride + column, offsets[group]
+        value, which = load(lanes, grad, at, count), load(lanes, rank, at, count)
+        for i in range(first, offsets[group + 1]):
+            store(lanes, grad_x, i * stride + column, where_rank(which, np.int32(i - first), value), count)

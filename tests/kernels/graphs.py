@@ -1,0 +1,73 @@
+"""Small random graphs with everything that kernels may trip over, and comparisons with float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from models.kernels.adjacency import Adjacency
+
+
+def random_graph(num_dst: int = 37, num_src: int = 53, num_edges: int = 400, seed: int = 0) -> Adjacency:
+    """Edges with parallel ones, a hub, and a third of the destinations without any."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(max(2 * num_dst // 3, 1), (num_edges,), generator=generator)
+    rows[: num_edges // 4] = 0
+    indptr = torch.zeros(num_dst + 1, dtype=torch.int64)
+    indptr[1:] = torch.bincount(rows, minlength=num_dst).cumsum(0)
+    indices = torch.randint(num_src, (num_edges,), generator=generator, dtype=torch.int32)
+    return Adjacency(indptr, indices, num_src)
+
+
+def without_edges() -> Adjacency:
+    return random_graph(5, 3, 0)
+
+
+def large_graph() -> Adjacency:
+    """Enough work to be cut into ranges for several threads."""
+    return random_graph(3000, 2000, 30_000)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 1) -> Tensor:
+    """Normal numbers that want gradients."""
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(dtype).requires_grad_()
+
+
+def compare(fast: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor) -> None:
+    """Compare values and the inputs' gradients with those of the reference in float64, from the same numbers."""
+    exact = [value.detach().double().requires_grad_() for value in inputs]
+    y, expected = fast(*inputs), reference(*exact)
+    assert y.shape == expected.shape
+    _close(y, expected, y.dtype)
+    if y.numel() == 0:
+        return
+    change = numbers(*y.shape, seed=9).detach().to(y.dtype)
+    gradients = torch.autograd.grad(y, inputs, change, allow_unused=True)
+    wanted = torch.autograd.grad(expected, exact, change.double(), allow_unused=True)
+    for value, gradient, exactly in zip(inputs, gradients, wanted, strict=True):
+        assert gradient is not None
+        assert gradient.dtype == value.dtype
+        _close(gradient, exactly, torch.bfloat16 if torch.bfloat16 in (y.dtype, value.dtype) else torch.float32)
+
+
+def _close(value: Tensor, exact: Tensor | None, dtype: torch.dtype) -> None:
+    if exact is None:  # nothing depends on it
+        exact = torch.zeros(value.shape, dtype=torch.float64)
+    exact = exact.detach()
+    rtol = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    atol = rtol * max(float(exact.abs().max()), 1.0) if exact.numel() else 0.0
+    torch.testing.assert_close(value.detach().double(), exact, rtol=rtol, atol=atol)
+
+
+def symmetric_graph(num_nodes: int = 40) -> Adjacency:
+    """Every edge both ways; sources are not in order within a destination."""
+    generator = torch.Generator().manual_seed(3)
+    pairs = torch.randint(num_nodes, (2, 150), generator=generator)
+    rows, columns = torch.cat([pairs, pairs.flip(0)], dim=1)
+    order = torch.argsort(rows, stable=True)
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+    indptr[1:] = torch.bincount(rows, minlength=num_nodes).cumsum(0)
+    return Adjacency(indptr, columns[order].to(torch.int32), num_nodes, symmetric=True)
