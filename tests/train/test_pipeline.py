@@ -245,7 +245,7 @@ def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
         return loader.batch(order[number * size : (number + 1) * size], derive_key(1, step))
 
     resident, sizes = [], []
-    with Pipeline(make, 0, steps * epochs, ahead=3, threads=1, device=CPU) as pipeline:
+    with Pipeline(make, 0, steps * epochs, ahead=3, threads=2, device=CPU) as pipeline:
         for step, batch in enumerate(pipeline):
             optimizer.zero_grad()
             LOSSES["multiclass"](model(batch), batch.target).backward()  # type: ignore[no-untyped-call]

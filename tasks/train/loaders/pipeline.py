@@ -118,8 +118,6 @@ class Pipeline:
                 result = (None, error)
             with self._changed:
                 self._made[number] = result
-                if result[1] is not None:
-                    self._stop = min(self._stop, number + 1)  # later batches will not be asked for
                 self._changed.notify_all()
 
     def _claim(self) -> int | None:
