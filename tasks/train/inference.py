@@ -16,7 +16,7 @@ from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from tasks.evaluate.evaluators import Prediction
 from tasks.graph_store import GraphStore
-from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, is_layered, slices, widest
+from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
 from tasks.train.loaders.base import Array, FeatureSource, whole_graph
 from tasks.train.loaders.graph import GraphLoader
 from tasks.train.loaders.sampling import draw_negatives
@@ -56,7 +56,7 @@ class Predictor:
         self.scratch = scratch
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
-        self._whole: dict[bool, tuple[Block, Inputs]] = {}  # by whether edge features are along
+        self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what edges carry
         self._layerwise: Layerwise | None = None
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
@@ -113,7 +113,7 @@ class Predictor:
 
     def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
         self._array(f"{split}_idx")
-        loader = GraphLoader(self.store, FeatureSource.open(self.store, edges=model.uses_edge_features), split)
+        loader = GraphLoader(self.store, FeatureSource.of(self.store, model), split)
         graphs = np.asarray(loader.graphs, np.int64)
         first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
         work = (last - first) + (loader.indptr[last] - loader.indptr[first])
@@ -132,17 +132,18 @@ class Predictor:
             nodes: int64 (n,) distinct; None: all.
 
         Returns:
-            float32 (n, hidden): a tensor on the device, or the memory map of a file (see `Layerwise.vectors`).
+            float32 (n, model.vector_dim): a tensor on the device, or a file's memory map (see `Layerwise.vectors`).
         """
-        features = FeatureSource.open(self.store, edges=model.uses_edge_features)
-        if is_layered(model) and self._estimate(model) > self.whole_graph_bytes:
+        features = FeatureSource.of(self.store, model)
+        if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
             return self._layerwise.vectors(model, features, nodes)
-        if model.uses_edge_features not in self._whole:
+        carried = (model.uses_edge_features, model.uses_edge_types, model.config.edge_weights)
+        if carried not in self._whole:
             block, inputs = whole_graph(self.store, features)
-            self._whole[model.uses_edge_features] = block.to(self.device), inputs.to(self.device)
-        block, inputs = self._whole[model.uses_edge_features]
+            self._whole[carried] = block.to(self.device), inputs.to(self.device)
+        block, inputs = self._whole[carried]
         vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
 

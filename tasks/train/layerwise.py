@@ -57,7 +57,7 @@ class Layerwise:
             nodes: int64 (n,) distinct; None: all.
 
         Returns:
-            float32 (n, hidden), a memory map of a file that has no name and goes with it.
+            float32 (n, model.vector_dim), a memory map of a file that has no name and goes with it.
 
         Raises:
             OSError: the disk has no room.
@@ -67,7 +67,7 @@ class Layerwise:
         collected: Array | None = None
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
-            after = self._scratch_array(self.num_nodes if wanted is None else len(wanted), model.config.hidden_dim)
+            after = self._scratch_array(self.num_nodes if wanted is None else len(wanted), out_dims(model)[number])
             for part, chunk in self._chunks(wanted, rows):
                 after[part] = self._apply(model, layer, features, before, chunk)
             if model.config.jumping != "none":
@@ -98,7 +98,7 @@ class Layerwise:
     def _apply(
         self, model: GraphModel, layer: nn.Module, features: FeatureSource, before: Array | None, chunk: Array
     ) -> Array:
-        """Compute one layer for the destinations in `chunk`: float32 (len(chunk), hidden)."""
+        """Compute one layer for the destinations in `chunk`: float32 (len(chunk), its out_dim)."""
         sources, layers = self.sampler.sample(chunk, 0)
         [block] = make_blocks(layers, features)
         if before is None:
@@ -115,7 +115,11 @@ class Layerwise:
     ) -> Array:
         """Combine a layer's output with that of the layers before, on the rows `chosen` (None: all)."""
         count = len(after) if chosen is None else len(chosen)
-        result = self._scratch_array(count, model.config.hidden_dim) if collected is None else collected
+        result = collected
+        if collected is None or model.config.jumping == "cat":
+            width = after.shape[1] + (0 if collected is None else collected.shape[1])
+            result = self._scratch_array(count, width)
+        assert result is not None
         for part in slices(count, rows):
             x = torch.from_numpy(np.asarray(after[part if chosen is None else chosen[part]]))
             earlier = None if collected is None else torch.from_numpy(np.asarray(collected[part]))
@@ -134,14 +138,14 @@ class Layerwise:
             return np.memmap(file, np.float32, "r+", shape=(rows, columns))
 
 
-def is_layered(model: GraphModel) -> bool:
-    """Whether the model is a plain stack: one that combines its layers by itself can only run as a whole."""
-    return type(model).represent is GraphModel.represent
+def out_dims(model: GraphModel) -> list[int]:
+    """Return the columns of each layer's output."""
+    return [int(layer.out_dim) for layer in model.layers]  # type: ignore[arg-type]
 
 
 def widest(model: GraphModel) -> int:
     """Return the columns of the model's widest vectors of nodes."""
-    return max(model.config.hidden_dim, model.encoder.out_dim)
+    return max(model.encoder.out_dim, model.vector_dim, *out_dims(model))
 
 
 def chunk_rows(model: GraphModel, chunk_edges: int = CHUNK_EDGES) -> int:

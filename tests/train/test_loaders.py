@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullLinkLoader, FullNodeLoader
 from tasks.train.loaders.graph import GraphLoader
 from tasks.train.loaders.neighbor import NeighborLoader
-from tasks.train.loaders.prefetch import prefetch
 from tasks.train.loaders.sampling import NeighborSampler, derive_key, shuffled
 from tasks.train.schedule import make_optimizer, make_scheduler
 from tests.support import link_graph, molecule_graph, node_graph
@@ -206,19 +204,21 @@ def test_wide_ids_sample_like_narrow_ones(tmp_path: Path) -> None:
     for a, b in zip(narrow[1], wide[1], strict=True):
         assert np.array_equal(a.indices, b.indices)
         assert np.array_equal(a.positions, b.positions)
-        assert a.indices.dtype == b.indices.dtype == np.int64
+        assert a.indices.dtype == b.indices.dtype == np.int32
+    assert (narrow[0].dtype, wide[0].dtype) == (np.int32, np.int64)
 
 
-def test_stamps_that_run_out_start_over(tmp_path: Path) -> None:
+def test_a_table_that_runs_out_starts_over(tmp_path: Path) -> None:
     store = opened(node_graph(tmp_path))
     seeds = np.arange(20)
     fresh = NeighborSampler(store["csc_indptr"], store["csc_indices"], (3,))
     worn = NeighborSampler(store["csc_indptr"], store["csc_indices"], (3,))
-    worn.sample(seeds + 100, 0)
-    worn._stamp = (1 << 31) - 2
+    [state] = (worn.sample(seeds + 100, 0), worn._idle)[1]
+    state.base = (1 << 30) - 30
     for key in range(3):
         assert np.array_equal(fresh.sample(seeds, key)[0], worn.sample(seeds, key)[0])
-    assert 0 < worn._stamp < 10
+    assert worn._idle == [state]
+    assert 0 < state.base < 1000
 
 
 @pytest.mark.parametrize("n", [1, 2, 17, 1000])
@@ -273,42 +273,6 @@ def test_features_stored_in_half_precision_compute_in_single(tmp_path: Path) -> 
     assert inputs.feat.dtype == torch.float32
     assert np.array_equal(inputs.feat.numpy(), half[[4, 0, 4]].astype(np.float32))
     assert inputs.feat_cat is None
-
-
-def prefetch_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
-
-
-def test_prefetch_stops_its_thread_when_left_early_or_broken() -> None:
-    made: list[int] = []
-
-    def make(number: int) -> int:
-        made.append(number)
-        return number
-
-    for number in prefetch(make, 1000, 2):
-        if number == 3:
-            break
-    assert prefetch_threads() == []
-    assert len(made) <= 8
-
-    def fail(number: int) -> int:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        next(prefetch(fail, 5, 2))
-    assert prefetch_threads() == []
-
-
-def test_prefetch_works_ahead_while_the_consumer_is_busy() -> None:
-    made: list[int] = []
-    stream = prefetch(lambda number: made.append(number) or number, 10, 3)  # type: ignore[func-returns-value]
-    assert next(stream) == 0
-    deadline = time.monotonic() + 5
-    while len(made) < 5 and time.monotonic() < deadline:  # three wait, one more is held in the thread's hand
-        time.sleep(0.01)
-    assert len(made) == 5
-    assert list(stream) == list(range(1, 10))
 
 
 def rates(train: TrainConfig, total: int) -> list[float]:

@@ -10,10 +10,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import chi2_contingency, chisquare
 
-from tasks.train.loaders.prefetch import prefetch
 from tasks.train.loaders.sampling import NeighborSampler, draw_negatives, is_edge
-from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.data_parallel import DataParallel
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -130,42 +127,3 @@ def test_negatives_are_neither_edges_nor_loops_and_cover_all_nodes() -> None:
     assert (out[:, 0] != out[:, 1]).all()
     assert not any(is_edge(indptr, indices, a, b) for a, b in out)
     assert set(out[:, 0]) == set(range(50))
-
-
-@pytest.mark.parametrize(("num_seeds", "batch_size", "world"), [(1, 4, 1), (10, 4, 1), (101, 8, 3), (7, 2, 4)])
-def test_an_epoch_covers_every_seed_in_equal_shares(num_seeds: int, batch_size: int, world: int) -> None:
-    ranks = [DataParallel(None, Ranks(rank, world)) for rank in range(world)]  # type: ignore[arg-type]
-    steps = ranks[0].steps(num_seeds, batch_size)
-    seen: list[int] = []
-    for step in range(steps):
-        shares = [rank.positions(num_seeds, step, steps) for rank in ranks]
-        assert len({len(share) for share in shares}) == 1
-        assert 1 <= len(shares[0]) <= batch_size
-        seen += [int(position) for share in shares for position in share]
-    assert set(seen) == set(range(num_seeds))
-    assert len(seen) < num_seeds + steps * world  # only the shares' remainders repeat
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_prefetch_keeps_order_is_bounded_and_passes_errors_on(ahead: int) -> None:
-    made: list[int] = []
-
-    def make(number: int) -> int:
-        if number == 7:
-            raise ValueError("seven")
-        made.append(number)
-        return number
-
-    got: list[int] = []
-
-    def consume() -> None:
-        for item in prefetch(make, 20, ahead):
-            got.append(item)
-            assert len(made) <= len(got) + ahead + 1
-
-    with pytest.raises(ValueError, match="seven"):
-        consume()
-    assert got == list(range(7))
-    stream = prefetch(lambda number: number, 1000, ahead)
-    assert next(stream) == 0
-    stream.close()  # type: ignore[attr-defined]

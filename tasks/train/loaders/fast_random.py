@@ -8,6 +8,9 @@ no state: draws are by counter, as everywhere (`tasks/ingest/counter_random.py`)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
@@ -19,16 +22,17 @@ STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""
 _OTHER = np.uint64(0xE7037ED1A0B428DB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
 
 
-def _product(builder, args):  # type: ignore[no-untyped-def]
+def _product(builder: Any, args: Any) -> tuple[Any, Any]:
     """Return the high and the low half of a 128-bit product."""
     wide = builder.mul(*(builder.zext(value, _WIDE) for value in args))
     return builder.trunc(builder.lshr(wide, _WIDE(64)), _LONG), builder.trunc(wide, _LONG)
 
 
-@intrinsic
+@_instruction
 def _multiply_high(typing, a, b):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return _product(builder, args)[0]
@@ -36,7 +40,7 @@ def _multiply_high(typing, a, b):  # type: ignore[no-untyped-def]
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@intrinsic
+@_instruction
 def _multiply_fold(typing, a, b):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.xor(*_product(builder, args))

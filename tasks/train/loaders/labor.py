@@ -1,8 +1,8 @@
 """LABOR-0: layer-wise sampling with random numbers that destinations share (arXiv:2210.13339, section 3.2).
 
 Source t draws one number r_t in a layer, for all destinations at once, and is taken by a destination of in-degree d
-where r_t <= min(1, fanout / d). Each destination takes `fanout` neighbours in expectation, as with uniform sampling, but
-destinations that share neighbours take the same ones, so that a batch reaches fewer nodes.
+where r_t <= min(1, fanout / d). Each destination takes min(fanout, d) neighbours in expectation, as many as it does
+with uniform sampling, but destinations that share neighbours take the same ones: a batch reaches fewer nodes.
 """
 
 from __future__ import annotations

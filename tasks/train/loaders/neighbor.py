@@ -2,36 +2,65 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
+from torch import Tensor
 
-from models.block import Batch, Block
+from configs.errors import RecipeError
+from models.block import Batch, Block, Inputs
 from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader, targets
-from tasks.train.loaders.sampling import NeighborSampler, Sample
+from tasks.train.loaders.draws import in_degrees
+from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
+from tasks.train.loaders.gather import gather_rows
+from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
 
 
 class NeighborLoader(Loader):
     """Seeds are labelled nodes; each layer sees a sample of in-edges (arXiv:1706.02216, section 3.1)."""
 
-    def __init__(self, store: GraphStore, features: FeatureSource, fanouts: tuple[int, ...]) -> None:
-        """`fanouts` from the seeds outwards, one a layer of the model."""
+    def __init__(
+        self,
+        store: GraphStore,
+        features: FeatureSource,
+        fanouts: tuple[int, ...],
+        *,
+        sampler: Method = "uniform",
+        first_hop: str = "auto",
+        reads_mean: bool = False,
+        scratch: Path | None = None,
+    ) -> None:
+        """Open a graph.
+
+        Args:
+            store: the graph.
+            features: what the model reads of its nodes and edges.
+            fanouts: from the seeds outwards, one a layer of the model.
+            sampler: how neighbours are drawn.
+            first_hop: how the outermost hop reaches the model (`train.first_hop`).
+            reads_mean: whether the model reads it only through a mean or sum (`GraphModel.reads_mean`).
+            scratch: folder for a table of means, shared by the machine's ranks; None: the system's own.
+
+        Raises:
+            RecipeError: options that do not fit the graph or the model.
+        """
         self.manifest = store.manifest
-        self.features = features
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
-        self.sampler = NeighborSampler(store["csc_indptr"], store["csc_indices"], fanouts)
+        hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
+        self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop, scratch=scratch)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the seeds."""
-        chosen = np.asarray(self.nodes[positions], np.int64)
+        chosen = np.asarray(self.nodes[positions])
         seeds, rows = np.unique(chosen, return_inverse=True)  # ascending: neighbours in memory are read together
         repeated = len(seeds) < len(chosen)
-        nodes, layers = self.sampler.sample(seeds, key)
-        blocks = make_blocks(layers, self.features)
+        blocks, inputs = self.neighborhoods.around(seeds, key)
         return Batch(
             blocks=blocks,
-            inputs=self.features.inputs(nodes),
+            inputs=inputs,
             target=targets(self.manifest, self.labels[chosen if repeated else seeds]),
             num_seeds=len(positions),
             rows=torch.from_numpy(rows) if repeated else None,
@@ -39,8 +68,81 @@ class NeighborLoader(Loader):
         )
 
 
+class Neighborhoods:
+    """Blocks around seeds, with the inputs of their outermost nodes; several threads may share one."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        features: FeatureSource,
+        fanouts: tuple[int, ...],
+        *,
+        sampler: Method = "uniform",
+        first_hop: FirstHop = "sampled",
+        scratch: Path | None = None,
+    ) -> None:
+        """Open a graph; see NeighborLoader. Raises RecipeError where `sampler` does not fit the graph."""
+        _check_sampler(sampler, store, fanouts)
+        self.features = features
+        self.first_hop = first_hop
+        self.indptr = np.asarray(store["csc_indptr"])
+        self.mean = precomputed_mean(store, features, scratch) if first_hop == "precomputed" else None
+        self.sampler = NeighborSampler(
+            self.indptr,
+            store["csc_indices"],
+            fanouts if self.mean is None else fanouts[:-1],
+            method=sampler,
+            edge_weight=store["edge_weight"] if sampler == "weighted" else None,
+            inverse_chances=features.edge_weight is not None,
+            positions=features.reads_edges,
+        )
+
+    def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
+        """Sample around distinct seeds; the arguments are those of `NeighborSampler.sample`.
+
+        Returns:
+            One block a layer, from the outermost to the seeds, and the inputs of the outermost block's sources.
+        """
+        fused = self.first_hop == "fused"
+        nodes, layers = self.sampler.sample(seeds, key, excluded, open_last=fused)
+        if self.mean is not None:
+            assert excluded is None, "a mean over all neighbours cannot leave edges out"
+            return [self._known_mean(nodes, self.mean), *make_blocks(layers, self.features)], self.features.inputs(
+                nodes
+            )
+        if not fused:
+            return make_blocks(layers, self.features), self.features.inputs(nodes)
+        outer, *inner = layers
+        inputs, mean = self.features.inputs_and_mean(nodes, outer.indptr, outer.indices)
+        degree = outer.degree
+        if outer.weight is not None:
+            # LABOR's weights are alike for all edges into a node: they cancel out in the mean, and a sum is the mean
+            # times their sum.
+            degree = (np.diff(outer.indptr) * np.maximum(1, degree / self.sampler.fanouts[-1])).astype(np.float32)
+        return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
+
+    def _known_mean(self, nodes: Array, table: Array) -> Block:
+        """Return the block of nodes that the mean over all in-edges is known of."""
+        degree = np.empty(len(nodes), np.float32)
+        indptr = np.zeros(len(nodes) + 1, np.int64)
+        in_degrees(self.indptr, nodes, degree)
+        np.cumsum(degree, out=indptr[1:], dtype=np.int64)
+        return _mean_block(indptr, degree, gather_rows(table, nodes, self.features.dtype))
+
+
+def _mean_block(indptr: Array, degree: Array, mean: Tensor) -> Block:
+    """Return a block whose sources are its destinations, since the mean over its edges is known."""
+    return Block(
+        torch.from_numpy(indptr),
+        torch.empty(0, dtype=torch.int32),
+        len(degree),
+        degree=torch.from_numpy(degree),
+        mean=mean,
+    )
+
+
 def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
-    """Turn sampled layers into blocks with their edges' features."""
+    """Turn sampled layers into blocks with what their edges carry."""
     blocks = []
     for layer in layers:
         block = Block(
@@ -48,6 +150,20 @@ def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
             torch.from_numpy(layer.indices),
             len(layer.degree),
             degree=torch.from_numpy(layer.degree),
+            weight=None if layer.weight is None else torch.from_numpy(layer.weight),
         )
         blocks.append(features.attach(block, layer.positions))
     return blocks
+
+
+def _check_sampler(sampler: Method, store: GraphStore, fanouts: tuple[int, ...]) -> None:
+    if sampler == "weighted" and "edge_weight" not in store:
+        raise RecipeError(
+            f"train.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
+            "take train.sampler=uniform"
+        )
+    if sampler != "uniform" and all(fanout < 0 for fanout in fanouts):
+        raise RecipeError(
+            f"train.sampler={sampler} does nothing where every fan-out is -1, all neighbours; remove it or set "
+            "train.fanout to numbers"
+        )

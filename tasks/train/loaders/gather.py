@@ -1,0 +1,144 @@
+"""Features gathered from their table row by row, and means of neighbours' features taken on the way.
+
+A table is (N, D) float32, float16, or bfloat16 as uint16; what comes out is a float32 or bfloat16 tensor in recycled
+memory. Kernels copy one tile of columns at a time, in vectors, and ask for rows well before they are due.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numba.extending import overload
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.half import load_half, round_to_bfloat16
+from models.kernels.prefetch import ROWS_AHEAD, Lines, prefetch_row, row_lines
+from models.kernels.vector import Lanes, load, store, tiles, zeros
+from tasks.train.loaders.buffers import recycled
+
+Array = NDArray[Any]
+
+
+def gather_rows(table: Array, rows: Array, dtype: torch.dtype) -> Tensor:
+    """Return table[rows].
+
+    Args:
+        table: (N, D) contiguous, see above.
+        rows: int32 or int64 (n,).
+        dtype: torch.float32 or torch.bfloat16.
+
+    Returns:
+        (n, D) of `dtype`.
+    """
+    out = _new(len(rows), table.shape[1], dtype)
+    for tile in table_tiles(table):
+        copy_rows(0, len(rows), *tile, _read_only(rows), out.reshape(-1))
+    return _tensor(out, dtype)
+
+
+def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the rows of destinations and the means over their in-edges' sources, in one pass over the edges.
+
+    own_v = x_nodes[v], mean_v = 1/|N(v)| sum_{u in N(v)} x_u, 0 where v has no in-edges. Sums are float32. For bfloat16
+    results the rows are rounded before they are added: a table that was rounded beforehand gives the same.
+
+    Args:
+        table: x, (N, D) contiguous, see above.
+        nodes: int32 or int64 (num_dst,).
+        indptr: int64 (num_dst + 1,), the edges of each destination.
+        ids: like nodes (E,), their sources.
+        dtype: torch.float32 or torch.bfloat16.
+
+    Returns:
+        own and mean, each (num_dst, D) of `dtype`.
+    """
+    own, mean = (_new(len(nodes), table.shape[1], dtype) for _ in range(2))
+    edges = _read_only(nodes), _read_only(indptr), _read_only(ids)
+    for tile in table_tiles(table):
+        mean_rows(0, len(nodes), *tile, *edges, own.reshape(-1), mean.reshape(-1))
+    return _tensor(own, dtype), _tensor(mean, dtype)
+
+
+@njit(cache=True, nogil=True)
+def copy_rows(low, high, lanes, count, width, column, lines, table, rows, out):  # type: ignore[no-untyped-def]
+    """Copy one tile of rows low..high-1 of `rows`."""
+    for i in range(low, high):
+        if i + ROWS_AHEAD < high:
+            prefetch_row(lines, table, np.int64(rows[i + ROWS_AHEAD]) * width + column)
+        vector = _load(lanes, table, np.int64(rows[i]) * width + column, count)
+        store(lanes, out, i * width + column, vector, count)
+
+
+@njit(cache=True, nogil=True)
+def mean_rows(low, high, lanes, count, width, column, lines, table, nodes, indptr, ids, own, mean):  # type: ignore[no-untyped-def]
+    """Fill one tile of own (num_dst, D), unless it is None, and mean, for destinations low..high-1."""
+    last = indptr[high]
+    for i in range(low, high):
+        if own is not None:
+            if i + 2 < high:
+                prefetch_row(lines, table, np.int64(nodes[i + 2]) * width + column)
+            vector = _load(lanes, table, np.int64(nodes[i]) * width + column, count)
+            store(lanes, own, i * width + column, vector, count)
+        total = zeros(lanes)
+        for e in range(indptr[i], indptr[i + 1]):
+            if e + ROWS_AHEAD < last:
+                prefetch_row(lines, table, np.int64(ids[e + ROWS_AHEAD]) * width + column)
+            vector = _load(lanes, table, np.int64(ids[e]) * width + column, count)
+            total = total + _rounded(vector, mean)
+        total = total * (np.float32(1) / np.float32(max(1, indptr[i + 1] - indptr[i])))
+        store(lanes, mean, i * width + column, total, count)
+
+
+def _load(lanes: Any, table: Any, offset: Any, count: Any) -> Any:
+    raise AssertionError("for kernels only")
+
+
+@overload(_load, inline="always")
+def _choose_load(lanes, table, offset, count):  # type: ignore[no-untyped-def]
+    if table.dtype.bitwidth == 16 and table.dtype.signed:
+        return lambda lanes, table, offset, count: load_half(lanes, table, offset, count)
+    return lambda lanes, table, offset, count: load(lanes, table, offset, count)
+
+
+def _rounded(vector: Any, out: Any) -> Any:
+    raise AssertionError("for kernels only")
+
+
+@overload(_rounded, inline="always")
+def _choose_rounding(vector, out):  # type: ignore[no-untyped-def]
+    if out.dtype.bitwidth == 16:
+        return lambda vector, out: round_to_bfloat16(vector)
+    return lambda vector, out: vector
+
+
+def table_tiles(table: Array) -> list[tuple[Lanes, int, int, int, Lines, Array]]:
+    """Return the kernels' arguments for each tile of columns.
+
+    They are lanes, columns used, the row's width, first column, lines to prefetch, and the table as kernels read it.
+    """
+    assert table.flags.c_contiguous, "tables of features are contiguous"
+    width = table.shape[1]
+    flat = _read_only(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
+    return [
+        (lanes, count, width, column, row_lines(count * table.itemsize), flat) for column, lanes, count in tiles(width)
+    ]
+
+
+def _read_only(array: Array) -> Array:
+    """Return a read-only view, as memory maps are, so that numba compiles kernels once."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _new(rows: int, width: int, dtype: torch.dtype) -> Array:
+    return recycled((rows, width), np.uint16 if dtype == torch.bfloat16 else np.float32)
+
+
+def _tensor(array: Array, dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(array)
+    return tensor.view(dtype) if dtype == torch.bfloat16 else tensor
