@@ -149,16 +149,16 @@ class EdgeEncoder(nn.Module):
         strides = [math.prod(facts.edge_categories[j + 1 :]) for j in range(len(facts.edge_categories))]
         self.register_buffer("strides", torch.tensor(strides, dtype=torch.int64), persistent=False)
 
-    def forward(self, block: Block) -> EdgeTerm:
-        """Return the edges' vectors: a table (K, dim) and codes int32 (E,), or (E, dim)."""
+    def forward(self, block: Block, dtype: torch.dtype) -> EdgeTerm:
+        """Return the edges' vectors in `dtype`: a table (K, dim) and codes int32 (E,), or (E, dim)."""
         if self.combinations is not None:
             assert self.categories is not None
             assert block.edge_feat_cat is not None
             codes = (block.edge_feat_cat * self.strides).sum(1)
-            return self.categories(self.combinations), codes.to(torch.int32)
+            return self.categories(self.combinations).to(dtype), codes.to(torch.int32)
         parts = []
         if self.linear is not None:
             parts.append(self.linear(block.edge_feat))
         if self.categories is not None:
             parts.append(self.categories(block.edge_feat_cat))
-        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return (parts[0] if len(parts) == 1 else parts[0] + parts[1]).to(dtype)

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models import dgl_adapter
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Batch, Block, aggregate
 from models.dropout import Dropout
 from models.encoders import EdgeEncoder
 from models.heads import pool
+from models.kernels.message import message_sum
 
 
 class GinConv(nn.Module):
@@ -36,13 +36,9 @@ class GinConv(nn.Module):
         if self.edges is None:
             summed = aggregate(block, x, "sum")
         else:
-            # The ReLU stands between the addition and the sum, so these messages have to exist.
-            edge = self.edges(block)
-            edge = edge[0][edge[1].long()] if isinstance(edge, tuple) else edge
-            messages = torch.relu(dgl_adapter.add_source(block.dgl, x, edge))
-            summed = dgl_adapter.edge_sum(block.dgl, messages)
+            summed = message_sum(block.adjacency, x, self.edges(block, x.dtype))
             if block.scale is not None:
-                summed = summed * block.scale.unsqueeze(1)
+                summed = summed * block.scale.unsqueeze(1).to(x.dtype)
         return self.mlp((1 + self.eps).to(x.dtype) * x[: block.num_dst] + summed)
 
 

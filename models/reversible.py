@@ -99,7 +99,8 @@ def run_reversibly(layers: list[ReversibleLayer], block: Block, x: Tensor) -> Te
     parameters = {id(each): each for layer in layers for each in layer.parameters() if each.requires_grad}
     if x.dtype in (torch.bfloat16, torch.float16):
         x = x.float()
-    return _Stack.apply(x, layers, block, *parameters.values())
+    result: Tensor = _Stack.apply(x, layers, block, *parameters.values())  # type: ignore[no-untyped-call]
+    return result
 
 
 class _Stack(torch.autograd.Function):

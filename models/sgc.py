@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel, ModelConfig
-from models.block import Batch, Block
+from models.block import Block
 from models.dropout import Dropout
 from models.gcn import propagate
 from models.layers import make_norm
@@ -45,10 +45,6 @@ class PropagatedModel(GraphModel):
             if getattr(config, name) != value:
                 raise RecipeError(f"model.{name} does nothing in {config.name}, whose layers learn nothing; remove it")
         super().__init__(config, facts)
-
-    def represent(self, batch: Batch) -> Tensor:
-        """Return rows of hops: (num_dst, vector_dim)."""
-        return super().represent(batch)
 
     @property
     def num_propagations(self) -> int:  # type: ignore[override]

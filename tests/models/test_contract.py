@@ -131,3 +131,19 @@ def test_state_and_seed_decide_everything(tmp_path: Path, name: str) -> None:
         scores = [each.eval()(batch) for each in (model, twin, restored)]
     assert torch.equal(scores[0], scores[1])
     assert torch.equal(scores[0], scores[2])
+
+
+@pytest.mark.parametrize("name", MODELS.names())
+def test_every_model_computes_in_bfloat16(tmp_path: Path, name: str) -> None:
+    """Under autocast vectors between layers are bfloat16, scores are about those of float32, gradients exist."""
+    model, _, loader = build(tmp_path, name, "graph", "graph", norm="layer")
+    batch = loader.batch(np.arange(loader.num_seeds), 0)
+    expected = model(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = model(batch)
+        assert model.layers[0](batch.blocks[0], model.encoder(batch.inputs).bfloat16()).dtype == torch.bfloat16
+    assert (got.float() - expected).norm() < 0.05 * expected.norm()
+    got.float().square().mean().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name

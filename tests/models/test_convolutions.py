@@ -10,15 +10,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from configs.registry import MODELS
 from models import dgl_adapter
 from models.base import GraphFacts
 from models.block import Block, aggregate
+from models.encoders import EdgeEncoder
+from models.gat import GatConv
+from models.gatv2 import Gatv2Conv
 from models.gcn import GcnConv
+from models.genconv import GenConv
 from models.gin import GinConv
 from models.graphsage import SageConv
 from models.rgcn import RelationalConv
 
 EDGE_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2, edge_categories=(3, 2))
+BOND_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_categories=(3, 2))
 PLAIN_FACTS = GraphFacts("node", 3, 1, feature_dim=1)
 
 
@@ -85,17 +91,22 @@ def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
     return (norm[: block.num_dst, None] * a * norm) @ x @ conv.linear.weight.T + conv.bias
 
 
+def edge_vector(encoder: EdgeEncoder | None, block: Block, e: int) -> Tensor | float:
+    if encoder is None:
+        return 0.0
+    assert block.edge_feat is not None
+    assert block.edge_feat_cat is not None
+    table, codes = encoder.categories.table, block.edge_feat_cat[e]  # type: ignore[union-attr]
+    vector = table[codes[0]] + table[3 + codes[1]]
+    return vector if encoder.linear is None else vector + encoder.linear(block.edge_feat[e])
+
+
 def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
     rows = [torch.zeros_like(x[0]) for _ in range(block.num_dst)]
     for e, (u, v) in enumerate(zip(block.indices.tolist(), destinations(block).tolist(), strict=True)):
         message = x[u]
         if conv.edges is not None:
-            assert block.edge_feat is not None
-            assert block.edge_feat_cat is not None
-            table, codes = conv.edges.categories.table, block.edge_feat_cat[e]  # type: ignore[union-attr]
-            message = torch.relu(
-                message + conv.edges.linear(block.edge_feat[e]) + table[codes[0]] + table[3 + codes[1]]
-            )  # type: ignore[misc]
+            message = torch.relu(message + edge_vector(conv.edges, block, e))
         rows[v] = rows[v] + message
     return conv.mlp((1 + conv.eps) * x[: block.num_dst] + torch.stack(rows) * true_over_sampled(block))
 
@@ -116,6 +127,65 @@ def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
     return y
 
 
+def gen_conv(edges: bool, **options: Any) -> Callable[[int, int], nn.Module]:
+    config = MODELS.config({"name": "deepgcn", **options})
+    return lambda i, o: GenConv(i, o, EDGE_FACTS if edges else PLAIN_FACTS, config)  # type: ignore[arg-type]
+
+
+def edge_by_edge_gen(conv: GenConv, block: Block, x: Tensor) -> Tensor:
+    sources, ends = block.indices.tolist(), destinations(block).tolist()
+    messages: list[list[Tensor]] = [[] for _ in range(block.num_dst)]
+    for e, (u, v) in enumerate(zip(sources, ends, strict=True)):
+        messages[v].append(torch.relu(x[u] + edge_vector(conv.edges, block, e)) + 1e-7)
+    rows = []
+    for v, parts in enumerate(messages):
+        if not parts:
+            rows.append(torch.zeros_like(x[0]))
+            continue
+        m = torch.stack(parts)
+        if conv.aggregator == "softmax":
+            rows.append((torch.softmax(conv.sharpness * m, 0) * m).sum(0))
+        elif conv.aggregator == "power":
+            assert conv.sharpness is not None
+            rows.append((m**conv.sharpness).mean(0) ** (1 / conv.sharpness))
+        elif conv.aggregator == "max":
+            rows.append(m.amax(0))
+        else:
+            scale = 1 / len(parts) if conv.aggregator == "mean" else true_over_sampled(block)[v]
+            rows.append(m.sum(0) * scale)
+    message, own = torch.stack(rows), x[: block.num_dst]
+    if conv.message_norm is not None:
+        length = (message**2).sum(1, keepdim=True).sqrt().clamp(min=1e-12)
+        message = message / length * (own**2).sum(1, keepdim=True).sqrt() * conv.message_norm.scale
+    return conv.mlp(own + message)
+
+
+def gat_conv(kind: Any, **options: Any) -> Callable[[int, int], nn.Module]:
+    """Two heads: side by side where they fit, else their mean."""
+    config = MODELS.config({"name": "gat" if kind is GatConv else "gatv2", **options})
+    mean = bool(options.get("output"))
+    return lambda i, o: kind(i, 2 if mean else 1, o, mean=mean, config=config)
+
+
+def dense_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
+    a = adjacency(block)
+    if conv.self_loops:
+        a = a + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
+    heads = []
+    for h in range(conv.heads):
+        columns = slice(h * conv.dim, (h + 1) * conv.dim)
+        if isinstance(conv, GatConv):
+            z = x @ conv.linear.weight[columns].T
+            scores = nn.functional.leaky_relu(z @ conv.source[h] + (z[: block.num_dst] @ conv.target[h])[:, None], 0.2)
+        else:
+            z = x @ conv.source.weight[columns].T + conv.source.bias[columns]
+            own = x[: block.num_dst] @ conv.target.weight[columns].T + conv.target.bias[columns]
+            scores = nn.functional.leaky_relu(z[None] + own[:, None], 0.2) @ conv.attention[h]
+        weights = a * (scores - scores.max()).exp()
+        heads.append(weights @ z / weights.sum(1, keepdim=True).clamp(min=1e-30))
+    return (torch.stack(heads).mean(0) if conv.mean else torch.cat(heads, 1)) + conv.bias
+
+
 CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] = {
     "sage-mean": (lambda i, o: SageConv(i, o, "mean"), dense_sage),
     "sage-sum": (lambda i, o: SageConv(i, o, "sum"), dense_sage),
@@ -124,6 +194,17 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
     "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
     "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
+    "gin-bonds": (lambda i, o: GinConv(i, o, BOND_FACTS), edge_by_edge_gin),
+    "gat": (gat_conv(GatConv), dense_attention),
+    "gat-mean": (gat_conv(GatConv, output="mean", self_loops=False), dense_attention),
+    "gatv2": (gat_conv(Gatv2Conv), dense_attention),
+    "gatv2-shared": (gat_conv(Gatv2Conv, output="mean", share_weights=True), dense_attention),
+    "gen-softmax": (gen_conv(True, beta=0.7, learn_aggregator=True), edge_by_edge_gen),
+    "gen-softmax-plain": (gen_conv(False, message_norm=True, learn_message_scale=True), edge_by_edge_gen),
+    "gen-power": (gen_conv(True, aggregator="power", power=2.0, learn_aggregator=True), edge_by_edge_gen),
+    "gen-mean": (gen_conv(True, aggregator="mean", mlp_layers=2), edge_by_edge_gen),
+    "gen-sum": (gen_conv(True, aggregator="sum"), edge_by_edge_gen),
+    "gen-max": (gen_conv(False, aggregator="max"), edge_by_edge_gen),
 }
 
 

@@ -58,7 +58,7 @@ def test_edge_encoder_with_numbers_only() -> None:
     encoder = EdgeEncoder(GraphFacts("graph", 1, 1, edge_feature_dim=2), 4)
     feat = torch.randn(3, 2)
     block = Block(torch.tensor([0, 3]), torch.tensor([0, 0, 0]), 1, edge_feat=feat)
-    torch.testing.assert_close(encoder(block), feat @ encoder.linear.weight.T + encoder.linear.bias)  # type: ignore[union-attr]
+    torch.testing.assert_close(encoder(block, torch.float32), feat @ encoder.linear.weight.T + encoder.linear.bias)  # type: ignore[union-attr]
 
 
 def test_link_heads() -> None:

@@ -85,7 +85,7 @@ def test_gin_adds_edge_features_before_the_relu() -> None:
     edges = block(edge_feat=torch.randn(6, 3), edge_feat_cat=torch.randint(0, 2, (6, 2)))
     x, at, rows = torch.randn(4, 5), 0, []
     assert conv.edges is not None
-    encoded = conv.edges(edges)
+    encoded = conv.edges(edges, torch.float32)
     for v, sources in enumerate(SOURCES):
         total = 1.3 * x[v]
         for u in sources:

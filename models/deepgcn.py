@@ -1,0 +1,247 @@
+"""Deep GCNs: DeepGCNs (https://arxiv.org/abs/1904.03751), DeeperGCN (https://arxiv.org/abs/2006.07739), RevGNN
+(https://arxiv.org/abs/2106.07476). A subclass with a `make_conv` of its own gets another convolution just as deep."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.base import GraphFacts, GraphModel, ModelConfig
+from models.block import Batch, Block
+from models.dilation import dilate
+from models.dropout import Dropout, draw_key
+from models.genconv import GenConv
+from models.layers import Activation, make_norm
+from models.recompute import recomputed
+from models.reversible import ReversibleLayer, run_reversibly
+
+
+class DeepConfig(ModelConfig):
+    """Options of deep stacks."""
+
+    num_layers: int = Field(default=7, ge=1)
+    """Message-passing layers; nodes see so many hops."""
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Share of a layer's values that is dropped while training."""
+    norm: Literal["batch", "layer", "none"] = "layer"
+    """Normalisation in each layer and in the convolutions' MLPs."""
+    block: Literal["plain", "res", "res+", "dense"] = "res+"
+    """What a layer is: act(norm(conv(x))) plain, with x added (res) or appended (dense), or pre-activated,
+    x + conv(drop(act(norm(x)))) (res+)."""
+    growth: int | None = Field(default=None, ge=1)
+    """block=dense: columns that a layer appends; null: 32."""
+    aggregator: Literal["softmax", "power", "mean", "max", "sum"] = "softmax"
+    """How messages combine: softmax-weighted, power mean, mean, maximum or sum."""
+    beta: float | None = None
+    """aggregator=softmax: inverse temperature at the start; null: 1. From 0 (the mean) towards the maximum."""
+    power: float | None = Field(default=None, gt=0)
+    """aggregator=power: exponent at the start; null: 1. From 1 (the mean) towards the maximum."""
+    learn_aggregator: bool = False
+    """Learn beta or power, one number a layer."""
+    message_norm: bool = False
+    """Scale messages to the length of the node's own vector."""
+    learn_message_scale: bool = False
+    """message_norm: learn a factor a layer."""
+    mlp_layers: int = Field(default=1, ge=1)
+    """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
+    checkpoint: bool = False
+    """Compute each layer again in the backward pass in place of keeping what it computed."""
+    reversible: bool = False
+    """Compute each layer's input from its output, so that memory does not grow with depth; layers hold `groups`."""
+    groups: int | None = Field(default=None, ge=2)
+    """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
+    tie_weights: bool = False
+    """All layers share one convolution (and one norm)."""
+    dilation: int = Field(default=1, ge=1)
+    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. In-edges are
+    ordered by falling weight with edge_weights=true, else as they are stored."""
+    stochastic_dilation: float = Field(default=0.0, ge=0, le=1)
+    """dilation: how often a layer draws its neighbours at random from as far away while training."""
+
+
+class Dilation(nn.Module):
+    """The edges of one layer: every step-th neighbour, or sometimes, while training, random ones."""
+
+    def __init__(self, step: int, config: DeepConfig) -> None:
+        super().__init__()
+        self.step, self.span, self.rate = step, config.dilation, config.stochastic_dilation
+
+    def forward(self, block: Block) -> Block:
+        """Choose edges."""
+        at_random = self.training and self.rate > 0 and float(torch.rand(())) < self.rate
+        return dilate(block, self.step, self.span, draw_key() if at_random else None)
+
+
+class DeepLayer(nn.Module):
+    """One layer of a deep stack, by `block`: x (num_src, in) -> (num_dst, out_dim)."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, config: DeepConfig, *, number: int, activate: bool) -> None:
+        """`number` from 0: the first layer has nothing before it to add; `activate`: not where the head does more."""
+        super().__init__()
+        self.kind = config.block if number or config.block == "plain" else "first " + config.block
+        self.out_dim = config.hidden_dim + (number * (config.growth or 32) if config.block == "dense" else 0)
+        """Columns of the result."""
+        self.conv, self.norm = conv, norm
+        self.activation = Activation(config.activation) if activate else nn.Identity()
+        self.dropout = Dropout(config.dropout)
+        self.dilation = Dilation(min(number + 1, config.dilation), config)
+        self.checkpoint = config.checkpoint
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Run the layer."""
+        if self.checkpoint and self.training and torch.is_grad_enabled():
+            return recomputed(self, self.run, block, x)
+        return self.run(block, x)
+
+    def run(self, block: Block, x: Tensor) -> Tensor:
+        """Compute the layer."""
+        edges, own = self.dilation(block), x[: block.num_dst]
+        if self.kind == "first res+":
+            return self.conv(edges, x)
+        if self.kind == "res+":
+            return own + self.conv(edges, self.dropout(self.activation(self.norm(x))))
+        y = self.activation(self.norm(self.conv(edges, x)))
+        if self.kind == "res":
+            y = y + own
+        y = self.dropout(y)
+        return torch.cat([own, y], 1) if self.kind == "dense" else y
+
+
+class Group(nn.Module):
+    """f(x) = conv(drop(act(norm(x)))): one group's part of a reversible layer."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, config: DeepConfig, step: int) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, norm
+        self.activation, self.dropout = Activation(config.activation), Dropout(config.dropout)
+        self.dilation = Dilation(step, config)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Compute f."""
+        return self.conv(self.dilation(block), self.dropout(self.activation(self.norm(x))))
+
+
+@MODELS.register("deepgcn")
+class DeepGcn(GraphModel):
+    """DeeperGCN and RevGNN: up to hundreds of layers, residual, checkpointed or reversible."""
+
+    uses_edge_features = True
+    uses_edge_weights = True
+    project_inputs = True
+
+    class Config(DeepConfig):
+        """Options."""
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for options that exclude each other or would do nothing."""
+        _refuse(config, facts)
+        super().__init__(config, facts)
+
+    def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
+        """Return one convolution."""
+        return GenConv(in_dim, out_dim, self.facts, self.config)
+
+    def make_layers(self, in_dim: int) -> nn.ModuleList:
+        """Return the stack."""
+        config = self.config
+        if config.reversible:
+            return self._reversible_layers()
+        layers: list[DeepLayer] = []
+        for number in range(config.num_layers):
+            last = number == config.num_layers - 1
+            dim = (config.growth or 32) if config.block == "dense" and number else config.hidden_dim
+            if config.tie_weights and number:
+                conv = layers[0].conv
+            else:
+                conv = self.make_conv(in_dim, dim)
+            bare = config.block == "res+" and number == 0
+            if config.tie_weights and number > 1:
+                norm = layers[1].norm
+            else:
+                norm = nn.Identity() if bare else make_norm(config.norm, in_dim if config.block == "res+" else dim)
+            activate = config.block != "plain" or not last or self.facts.task == "node"
+            layers.append(DeepLayer(conv, norm, config, number=number, activate=activate))
+            in_dim = layers[-1].out_dim
+        return nn.ModuleList(layers)
+
+    def _reversible_layers(self) -> nn.ModuleList:
+        config = self.config
+        count = config.groups or 2
+        width = config.hidden_dim // count
+        layers = nn.ModuleList()
+        parts: list[tuple[nn.Module, nn.Module]] = []
+        for number in range(config.num_layers):
+            if not (config.tie_weights and number):
+                parts = [(self.make_conv(width, width), make_norm(config.norm, width)) for _ in range(count)]
+            step = min(number + 1, config.dilation)
+            layers.append(ReversibleLayer([Group(conv, norm, config, step) for conv, norm in parts], config.hidden_dim))
+        return layers
+
+    def make_finish(self) -> nn.Module:
+        """Return the last pre-activation; without activation where the head is more than a linear map of nodes."""
+        config = self.config
+        if config.block != "res+":
+            return nn.Identity()
+        activation = Activation(config.activation) if self.facts.task == "node" else nn.Identity()
+        return nn.Sequential(make_norm(config.norm, self.vector_dim), activation, Dropout(config.dropout))
+
+    @property
+    def is_layered(self) -> bool:
+        """Reversible layers want the same nodes before and after them, and so the whole graph."""
+        return not self.config.reversible
+
+    def represent(self, batch: Batch) -> Tensor:
+        """Return nodes as vectors; reversible layers remember the last one's result only."""
+        if not self.config.reversible:
+            return super().represent(batch)
+        x = run_reversibly(list(self.layers), batch.blocks[0], self.encoder(batch.inputs))  # type: ignore[arg-type]
+        return x[: batch.blocks[-1].num_dst]
+
+
+_NOT_HERE = ("norm_first", "feed_forward", "residual")
+_PARTS_OF = (
+    ("growth", "block", "dense"),
+    ("beta", "aggregator", "softmax"),
+    ("power", "aggregator", "power"),
+    ("learn_message_scale", "message_norm", True),
+    ("groups", "reversible", True),
+)
+
+
+def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
+    """Refuse what would do nothing and what cannot be combined."""
+    for name in _NOT_HERE:
+        if getattr(config, name):
+            raise RecipeError(
+                f"model.{name} does nothing in {config.name}: model.block says what a layer is; remove it"
+            )
+    if config.head == "none":
+        raise RecipeError(f"model.head=none does nothing in {config.name}, whose layers have one width; remove it")
+    for name, owner, value in _PARTS_OF:
+        if getattr(config, name) not in (None, False) and getattr(config, owner) != value:
+            raise RecipeError(f"model.{name} is for model.{owner}={value}; set that or remove model.{name}")
+    if config.learn_aggregator and config.aggregator not in ("softmax", "power"):
+        raise RecipeError(f"model.learn_aggregator: a {config.aggregator} has nothing to learn; remove it")
+    if config.aggregator == "max" and facts.has_edge_features:
+        raise RecipeError("model.aggregator=max does not read edge features, and the graph has some; take softmax")
+    if config.dilation == 1 and (config.stochastic_dilation or config.edge_weights):
+        name = "edge_weights" if config.edge_weights else "stochastic_dilation"
+        raise RecipeError(f"model.{name} is for model.dilation above 1; set that or remove model.{name}")
+    if config.tie_weights and config.block == "dense":
+        raise RecipeError("model.tie_weights wants layers of one width, which block=dense has not; take block=res+")
+    _refuse_reversible(config)
+
+
+def _refuse_reversible(config: DeepConfig) -> None:
+    if not config.reversible:
+        return
+    if config.hidden_dim % (config.groups or 2):
+        raise RecipeError(f"model.groups={config.groups or 2} does not divide hidden_dim={config.hidden_dim}")
+    for name, value in (("block", "res+"), ("checkpoint", False), ("jumping", "none")):
+        if getattr(config, name) != value:
+            raise RecipeError(f"model.reversible works with model.{name}={str(value).lower()} only; remove one of them")
