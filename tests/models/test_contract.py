@@ -40,7 +40,7 @@ def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tu
     config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2, "dropout": 0.0, **options})
     model: GraphModel = MODELS.create(config, graph_facts(parent.manifest))
     train = TrainConfig(loader=loader, fanout=(3, 3))  # type: ignore[arg-type]
-    return model, store, make_loader(train, 2, store, FeatureSource.open(store, edges=model.uses_edge_features))
+    return model, store, make_loader(train, model, store, FeatureSource.of(store, model))
 
 
 def check_learns(model: GraphModel, store: GraphStore, loader: Loader) -> None:
@@ -88,8 +88,8 @@ def test_one_file_is_a_model(tmp_path: Path, task: str, loader: str) -> None:
 @pytest.mark.parametrize("name", MODELS.names())
 def test_all_neighbours_sampled_is_the_whole_graph(tmp_path: Path, name: str) -> None:
     model, store, _ = build(tmp_path, name, "node", "neighbor")
-    features = FeatureSource.open(store, edges=model.uses_edge_features)
-    loader = make_loader(TrainConfig(loader="neighbor", fanout=(-1, -1)), 2, store, features)
+    features = FeatureSource.of(store, model)
+    loader = make_loader(TrainConfig(loader="neighbor", fanout=(-1, -1)), model, store, features)
     block, inputs = whole_graph(store, features)
     rows = torch.from_numpy(np.asarray(store["train_idx"], np.int64))
     model.eval()

@@ -16,7 +16,6 @@ from models.block import Batch, Block
 from tasks.graph_store import GraphStore
 from tasks.train.job import scaled_learning_rate
 from tasks.train.loaders.base import FeatureSource, graph_facts, targets
-from tasks.train.loaders.choose import FULL_ENCODER_EDGES, loader_name, make_loader
 from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullLinkLoader, FullNodeLoader
 from tasks.train.loaders.graph import GraphLoader
@@ -247,22 +246,6 @@ def test_targets_mark_missing_labels(tmp_path: Path) -> None:
     assert kept.tolist() == [[1.5, -1.0]]
     with pytest.raises(DataError, match="2 multiclass labels a node; one is supported"):
         graph_facts(manifest.model_copy(update={"num_tasks": 2}))
-
-
-def test_which_loader(tmp_path: Path) -> None:
-    node, link, graph = (opened(m(tmp_path / m.__name__)) for m in (node_graph, link_graph, molecule_graph))
-    auto = TrainConfig()
-    assert [loader_name(auto, store.manifest) for store in (node, link, graph)] == ["neighbor", "full", "graph"]
-    large = link.manifest.model_copy(update={"num_edges": FULL_ENCODER_EDGES + 1})
-    assert loader_name(auto, large) == "edge"
-    with pytest.raises(RecipeError, match=r"train\.loader=edge does not fit test, a node task; use auto or full or"):
-        loader_name(TrainConfig(loader="edge"), node.manifest)
-    with pytest.raises(RecipeError, match=r"has 3 numbers and the model has 2 layers; .*train\.fanout=10,10"):
-        make_loader(auto, 2, node, FeatureSource.open(node, edges=False))
-    kinds = {"full": FullNodeLoader, "neighbor": NeighborLoader}
-    for name, kind in kinds.items():
-        chosen = make_loader(TrainConfig(loader=name), 3, node, FeatureSource.open(node, edges=False))  # type: ignore[arg-type]
-        assert isinstance(chosen, kind)
 
 
 def test_features_stored_in_half_precision_compute_in_single(tmp_path: Path) -> None:

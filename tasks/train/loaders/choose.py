@@ -30,7 +30,7 @@ _FITS = {
 # What only some loaders read. fanout and batch_size are not among them: a recipe is to change its loader by one word.
 _READ_BY = {
     "sampler": ("neighbor", "edge"),
-    "first_hop": ("neighbor",),
+    "first_hop": ("neighbor", "edge"),
     "num_clusters": ("random_partition",),
     "clusters_per_batch": ("cluster",),
     "saint": ("saint",),
@@ -71,7 +71,7 @@ def check_loader(train: TrainConfig, num_layers: int, manifest: GraphManifest) -
 
 def make_loader(
     train: TrainConfig,
-    model: GraphModel | int,
+    model: GraphModel,
     store: GraphStore,
     features: FeatureSource,
     *,
@@ -83,7 +83,7 @@ def make_loader(
 
     Args:
         train: options.
-        model: for which the batches are; its number of layers will do where nothing else of it is asked for.
+        model: for which the batches are.
         store: the graph, or what the strategy gives this rank of it.
         features: of its nodes and edges.
         seed: what loaders draw that lay out their own epochs, or estimate something once.
@@ -93,19 +93,21 @@ def make_loader(
     Raises:
         RecipeError: options that do not fit.
     """
-    num_layers = model if isinstance(model, int) else len(model.layers)
-    name = check_loader(train, num_layers, store.manifest)
-    if train.sampler == "weighted" and "edge_weight" not in store:
-        raise RecipeError(
-            f"train.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
-            "take train.sampler=uniform"
-        )
+    name = check_loader(train, len(model.layers), store.manifest)
     if store.manifest.task == "link":
-        return _link_loader(name, train, store, features)
+        return _link_loader(name, train, model, store, features)
     if name == "graph":
         return GraphLoader(store, features)
     if name == "neighbor":
-        return NeighborLoader(store, features, train.fanout)
+        return NeighborLoader(
+            store,
+            features,
+            train.fanout,
+            sampler=train.sampler,
+            first_hop=train.first_hop,
+            reads_mean=model.reads_mean,
+            scratch=scratch,
+        )
     if name == "cluster":
         return ClusterLoader(store, features, train.clusters_per_batch, seed=seed, rank=rank)
     if name == "random_partition":
@@ -113,7 +115,6 @@ def make_loader(
     if name == "saint":
         return SaintLoader(store, features, train.saint, train.batch_size, train.walk_length, seed=seed)
     if name == "precomputed":
-        assert isinstance(model, GraphModel)
         if not model.num_propagations:
             raise RecipeError(
                 f"train.loader=precomputed is for models that propagate numeric features without learning (sgc, sign), "
@@ -123,10 +124,21 @@ def make_loader(
     return FullNodeLoader(store, features)
 
 
-def _link_loader(name: str, train: TrainConfig, store: GraphStore, features: FeatureSource) -> Loader:
-    if name == "edge":
-        return EdgeLoader(store, features, train.fanout, train.num_negatives, train.negatives)
-    return FullLinkLoader(store, features, train.num_negatives, train.negatives)
+def _link_loader(
+    name: str, train: TrainConfig, model: GraphModel, store: GraphStore, features: FeatureSource
+) -> Loader:
+    if name == "full":
+        return FullLinkLoader(store, features, train.num_negatives, train.negatives)
+    return EdgeLoader(
+        store,
+        features,
+        train.fanout,
+        train.num_negatives,
+        train.negatives,
+        sampler=train.sampler,
+        first_hop=train.first_hop,
+        reads_mean=model.reads_mean,
+    )
 
 
 def _refuse_idle_options(train: TrainConfig, name: str, manifest: GraphManifest) -> None:

@@ -51,7 +51,7 @@ class _LayoutLoader(SubgraphLoader):
         layout = self._layout(epoch)
         low, high = int(layout.bounds[number]), int(layout.bounds[number + 1])
         nodes = layout.nodes[low:high].astype(np.int64)
-        block, positions = self.subgraph(nodes, layout.place, low, positions=self.edges_carry_features)
+        block, positions = self.subgraph(nodes, layout.place, low, positions=self.features.reads_edges)
         return self.make_batch(nodes, block, positions)
 
     def _layout(self, epoch: int) -> Layout:

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
 from models.block import Batch
 from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader
+from tasks.train.loaders.first_hop import choose_first_hop
 from tasks.train.loaders.negatives import NegativeSampler
-from tasks.train.loaders.neighbor import make_blocks
-from tasks.train.loaders.sampling import NeighborSampler, derive_key
+from tasks.train.loaders.neighbor import Neighborhoods
+from tasks.train.loaders.sampling import Method, derive_key
 
 
 class PairSource:
@@ -45,21 +47,44 @@ class EdgeLoader(Loader):
         fanouts: tuple[int, ...],
         num_negatives: int,
         negatives: str = "uniform",
+        *,
+        sampler: Method = "uniform",
+        first_hop: str = "auto",
+        reads_mean: bool = False,
     ) -> None:
+        """Open a graph.
+
+        Args:
+            store: the graph.
+            features: what the model reads of its nodes and edges.
+            fanouts: from the seeds outwards, one a layer of the model.
+            num_negatives: drawn for each edge.
+            negatives: how (see `loaders/negatives.py`).
+            sampler: how neighbours are drawn.
+            first_hop: how the outermost hop reaches the model (`train.first_hop`).
+            reads_mean: whether the model reads it only through a mean or sum (`GraphModel.reads_mean`).
+
+        Raises:
+            RecipeError: options that do not fit the graph or the model.
+        """
+        if first_hop == "precomputed":
+            raise RecipeError(
+                "train.first_hop=precomputed takes the mean over all neighbours, and the loader edge leaves the "
+                "batch's own edges out; take train.first_hop=auto"
+            )
         self.pairs = PairSource(store, num_negatives, negatives)
         self.num_seeds = self.pairs.num_seeds
-        self.features = features
-        self.sampler = NeighborSampler(store["csc_indptr"], store["csc_indices"], fanouts)
+        hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
+        self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Draw negatives and sample around all ends."""
         pairs, target = self.pairs.draw(positions, key)
-        local, seeds = self.sampler.number(pairs)
-        nodes, layers = self.sampler.sample(seeds, key, excluded=local[:, : len(positions)])
-        blocks = make_blocks(layers, self.features)
+        local, seeds = self.neighborhoods.sampler.number(pairs)
+        blocks, inputs = self.neighborhoods.around(seeds, key, excluded=local[:, : len(positions)])
         return Batch(
             blocks=blocks,
-            inputs=self.features.inputs(nodes),
+            inputs=inputs,
             target=target,
             num_seeds=len(positions),
             pairs=torch.from_numpy(local),

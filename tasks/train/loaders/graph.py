@@ -46,7 +46,7 @@ class GraphLoader(Loader):
         starts = np.concatenate([[0], np.cumsum(last - first)])
         edge_starts = np.concatenate([[0], np.cumsum(self.indptr[last] - self.indptr[first])])
         nodes, indptr = np.empty(starts[-1], np.int64), np.empty(starts[-1] + 1, np.int64)
-        indices, edges = np.empty(edge_starts[-1], np.int64), np.empty(edge_starts[-1], np.int64)
+        indices, edges = np.empty(edge_starts[-1], np.int32), np.empty(edge_starts[-1], np.int64)
         assemble(self.offsets, self.indptr, self.indices, graphs, starts, edge_starts, nodes, indptr, indices, edges)
         block = Block(torch.from_numpy(indptr), torch.from_numpy(indices), len(nodes))
         return Batch(

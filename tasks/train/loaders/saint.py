@@ -66,7 +66,7 @@ class SaintLoader(SubgraphLoader):
         nodes = distinct(self.draws.draw(self.size, key))
         place = self._place.table
         place[nodes] = np.arange(len(nodes), dtype=np.int32)
-        wanted = self.edges_carry_features or self.draws.needs_positions
+        wanted = self.features.reads_edges or self.draws.needs_positions
         block, positions = self.subgraph(nodes, place, 0, positions=wanted)
         indptr, indices, contains = block.indptr.numpy(), block.indices.numpy(), self.draws.contains[nodes]
         joint = self.draws.joint(nodes, indptr, indices, positions)

@@ -131,8 +131,3 @@ class SubgraphLoader(Loader):
             rows=torch.from_numpy(rows),
             num_edges=block.num_edges,
         )
-
-    @property
-    def edges_carry_features(self) -> bool:
-        """Whether the model reads features of edges."""
-        return self.features.edge_feat is not None or self.features.edge_feat_cat is not None
