@@ -27,12 +27,21 @@ from benchmarks.gnn_report import machine, print_machine
 from benchmarks.gnn_worker import Memory
 from tasks.home import Home
 
-DEEP = ("model=deepgcn", "model.norm=layer", "model.dropout=0.0", "train.loader=full", "train.schedule=constant")
-BLOCKS = {"plain": ("model.block=plain",), "res+": ("model.block=res_plus",)}
+RECIPE = "quickstart"
+SMALL = ("dataset.num_nodes=5000", "dataset.num_edges=40000")
+DEEP = (
+    *SMALL,
+    "model=deepgcn",
+    "model.norm=layer",
+    "model.dropout=0.0",
+    "train.loader=full",
+    "train.schedule=constant",
+)
+BLOCKS = {"plain": ("model.block=plain",), "res+": ("model.block=res+",)}
 MEMORY = {
-    "res+": ("model.block=res_plus",),
-    "res+, checkpoints": ("model.block=res_plus", "model.checkpoint=true"),
-    "reversible": ("model.block=res_plus", "model.reversible=true", "model.groups=2"),
+    "res+": ("model.block=res+",),
+    "res+, checkpoints": ("model.block=res+", "model.checkpoint=true"),
+    "reversible": ("model.block=res+", "model.reversible=true", "model.groups=2"),
 }
 
 
@@ -169,7 +178,6 @@ def main() -> None:
     parser.add_argument("--parts", default="training,memory")
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=0.001)
-    parser.add_argument("--recipe", default="quickstart", help="recipe of the graph")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--home", type=Path, default=None, help="where prepared graphs are kept")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "depth")
@@ -182,7 +190,7 @@ def main() -> None:
     facts = machine()
     print_machine(facts)
     args.out.mkdir(parents=True, exist_ok=True)
-    folder = prepare(graph_recipe(args.recipe), Home.open(args.home))
+    folder = prepare(graph_recipe(RECIPE, SMALL), Home.open(args.home))
     content: dict[str, Any] = {"machine": facts, "training": [], "memory": []}
     fixed = (
         *DEEP,
@@ -193,7 +201,7 @@ def main() -> None:
     for depth in map(int, args.depths.split(",")):
         for block, chosen in BLOCKS.items() if "training" in args.parts else ():
             overrides = (*fixed, f"model.num_layers={depth}", *chosen)
-            run = {"depth": depth, "block": block, **in_child("train", args.recipe, folder, overrides, args.steps)}
+            run = {"depth": depth, "block": block, **in_child("train", RECIPE, folder, overrides, args.steps)}
             content["training"].append(run)
             norms = run["first_norms"]
             print(
@@ -204,7 +212,7 @@ def main() -> None:
             )
         for name, chosen in MEMORY.items() if "memory" in args.parts else ():
             overrides = (*fixed, f"model.num_layers={depth}", *chosen)
-            run = {"depth": depth, "name": name, **in_child("measure", args.recipe, folder, overrides)}
+            run = {"depth": depth, "name": name, **in_child("measure", RECIPE, folder, overrides)}
             content["memory"].append(run)
             print(
                 f"{depth} layers, {name}: {run['peak_bytes'] / 1e6:.0f} MB, {run['cpu_seconds']:.2f} CPU s", flush=True

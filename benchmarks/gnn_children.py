@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import statistics
@@ -61,7 +62,11 @@ class Child:
                 stderr=errors,
                 text=True,
             )
-        started = self._read()
+        try:
+            started = self._read()
+        except BaseException:
+            self.close()
+            raise
         self.jobs: list[str] = started["jobs"]
         self.versions: dict[str, str] = started["versions"]
 
@@ -84,12 +89,15 @@ class Child:
     def close(self) -> None:
         """End the process."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.process.stdout.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None

@@ -12,7 +12,6 @@ import torch
 
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
-from models.block import Batch
 from models.kernels.adjacency import Adjacency
 from tasks.train import loop
 from tasks.train.job import Job
@@ -89,7 +88,7 @@ class Training(Contender):
             ),
         )
         self.gate = Gate()
-        self._scratch = tempfile.TemporaryDirectory(prefix="graphmill-benchmark-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="graphmill-benchmark-", ignore_cleanup_errors=True)
         self.trainer = self._start()
         train = Arrays(settings.graph)["train_idx"]
         self.positions = shuffled(np.arange(len(train), dtype=np.int64), settings.batch_size, settings.seed)
@@ -107,11 +106,10 @@ class Training(Contender):
                 trainers.append(self)
                 made.set()
 
-            def _step(self, batch: Batch) -> float:
+            def _step(self, *args: Any) -> None:
                 gate.enter()
-                loss = super()._step(batch)
+                super()._step(*args)
                 gate.leave()
-                return loss
 
         def run() -> None:
             error: BaseException | None = None
@@ -136,7 +134,7 @@ class Training(Contender):
         return {"torch": torch.__version__, "numba": numba.__version__}
 
     def _sample(self, units: int) -> None:
-        loader = self.trainer.loader
+        loader = self.trainer.batches.loader
         for _ in range(units):
             self.drawn += 1
             loader.sampler.sample(np.sort(np.asarray(loader.nodes[next(self.positions)], np.int64)), self.drawn)
@@ -144,7 +142,7 @@ class Training(Contender):
     def _gather(self, units: int) -> None:
         for _ in range(units):
             self.drawn += 1
-            self.trainer.loader.batch(next(self.positions), self.drawn)
+            self.trainer.batches.loader.batch(next(self.positions), self.drawn)
 
     def fit(self, epochs: int) -> dict[str, float]:
         """Train to the end of the recipe's epochs; test accuracy by full neighbourhoods."""
@@ -152,8 +150,8 @@ class Training(Contender):
         self.gate.allow(self.trainer.steps * epochs)
         while not self.gate.ended:
             self.gate.allow(0)
-        trainer = self.trainer
-        metrics: dict[str, float] = trainer.evaluator(trainer.predictor.predict(trainer.model, "test"))
+        validation = self.trainer.validation
+        metrics: dict[str, float] = validation.evaluator(validation.predictor.predict(self.trainer.model, "test"))
         return {"accuracy": metrics["accuracy"]}
 
 

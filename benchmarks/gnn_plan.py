@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from benchmarks.gnn_children import MALLOC_KEPT, Entry
 
-SAGE = ("model=graphsage", "model.norm=none", "model.aggregator=mean", "train.loader=neighbor", "train.prefetch=4")
+SAGE = (
+    "model=graphsage",
+    "model.norm=none",
+    "model.head=none",
+    "model.aggregator=mean",
+    "train.loader=neighbor",
+    "train.prefetch=4",
+)
 
 
 def ours(name: str, recipe: str, *overrides: str) -> Entry:
@@ -76,7 +83,7 @@ class OperatorComparison:
 def operator_entries(width: int, recipe: str, device: str) -> dict[str, list[Entry]]:
     """Contenders of each operator contest, graphmill's first."""
     narrow, bf16 = {"width": width}, {"width": width, "dtype": "bfloat16"}
-    gat = ["model=gat", "model.heads=4", "model.norm=none", "train.loader=full"]
+    gat = ["model=gat", "model.heads=4", "model.self_loops=false", "model.activation=elu", "model.norm=none"]
     contests = {
         "aggregate": [
             Entry("graphmill float32", "benchmarks.gnn_ours:Aggregation", narrow, MALLOC_KEPT),

@@ -6,6 +6,7 @@ On CUDA also PyG's propagate, and each side says which share of the memory's ban
 from __future__ import annotations
 
 import time
+import warnings
 
 import torch
 from torch import Tensor
@@ -49,7 +50,11 @@ class TorchSparse(Contender):
         indptr, indices = (torch.from_numpy(arrays[f"csc_{name}"]).to(device) for name in ("indptr", "indices"))
         ones = torch.ones(len(indices), device=device, dtype=dtype)
         size = (arrays.num_nodes, arrays.num_nodes)
-        self.matrix = torch.sparse_csr_tensor(indptr.to(indices.dtype), indices, ones, size)  # symmetric: its transpose
+        indptr = indptr.to(indices.dtype)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            # The graph is symmetric: this is the transpose as well.
+            self.matrix = torch.sparse_csr_tensor(indptr, indices, ones, size, check_invariants=False)
         torch.manual_seed(0)
         shape = (arrays.num_nodes, settings.options["width"])
         self.x, self.grad = (torch.randn(shape, device=device).to(dtype) for _ in range(2))

@@ -1,0 +1,188 @@
+"""Does sharing the work cost accuracy? Every strategy on several ranks against one rank, at as many sampled seeds.
+
+    python -m benchmarks.strategies [--graph debdeps] [--ranks 2,4] [--seeds 3] [--epochs 12] [--only parallel]
+
+All runs go through the same number of epochs of the data. Where a contender says "same batches", W ranks take a W-th of
+the batch each, so that a step sees as many seeds as one rank's; "larger batches" keeps each rank's batch, takes a W-th
+of the steps, and scales the learning rate by sqrt(W) after a warm-up. Ranks are processes on this machine (gloo). For
+each contender the mean accuracy over seeds and its spread (standard deviation), and how far that is from one rank's, in
+points and in standard errors of the difference: beyond about 2 (some 3 with three seeds) is more than noise. What is
+there so far is written to strategies.json in --out after every run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gnn_graphs import graph_recipe, prepare
+from benchmarks.gnn_report import machine, print_machine
+from configs.load import build_recipe, dump_recipe
+from configs.schema import Recipe
+from tasks.graph_store import GraphStore
+from tasks.home import Home
+from tasks.manifests import PartitionManifest
+from tasks.stage import Parent, run_stage
+from tasks.train.stage import STAGE
+
+RESULTS = Path(__file__).parent / "results"
+# Small enough for a test; `--graph` takes its name, debdeps, synthetic or a recipe's file.
+GENERATED = {
+    "name": "generated",
+    "dataset": {"name": "synthetic", "num_nodes": 20_000, "num_edges": 150_000},
+    "model": {"name": "graphsage"},
+}
+Options = Callable[[int, argparse.Namespace], tuple[str, ...]]
+
+
+def same(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
+    return (f"train.batch_size={args.batch_size // ranks}",)
+
+
+def larger(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
+    return ("train.lr_scaling=sqrt", f"train.warmup_steps={args.warmup_steps}")
+
+
+def contender(loader: str, strategy: str, options: Options) -> Options:
+    return lambda ranks, args: (f"train.loader={loader}", f"train.strategy.name={strategy}", *options(ranks, args))
+
+
+# One rank does the same whichever strategy: contenders are compared with the one rank of their loader.
+CONTENDERS: dict[str, Options] = {
+    "neighbor, data_parallel, same batches": contender("neighbor", "data_parallel", same),
+    "neighbor, data_parallel, larger batches": contender("neighbor", "data_parallel", larger),
+    "neighbor, parallel_epochs, same batches": contender("neighbor", "parallel_epochs", same),
+    "neighbor, parallel_epochs, larger batches": contender("neighbor", "parallel_epochs", larger),
+    "neighbor, partition_parallel, same batches": contender("neighbor", "partition_parallel", same),
+    "random_partition, data_parallel, larger batches": contender("random_partition", "data_parallel", larger),
+    "random_partition, parallel_epochs, larger batches": contender("random_partition", "parallel_epochs", larger),
+}
+ALONE = {
+    f"{loader}, one rank": contender(loader, "data_parallel", lambda *_: ())
+    for loader in ("neighbor", "random_partition")
+}
+
+
+def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
+    fixed = (
+        "partition.name=auto",
+        f"partition.num_parts={max(args.ranks)}",
+        f"model.hidden_dim={args.hidden}",
+        "model.num_layers=2",
+        "train.fanout=10,5",
+        f"train.epochs={args.epochs}",
+        f"train.batch_size={args.batch_size}",
+        f"train.eval_every={max(args.ranks)}",
+        f"train.learning_rate={args.learning_rate}",
+        "train.schedule=cosine",
+        "train.checkpoint_every=1000000",
+    )
+    if args.graph == "generated":
+        return build_recipe(copy.deepcopy(GENERATED), [*fixed, *overrides])
+    return build_recipe(dump_recipe(graph_recipe(args.graph)), [*fixed, *overrides])
+
+
+def run(args: argparse.Namespace, graph: Parent, options: tuple[str, ...], ranks: int, seed: int) -> dict[str, float]:
+    """Train and measure; returns accuracies in percent."""
+    from tasks.evaluate.evaluators import make_evaluator
+    from tasks.train.checkpoint import load_model
+    from tasks.train.inference import Predictor
+
+    if any("random_partition" in option for option in options):
+        options = (*options, f"train.num_clusters={args.clusters}")
+    recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as home:
+        outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(Path(home)))
+        model = load_model(outcome.folder / outcome.manifest.best_checkpoint)
+    evaluate = make_evaluator(recipe.evaluate.evaluator, graph.manifest)
+    measured = evaluate(Predictor(GraphStore(graph.folder, graph.manifest)).predict(model, "test"))
+    return {
+        "valid": 100 * outcome.manifest.best_metric,
+        "test": 100 * measured[evaluate.metric],
+        "seeds": outcome.manifest.rows,
+        "seconds": time.monotonic() - began,
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Means, spreads, and distances from one rank."""
+    by_name: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for made in runs:
+        by_name[made["name"], made["ranks"]].append(made)
+    lines = [
+        "| contender | ranks | valid | test | from one rank (valid) | seeds | s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (name, ranks), made in by_name.items():
+        alone = by_name[f"{name.split(',')[0]}, one rank", 1]
+        cells = [f"{mean(made, split):.2f} ± {spread(made, split):.2f}" for split in ("valid", "test")]
+        difference = mean(made, "valid") - mean(alone, "valid") if alone else math.nan
+        error = math.hypot(*(spread(some, "valid") / math.sqrt(len(some)) for some in (made, alone))) if alone else 0.0
+        far = f"{difference:+.2f} ({difference / error:+.1f} se)" if ranks > 1 and error else ""
+        lines.append(
+            f"| {name} | {ranks} | {' | '.join(cells)} | {far} | {mean(made, 'seeds'):,.0f} | "
+            f"{mean(made, 'seconds'):.0f} |"
+        )
+    return lines
+
+
+def mean(made: list[dict[str, Any]], what: str) -> float:
+    return statistics.fmean(one[what] for one in made)
+
+
+def spread(made: list[dict[str, Any]], what: str) -> float:
+    return statistics.stdev([one[what] for one in made]) if len(made) > 1 else 0.0
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--graph", default="debdeps", help="debdeps, synthetic, generated, or a recipe's YAML file")
+    parser.add_argument("--ranks", default="2,4", type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--seeds", default=3, type=int)
+    parser.add_argument("--epochs", default=12, type=int, help="a multiple of all numbers of ranks")
+    parser.add_argument("--hidden", default=128, type=int)
+    parser.add_argument("--batch-size", default=1024, type=int, help="of one rank")
+    parser.add_argument("--clusters", default=10, type=int, help="of random_partition")
+    parser.add_argument("--learning-rate", default=0.003, type=float)
+    parser.add_argument("--warmup-steps", default=20, type=int)
+    parser.add_argument("--only", default="", help="contenders whose names hold this; one rank runs anyway")
+    parser.add_argument("--out", default=RESULTS, type=Path)
+    parser.add_argument("--home", default=RESULTS / "home", type=Path, help="where the prepared graph is kept")
+    args = parser.parse_args(arguments)
+    facts = machine()
+    print_machine(facts)
+    folder = prepare(make_recipe(args), Home.open(args.home))
+    graph = Parent(PartitionManifest.model_validate_json((folder / "manifest.json").read_text()), folder)
+    chosen = {name: options for name, options in CONTENDERS.items() if args.only in name}
+    loaders = {name.split(",")[0] for name in chosen}
+    todo = [(name, options, 1) for name, options in ALONE.items() if name.split(",")[0] in loaders]
+    todo += [(name, options, ranks) for name, options in chosen.items() for ranks in args.ranks]
+    runs: list[dict[str, Any]] = []
+    args.out.mkdir(parents=True, exist_ok=True)
+    for seed in range(args.seeds):  # seeds outermost: a slow hour of the machine hits all contenders
+        for name, options, ranks in todo:
+            outcome = run(args, graph, options(ranks, args), ranks, seed)
+            runs.append({"name": name, "ranks": ranks, "seed": seed, **outcome})
+            print(
+                f"seed {seed}, {ranks} ranks, {name}: valid {outcome['valid']:.2f}, test {outcome['test']:.2f}, "
+                f"{outcome['seconds']:.0f} s",
+                flush=True,
+            )
+            options_used = {name: value for name, value in vars(args).items() if name not in ("out", "home")}
+            content = {"machine": facts, "options": options_used, "runs": runs, "table": table(runs)}
+            (args.out / "strategies.json").write_text(json.dumps(content, indent=1))
+    print("\n".join(table(runs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The benchmarks' own machinery: the children's protocol, ratios, and that all sides compute the same thing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import gnn_plan
+from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
+from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
+from benchmarks.gnn_worker import Settings, shuffled
+from tests.support import node_graph
+
+TOY = Entry("toy", "tests.toy_contender:Toy", {}, {"TOY": "1"})
+
+
+def toy_settings(**options: Any) -> Settings:
+    return Settings(graph="", threads=1, fanout=(3, 2), options=options)
+
+
+def test_children_answer_and_fail_by_name(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Child(TOY, toy_settings(), log) as child:
+        assert child.jobs == ["count", "fail"]
+        (timing,) = interleave([(child, "count")], rounds=3, chunk_seconds=0.0, lead_in={"toy": 2})
+        assert len(timing.wall) == len(timing.cpu) == 3
+        assert min(timing.wall) > 0
+        # two to warm up, one to see how long it takes, then three rounds of two uncounted and one counted
+        assert child.ask("total", plus=100) == {"total": 2 + 1 + 3 * (2 + timing.units) + 100}
+        child.ask("reset_memory")
+        memory = child.ask("memory")
+        assert memory["peak"] > memory["beyond_imports"] >= 0
+        with pytest.raises(ContenderError, match="toy: IndexError"):
+            child.run("fail", 1)
+    assert child.process.poll() is not None
+    assert "this must not get between" in log.read_text()
+
+
+def test_a_contender_that_does_not_come_up_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ContenderError, match="toy: ValueError: no such graph"):
+        Child(TOY, toy_settings(broken=True), tmp_path / "log")
+
+
+def test_settings_travel_as_json() -> None:
+    settings = toy_settings(a=[1, 2])
+    assert Settings.parse(settings.dump()) == settings
+
+
+def test_ratio_is_the_median_of_rounds() -> None:
+    ours, peer = Timing(1, [1.0, 2.0, 10.0], [1.0, 1.0, 1.0]), Timing(1, [4.0, 6.0, 11.0], [2.0, 8.0, 9.0])
+    assert ratio(peer, ours, "wall") == 3.0
+    assert ratio(peer, ours, "cpu") == 8.0
+    line = timing_line(Head("g", "epoch", "graphmill float32", "DGL", 3.0), ours, peer)
+    assert (line.verdict, line.ours, line.peer) == ("reached", 2000.0, 6000.0)
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    memory = memory_line(
+        Head("g", "memory", "graphmill float32", "DGL", 1.0), {"peak": 4_000_000}, {"peak": 2_000_000}, "peak"
+    )
+    assert (memory.ratio, memory.verdict) == (0.5, "below")
+    plain = Line(Head("g", "epoch", "graphmill bfloat16", "PyG", None), 2.0, 1.5, 1.0, 2.0, "ms")
+    write(tmp_path, machine(), {}, [memory, plain])
+    text = (tmp_path / "gnn.md").read_text()
+    assert "| g | epoch | bfloat16: 1 ms | PyG: 2 ms | 2.00x | 1.50x |  |  |" in text
+    assert (tmp_path / "gnn.png").stat().st_size > 1000
+
+
+def test_seeds_are_shuffled_anew_each_epoch() -> None:
+    batches = shuffled(np.arange(10), 4, seed=3)
+    epochs = [[next(batches), next(batches)] for _ in range(3)]
+    for epoch in epochs:
+        assert [len(batch) for batch in epoch] == [4, 4]
+        assert len(np.unique(np.concatenate(epoch))) == 8
+    assert not np.array_equal(epochs[0][0], epochs[1][0])
+
+
+def test_what_is_compared_exists() -> None:
+    names = {entry.name for entry in gnn_plan.mini_batch_entries("debdeps")}
+    for comparison in (*gnn_plan.MINI_BATCH, *gnn_plan.MEMORY):
+        assert {comparison.ours[0], comparison.peer[0]} <= names
+    for device in ("cpu", "cuda"):
+        contests = gnn_plan.operator_entries(64, "debdeps", device)
+        for c in gnn_plan.OPERATORS:
+            present = {entry.name for entry in contests.get(c.job, [])}
+            assert device == "cuda" or {c.ours, c.peer} <= present or c.peer in ("torch.sparse bfloat16", "PyG")
+            assert device == "cpu" or c.job not in contests or c.ours in present
+    assert gnn_plan.operator_bytes("attend", "torch unfused", 10, 1000, 8) > gnn_plan.operator_bytes(
+        "attend", "DGL", 10, 1000, 8
+    )
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(node_graph(tmp_path_factory.mktemp("graph") / "g", num_nodes=90).folder)
+
+
+def settings(graph: str, width: int) -> Settings:
+    return Settings(graph=graph, threads=1, heads=2, options={"width": width})
+
+
+def test_all_sides_aggregate_the_same(graph: str) -> None:
+    from benchmarks import gnn_dgl, gnn_ours, gnn_torch
+
+    sides = [kind(settings(graph, 16)) for kind in (gnn_torch.GatherScatter, gnn_ours.Aggregation, gnn_dgl.Aggregation)]
+    grads = []
+    for side in sides:
+        side.jobs["aggregate"](2)
+        grads.append(side.x.grad)
+    for grad in grads[1:]:
+        torch.testing.assert_close(grad, grads[0])
+    sparse = gnn_torch.TorchSparse(settings(graph, 16))
+    torch.testing.assert_close(sparse.matrix @ sides[0].grad, grads[0])  # symmetric
+
+
+def test_all_sides_attend_the_same(graph: str) -> None:
+    from benchmarks import gnn_dgl, gnn_ours, gnn_torch
+
+    unfused, ours, dgl = (
+        kind(settings(graph, 32)) for kind in (gnn_torch.UnfusedAttention, gnn_ours.Attention, gnn_dgl.Attention)
+    )
+    unfused.jobs["attend"](1)
+    expected = [unfused.x.grad, unfused.score_source.grad, unfused.score_target.grad]
+    for side in (ours, dgl):
+        with torch.no_grad():  # DGL keeps scores with one more axis
+            side.source.copy_(unfused.score_source.view_as(side.source))
+            side.target.copy_(unfused.score_target.view_as(side.target))
+            side.x.copy_(unfused.x)
+            side.grad.copy_(unfused.grad)
+        side.jobs["attend"](1)
+        for found, wanted in zip((side.x.grad, side.source.grad, side.target.grad), expected, strict=True):
+            torch.testing.assert_close(found.view_as(wanted), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_hops_are_counted_as_pyg_lib_reports_them() -> None:
+    pytest.importorskip("torch_geometric")
+    from benchmarks.gnn_pyg import count_hops
+
+    # two seeds; 0 <- 2, 3; 1 <- 3, 0; then 2 <- 4; 3 <- 2 (known already); 4 has no hop left
+    edges = torch.tensor([[2, 3, 3, 0, 4, 2], [0, 0, 1, 1, 2, 3]])
+    assert count_hops(edges, 2, 2) == ([2, 2, 1], [4, 2])
+    assert count_hops(edges[:, :0], 2, 2) == ([2, 0, 0], [0, 0])
