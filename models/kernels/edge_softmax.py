@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.threads import run_rows
@@ -52,6 +53,7 @@ class _Softmax(torch.autograd.Function):
         return p
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (p,) = ctx.saved_tensors
         grad_scores = torch.empty(p.shape, dtype=p.dtype)

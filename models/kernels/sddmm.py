@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.product import multiply
@@ -43,6 +44,7 @@ class _Dot(torch.autograd.Function):
         return dot_edges(adj, a, b)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (a, b), adj = ctx.saved_tensors, ctx.adj
         grad_a = grad_b = None
@@ -127,6 +129,7 @@ class _Add(torch.autograd.Function):
         return s
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         adj, grad_a, grad_b = ctx.adj, None, None
         if ctx.needs_input_grad[0]:  # rows of edges, gathered by source

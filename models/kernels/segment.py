@@ -9,6 +9,7 @@ import torch
 from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import split_rows
 from models.kernels.product import sum_rows
@@ -106,6 +107,7 @@ class _Sum(torch.autograd.Function):
         return sum_segments(x, offsets, scale=scale)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return spread(grad, *ctx.saved_tensors), None, None
 
@@ -117,6 +119,7 @@ class _Broadcast(torch.autograd.Function):
         return spread(x, offsets)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return sum_segments(grad, *ctx.saved_tensors), None
 
@@ -134,6 +137,7 @@ class _Max(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         offsets, rank = ctx.saved_tensors
         grad_x = torch.empty(int(offsets[-1]), grad.shape[1], dtype=grad.dtype)

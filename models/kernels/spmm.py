@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.product import multiply
@@ -89,6 +90,7 @@ class _WeightedSum(torch.autograd.Function):
         return multiply(adj, x, weight, None, source_scale, target_scale)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         adj, (source_scale, target_scale) = ctx.adj, ctx.scales
         x, weight = ctx.saved_tensors

@@ -9,6 +9,7 @@ import torch
 from llvmlite import ir
 from numba import njit, types
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels import _llvm
 from models.kernels._llvm import INT
@@ -61,6 +62,7 @@ class _Max(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (rank,), adj, grad = ctx.saved_tensors, ctx.adj, grad.contiguous()
         out, width = adj.transpose(), grad.shape[1]

@@ -29,6 +29,13 @@ def num_threads() -> int:
     return torch.get_num_threads()
 
 
+def even_rows(count: int) -> NDArray[np.int64]:
+    """Return bounds that cut `count` rows of equal work for `run_rows`."""
+    threads = num_threads()
+    parts = 1 if threads == 1 else max(min(count, threads * CHUNKS_A_THREAD), 1)
+    return np.linspace(0, count, parts + 1).astype(np.int64)
+
+
 def run_rows(kernel: Callable[..., Any], bounds: NDArray[np.int64], *args: Any) -> None:
     """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads.
 

@@ -1,0 +1,193 @@
+"""ReLU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
+
+Nothing is kept for the backward pass but what is there anyway: behind a ReLU dropped elements are the zeros of the
+output, without one the bits are hashed again. torch draws one random number an element and keeps a mask.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite import ir
+from numba import njit, types
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F  # noqa: N812
+
+from models.kernels import _llvm
+from models.kernels._llvm import FLOAT, INT
+from models.kernels.threads import even_rows, run_rows
+from models.kernels.vector import Lanes, has_kernels, instruction, load, maximum, storage, store, where_positive, zeros
+
+_LANES = 64
+_WHOLE, _PART = Lanes(_LANES), Lanes(_LANES, partly=True)
+_BLOCK = 1 << 13
+"""Elements that one thread takes at least."""
+_KEYS = 1 << 63
+
+
+def relu_dropout(
+    x: Tensor, rate: float, training: bool = True, *, slope: float = 0.0, inplace: bool = False, key: int | None = None
+) -> Tensor:
+    """y_i = k_i max(x_i, slope x_i) / (1 - rate), each k_i 1 with probability 1 - rate, else 0.
+
+    Args:
+        x: float32 or bfloat16, of any shape; differentiable. Others, and other devices, go through torch's functions,
+            whose bits are others.
+        rate: share of elements to drop, 0 <= rate < 1; in steps of 2^-32.
+        training: whether to drop at all.
+        slope: slope for negative numbers, 0 to 1; 0 is ReLU.
+        inplace: write the result over x, where nothing else reads x.
+        key: what the bits depend on, from 0 to 2^63 - 1; drawn from torch's generator unless given.
+
+    Raises:
+        ValueError: the rate or the slope is out of bounds.
+    """
+    _check(rate)
+    if not 0 <= slope <= 1:
+        raise ValueError(f"a slope is 0 to 1, not {slope}")
+    if not training or rate == 0 or not has_kernels(x):
+        return F.dropout(F.leaky_relu(x, slope, inplace), rate, training, inplace)
+    return _ReluDropout.apply(x, rate, slope, inplace, _draw(key))  # type: ignore[no-untyped-call]
+
+
+def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None) -> Tensor:
+    """y_i = k_i x_i / (1 - rate), each k_i 1 with probability 1 - rate, else 0; arguments as of `relu_dropout`."""
+    _check(rate)
+    if not training or rate == 0 or not has_kernels(x):
+        return F.dropout(x, rate, training, inplace)
+    return _Dropout.apply(x, rate, inplace, _draw(key))  # type: ignore[no-untyped-call]
+
+
+def _check(rate: float) -> None:
+    if not 0 <= rate < 1:
+        raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
+
+
+def _draw(key: int | None) -> int:
+    return int(torch.randint(_KEYS - 1, ())) if key is None else key
+
+
+class _ReluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float, slope: float, inplace: bool, key: int) -> Tensor:
+        y = _target(ctx, x, inplace)
+        _drop(x, y, rate, key, np.float32(slope))
+        ctx.factors = (np.float32(1 / (1 - rate)), np.float32(slope / (1 - rate)))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (y,) = ctx.saved_tensors
+        grad, grad_x = grad.contiguous(), torch.empty(y.shape, dtype=y.dtype)
+        arrays = (_WHOLE, _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
+        run_rows(_gradient_blocks, _blocks(y), *arrays)
+        return grad_x, None, None, None, None
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
+        ctx.rate, ctx.key = rate, key
+        y = _target(ctx, x, inplace)
+        _drop(x, y, rate, key, None)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad_x = torch.empty(grad.shape, dtype=grad.dtype)
+        _drop(grad, grad_x, ctx.rate, ctx.key, None)
+        return grad_x, None, None, None
+
+
+def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
+    if not inplace:
+        return torch.empty(x.shape, dtype=x.dtype)
+    if not x.is_contiguous():
+        raise ValueError("dropout writes over contiguous tensors only; leave inplace out")
+    ctx.mark_dirty(x)
+    return x
+
+
+def _blocks(x: Tensor) -> Any:
+    return even_rows(-(-x.numel() // _BLOCK))
+
+
+def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
+    arrays = (_WHOLE, _PART, x.numel(), storage(x.contiguous()), storage(y))
+    threshold = min(round(rate * 2**32), 2**32 - 1)
+    run_rows(_drop_blocks, _blocks(x), *arrays, key, threshold, np.float32(1 / (1 - rate)), slope)
+
+
+@instruction
+def _where_kept(typing, number, key, threshold, value):  # type: ignore[no-untyped-def]
+    """Return value where the hash of number + lane is at least the threshold, else 0.
+
+    Two rounds of a 32-bit mixer (multiplications and shifts), half of the key before each, the upper half of large
+    numbers with the second. Written in LLVM's types: numba would make 64-bit numbers of 32-bit ones.
+    """
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        lanes = signature.return_type.lanes
+
+        def every(scalar: Any) -> Any:
+            return _llvm.splat(builder, scalar, lanes)
+
+        def half(value: Any, upper: bool) -> Any:
+            return builder.trunc(builder.lshr(value, value.type(32)) if upper else value, INT)
+
+        def fold(bits: Any, shift: int) -> Any:
+            return builder.xor(bits, builder.lshr(bits, _llvm.constant(INT, lanes, shift)))
+
+        def times(bits: Any, factor: int) -> Any:
+            return builder.mul(bits, _llvm.constant(INT, lanes, factor))
+
+        number, key, threshold, value = args
+        bits = builder.add(every(half(number, False)), ir.Constant(ir.VectorType(INT, lanes), list(range(lanes))))
+        bits = times(fold(builder.xor(bits, every(half(key, False))), 16), 0x7FEB352D)
+        second = builder.add(half(key, True), builder.mul(half(number, True), INT(0x9E3779B9)))
+        bits = times(fold(builder.xor(bits, every(second)), 15), 0x846CA68B)
+        kept = builder.icmp_unsigned(">=", fold(bits, 16), every(half(threshold, False)))
+        return builder.select(kept, value, _llvm.constant(FLOAT, lanes, 0.0))
+
+    return value(types.int64, types.int64, types.int64, value), generate
+
+
+@njit(inline="always")
+def _drop_at(lanes, count, i, x, y, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
+    value = load(lanes, x, i, count)
+    if slope is not None:
+        value = maximum(value, value * slope)
+    store(lanes, y, i, _where_kept(i, key, threshold, value * scale), count)
+
+
+@njit(cache=True, nogil=True)
+def _drop_blocks(low, high, whole, part, size, x, y, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
+    first, last = low * _BLOCK, min(high * _BLOCK, size)
+    left = (last - first) % _LANES
+    for i in range(first, last - left, _LANES):
+        _drop_at(whole, _LANES, i, x, y, key, threshold, scale, slope)
+    if left:
+        _drop_at(part, left, last - left, x, y, key, threshold, scale, slope)
+
+
+@njit(inline="always")
+def _gradient_at(lanes, count, i, y, grad, scale, negative_scale, grad_x):  # type: ignore[no-untyped-def]
+    result, change = load(lanes, y, i, count), load(lanes, grad, i, count)
+    negative = where_positive(zeros(lanes) - result, change * negative_scale)
+    store(lanes, grad_x, i, where_positive(result, change * scale) + negative, count)
+
+
+@njit(cache=True, nogil=True)
+def _gradient_blocks(low, high, whole, part, size, y, grad, scale, negative_scale, grad_x):  # type: ignore[no-untyped-def]
+    first, last = low * _BLOCK, min(high * _BLOCK, size)
+    left = (last - first) % _LANES
+    for i in range(first, last - left, _LANES):
+        _gradient_at(whole, _LANES, i, y, grad, scale, negative_scale, grad_x)
+    if left:
+        _gradient_at(part, left, last - left, y, grad, scale, negative_scale, grad_x)

@@ -1,0 +1,116 @@
+"""ReLU and dropout in one pass: how much is kept, of which elements, and the gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.kernels.dropout import dropout, relu_dropout
+from tests.kernels.graphs import numbers
+
+SIZE = 200_003
+"""Not a multiple of anything."""
+
+
+def kept(rate: float, key: int, size: int = SIZE) -> Tensor:
+    return dropout(torch.ones(size), rate, key=key) != 0
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_share_that_is_kept(rate: float) -> None:
+    y = dropout(torch.ones(SIZE), rate, key=1)
+    deviation = (rate * (1 - rate) / SIZE) ** 0.5
+    assert abs(float((y != 0).double().mean()) - (1 - rate)) < 4 * deviation
+    assert torch.equal(y.unique(), torch.tensor([0, 1 / (1 - rate)]))
+
+
+def test_bits_are_independent_of_their_neighbours_and_of_other_keys() -> None:
+    bits = kept(0.5, 7).double()
+    others = [bits.roll(shift) for shift in (1, 2, 16, 64, 256)] + [kept(0.5, key).double() for key in (8, 7 << 32, 1)]
+    for other in others:
+        assert abs(float(((bits - 0.5) * (other - 0.5)).mean())) < 4 * 0.25 / SIZE**0.5
+
+
+def test_columns_are_dropped_alike() -> None:
+    share = kept(0.3, 5, 1 << 18).view(-1, 256).double().mean(0)
+    assert float((share - 0.7).abs().max()) < 5 * (0.21 / 1024) ** 0.5
+
+
+def test_the_key_comes_from_torch_s_generator() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(3)
+    first, second = relu_dropout(x, 0.5), relu_dropout(x, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(relu_dropout(x, 0.5), first)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+def test_values_and_gradients(slope: float, dtype: torch.dtype) -> None:
+    x = numbers(33, 31, dtype=dtype)
+    keep = kept(0.3, 11, x.numel()).view(x.shape)
+    change = numbers(33, 31, seed=2).detach().to(dtype)
+    exact = x.detach().double().requires_grad_()
+    for y, expected in (
+        (relu_dropout(x, 0.3, slope=slope, key=11), torch.nn.functional.leaky_relu(exact, slope) * keep / 0.7),
+        (dropout(x, 0.3, key=11), exact * keep / 0.7),
+    ):
+        tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-6
+        torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=0)
+        (gradient,) = torch.autograd.grad(y, x, change)
+        (wanted,) = torch.autograd.grad(expected, exact, change.double())
+        torch.testing.assert_close(gradient.double(), wanted, rtol=tolerance, atol=0)
+
+
+def test_zeros_that_are_kept_have_gradients_without_a_relu() -> None:
+    x = torch.zeros(1000, requires_grad=True)
+    (gradient,) = torch.autograd.grad(dropout(x, 0.5, key=2).sum(), x)
+    assert torch.equal(gradient != 0, kept(0.5, 2, 1000))
+
+
+def test_threads_change_nothing(threads: int) -> None:
+    bits = kept(0.5, 9)
+    assert bits.nonzero()[:5].flatten().tolist() == [1, 3, 5, 6, 7]  # of this key, for good: runs are resumed
+    assert int(bits.sum()) == 99_820
+
+
+def test_in_place() -> None:
+    x = numbers(40, 30)
+    rows = x * 1
+    y = relu_dropout(rows, 0.5, key=4, inplace=True)
+    assert y.data_ptr() == rows.data_ptr()
+    expected = relu_dropout(x, 0.5, key=4)
+    assert torch.equal(y, expected)
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    with pytest.raises(ValueError, match="contiguous"):
+        dropout((x * 1).t(), 0.5, inplace=True)
+
+
+def test_rows_that_are_not_contiguous() -> None:
+    x = numbers(40, 30)
+    assert torch.equal(dropout(x.t(), 0.5, key=4), dropout(x.t().contiguous(), 0.5, key=4))
+    y = relu_dropout(x, 0.5, key=4)
+    (gradient,) = torch.autograd.grad(y.t().sum(), x)
+    assert torch.equal(gradient, 2 * (y > 0))
+
+
+def test_nothing_is_dropped_in_evaluation_or_at_rate_0() -> None:
+    x = numbers(40, 30)
+    assert torch.equal(relu_dropout(x, 0.5, training=False), x.relu())
+    assert torch.equal(relu_dropout(x, 0.0), x.relu())
+    assert torch.equal(dropout(x, 0.5, training=False), x)
+    assert dropout(torch.ones(0), 0.5).shape == (0,)
+
+
+def test_other_types_go_through_torch() -> None:
+    y = relu_dropout(torch.ones(10_000, dtype=torch.float64), 0.5)
+    assert 0.45 < float((y == 2).double().mean()) < 0.55
+
+
+def test_wrong_rates_and_slopes_are_refused() -> None:
+    with pytest.raises(ValueError, match="rate"):
+        dropout(torch.ones(3), 1.0)
+    with pytest.raises(ValueError, match="slope"):
+        relu_dropout(torch.ones(3), 0.5, slope=-0.1)
