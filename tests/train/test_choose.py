@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,20 @@ def test_link_options_reach_their_loaders(tmp_path: Path) -> None:
 # ---- precomputed propagation
 
 
-@pytest.mark.parametrize("name", ["sgc", "sign"])
+@pytest.mark.parametrize(("name", "weighted"), [("sgc", False), ("sign", False), ("sgc", True)])
 @pytest.mark.parametrize("chunk", [1 << 21, 100])
 def test_precomputed_rows_are_what_the_model_makes_of_the_whole_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chunk: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, weighted: bool, chunk: int
 ) -> None:
     monkeypatch.setattr(precomputed, "_CHUNK_EDGES", chunk)
     store = opened(tmp_path, num_nodes=301, dim=5)
-    chosen = loader(store, name, loader="precomputed")
+    model = made(store, name).eval()
+    features = FeatureSource.of(store, model)
+    if weighted:
+        weight = np.random.default_rng(0).random(store.manifest.num_edges).astype(np.float32)
+        features = replace(features, edge_weight=weight)
+    train = TrainConfig(loader="precomputed")
+    chosen = make_loader(train, model, store, features)
     assert isinstance(chosen, PrecomputedLoader)
     positions = np.array([9, 3, 70, 3])
     batch = chosen.batch(positions, 0)
@@ -154,13 +161,13 @@ def test_precomputed_rows_are_what_the_model_makes_of_the_whole_graph(
     seeds = np.sort(store["train_idx"][positions])
     assert batch.inputs.node_ids.tolist() == seeds.tolist()
     assert batch.target.tolist() == store["label"][seeds].tolist()
-    block, inputs = whole_graph(store, FeatureSource.open(store, edges=False))
+    block, inputs = whole_graph(store, features)
+    assert (block.weight is not None) == weighted
     assert inputs.feat is not None
     once = propagate(block, inputs.feat)
     expected = torch.cat([inputs.feat, once, propagate(block, once)], 1)[seeds]
     assert batch.inputs.feat is not None
     assert torch.allclose(batch.inputs.feat, expected, atol=1e-5)
-    model = made(store, name).eval()
     rows = torch.from_numpy(seeds.astype(np.int64))
     whole = model(Batch([block], inputs, batch.target, 4, rows=rows))
     assert torch.allclose(model(batch), whole, atol=1e-5)

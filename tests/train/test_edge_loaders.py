@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
+from configs.errors import RecipeError
 from models.block import Block
 from tasks.graph_store import ArrayWriter, GraphStore
 from tasks.train.loaders.base import FeatureSource
@@ -128,6 +130,39 @@ def test_loaders_take_the_kind_they_are_told(tmp_path: Path, kind: str, full: bo
     assert batch.target.tolist() == [1.0] * 3 + [0.0] * 6
     own_source = (pairs[0, 3:] == pairs[0, :3].repeat_interleave(2)).all()
     assert bool(own_source) == (kind != "uniform")
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "replace", "labor"])
+def test_a_fused_first_hop_leaves_the_batch_s_own_edges_out(tmp_path: Path, sampler: str) -> None:
+    """Everything is drawn (fan-out 400 of 200 nodes), so the mean is known."""
+    parent = link_graph(tmp_path, dim=4)
+    store = GraphStore(parent.folder, parent.manifest)
+    features = FeatureSource.open(store, edges=False)
+    options: dict[str, Any] = {"sampler": sampler, "reads_mean": True}
+    fanout = (400,) if sampler != "replace" else (-1, 5)
+    loader = EdgeLoader(store, features, fanout, 1, **options)
+    batch = loader.batch(np.arange(40), key=3)
+    outer = batch.blocks[0]
+    assert outer.mean is not None
+    assert outer.mean.shape == (outer.num_dst, 4)
+    if sampler == "replace":
+        return
+    dense = adjacency(store)
+    for u, v in store["train_edges"][:40].tolist():
+        dense[u, v] = dense[v, u] = False
+    nodes = batch.inputs.node_ids.numpy()
+    count = dense[:, nodes].sum(0)
+    expected = (dense[:, nodes].T @ store["feat"]) / np.maximum(count, 1)[:, None]
+    assert np.allclose(outer.mean.numpy(), expected, atol=1e-5)
+    assert outer.counts.tolist() == count.tolist()
+
+
+def test_edges_cannot_be_left_out_of_a_mean_over_all(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    with pytest.raises(
+        RecipeError, match=r"first_hop=precomputed takes the mean over all neighbours, and the loader edge"
+    ):
+        EdgeLoader(store, FeatureSource.open(store, edges=False), (-1,), 1, first_hop="precomputed", reads_mean=True)
 
 
 def edges(block: Block) -> list[tuple[int, int]]:

@@ -54,11 +54,13 @@ class PrecomputedLoader(Loader):
 def propagated(store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None) -> Array:
     """Return the table [x | P x | ... | P^K x], P = D^-1/2 (A + I) D^-1/2 with D the in-degrees and the node itself.
 
+    Where the model reads the edges' weights they stand in A, and not in D (as in `models.gcn.propagate`).
+
     Works by chunks of nodes; memory holds one chunk; the table, and twice x, lie on disk.
 
     Args:
         store: the graph.
-        features: its numeric features x, (N, D).
+        features: its numeric features x, (N, D), and its edges' weights where the model reads them.
         num_propagations: K >= 1.
         scratch: folder where the table stays, so that ranks and a run that is resumed share it; None: nothing stays.
 
@@ -72,19 +74,22 @@ def propagated(store: GraphStore, features: FeatureSource, num_propagations: int
     shape = (store.manifest.num_nodes, (num_propagations + 1) * features.feat.shape[1])
     with nullcontext(scratch) if scratch else tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        path = folder / f"propagated-{num_propagations}.npy"
+        weighted = "" if features.edge_weight is None else "-weighted"
+        path = folder / f"propagated-{num_propagations}{weighted}.npy"
         with file_lock(folder / "propagated.lock"), disk_errors(folder):
             if not path.exists():
                 draft = path.with_suffix(".part")
-                _fill(create_array(draft, shape, np.float32), store, features.feat, folder)
+                _fill(create_array(draft, shape, np.float32), store, features, folder)
                 draft.rename(path)
         table: Array = np.load(path, mmap_mode="r")  # once mapped, it needs no name
     assert table.shape == shape
     return table
 
 
-def _fill(table: Array, store: GraphStore, feat: Array, folder: Path) -> None:
-    """Fill table (N, (K + 1) * D) with feat (N, D), propagated 0 to K times."""
+def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path) -> None:
+    """Fill table (N, (K + 1) * D) with the features, propagated 0 to K times."""
+    feat = features.feat
+    assert feat is not None
     num_nodes, dim = feat.shape
     indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
     norm = torch.from_numpy((np.diff(indptr) + 1.0) ** -0.5).float()
@@ -95,21 +100,33 @@ def _fill(table: Array, store: GraphStore, feat: Array, folder: Path) -> None:
     for column in range(dim, table.shape[1], dim):
         x = torch.from_numpy(before)
         for part in parts:
-            table[part, column : column + dim] = after[part] = _propagate(indptr, indices, norm, x, part).numpy()
+            first, last = indptr[part.start], indptr[part.stop]
+            weight = None if features.edge_weight is None else _tensor(features.edge_weight[first:last]).float()
+            starts = torch.from_numpy(indptr[part.start : part.stop + 1] - first)
+            edges = Adjacency(starts, _tensor(indices[first:last]), num_nodes)
+            after[part] = _propagate(edges, weight, norm, x, part).numpy()
+            table[part, column : column + dim] = after[part]
         before, after = after, before
 
 
-def _propagate(indptr: Array, indices: Array, norm: Tensor, x: Tensor, part: slice) -> Tensor:
-    """Return rows `part` of P x: x float32 (N, D), norm float32 (N,) one over the root of the degrees."""
-    first, last = indptr[part.start], indptr[part.stop]
-    edges = Adjacency(
-        torch.from_numpy(indptr[part.start : part.stop + 1] - first),
-        torch.from_numpy(np.array(indices[first:last])),  # a copy: torch wants memory that can be written
-        len(x),
-    )
+def _propagate(edges: Adjacency, weight: Tensor | None, norm: Tensor, x: Tensor, part: slice) -> Tensor:
+    """Return rows `part` of P x.
+
+    Args:
+        edges: those into the rows.
+        weight: float32 (E,) of these edges, or None.
+        norm: float32 (N,), one over the root of the degrees.
+        x: float32 (N, D).
+        part: the rows.
+    """
     own = norm[part]
-    y = weighted_sum(edges, x, source_scale=norm, target_scale=own)
+    y = weighted_sum(edges, x, weight, source_scale=norm, target_scale=own)
     return y + x[part] * own.square().unsqueeze(1)
+
+
+def _tensor(array: Array) -> Tensor:
+    """Copy a piece of a memory map: torch wants memory that can be written."""
+    return torch.from_numpy(np.array(array))
 
 
 def _scratch_array(folder: Path, rows: int, columns: int) -> Array:
