@@ -16,7 +16,7 @@ from models.block import Batch, Block
 from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.genconv import GenConv
-from models.layers import Activation, make_norm
+from models.layers import Activation, make_norm, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly
 
@@ -87,8 +87,12 @@ class DeepLayer(nn.Module):
         self.out_dim = config.hidden_dim + (number * (config.growth or 32) if config.block == "dense" else 0)
         """Columns of the result."""
         self.conv, self.norm = conv, norm
-        self.activation = Activation(config.activation) if activate else nn.Identity()
-        self.dropout = Dropout(config.dropout)
+        if activate and self.kind != "res":  # which adds before it drops
+            self.activation: nn.Module = Activation(config.activation, config.dropout)
+            self.dropout: nn.Module = nn.Identity()
+        else:
+            self.activation = Activation(config.activation) if activate else nn.Identity()
+            self.dropout = Dropout(config.dropout)
         self.dilation = Dilation(min(number + 1, config.dilation), config)
         self.checkpoint = config.checkpoint
 
@@ -100,11 +104,11 @@ class DeepLayer(nn.Module):
 
     def run(self, block: Block, x: Tensor) -> Tensor:
         """Compute the layer."""
-        edges, own = self.dilation(block), x[: block.num_dst]
+        edges, own = self.dilation(block), own_rows(block, x)
         if self.kind == "first res+":
             return self.conv(edges, x)
         if self.kind == "res+":
-            return own + self.conv(edges, self.dropout(self.activation(self.norm(x))))
+            return own + self.conv(edges, self.activation(self.norm(x)))
         y = self.activation(self.norm(self.conv(edges, x)))
         if self.kind == "res":
             y = y + own
@@ -118,12 +122,13 @@ class Group(nn.Module):
     def __init__(self, conv: nn.Module, norm: nn.Module, config: DeepConfig, step: int) -> None:
         super().__init__()
         self.conv, self.norm = conv, norm
-        self.activation, self.dropout = Activation(config.activation), Dropout(config.dropout)
+        self.activation = Activation(config.activation, config.dropout)
+        """And dropout."""
         self.dilation = Dilation(step, config)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Compute f."""
-        return self.conv(self.dilation(block), self.dropout(self.activation(self.norm(x))))
+        return self.conv(self.dilation(block), self.activation(self.norm(x)))
 
 
 @MODELS.register("deepgcn")
@@ -187,8 +192,9 @@ class DeepGcn(GraphModel):
         config = self.config
         if config.block != "res+":
             return nn.Identity()
-        activation = Activation(config.activation) if self.facts.task == "node" else nn.Identity()
-        return nn.Sequential(make_norm(config.norm, self.vector_dim), activation, Dropout(config.dropout))
+        linear = self.facts.task == "node"
+        last = Activation(config.activation, config.dropout) if linear else Dropout(config.dropout)
+        return nn.Sequential(make_norm(config.norm, self.vector_dim), last)
 
     @property
     def is_layered(self) -> bool:

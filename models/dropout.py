@@ -1,11 +1,11 @@
-"""Dropout whose random bits are drawn 64 at a time."""
+"""Dropout as a module, and keys for kernels that hash random bits of their own."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-_LEVELS = 1 << 16
+from models.kernels.dropout import dropout
 
 
 def draw_key() -> int:
@@ -17,28 +17,15 @@ def draw_key() -> int:
 
 
 class Dropout(nn.Module):
-    """nn.Dropout with the rate rounded to 1/65536: y = x * keep / (1 - rate).
-
-    torch draws one Bernoulli number an element on the CPU, a third of a training step's time; one 64-bit number makes
-    four elements here (Zen 5, torch 2.13, November 2026: 33.5 M elements in 0.065 CPU s against 0.365). On GPUs it is
-    torch's own.
-    """
+    """nn.Dropout through the kernel, whose bits are hashed from a key of torch's generator and kept nowhere."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
-        self.threshold = round(rate * _LEVELS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop while training; the generator's state is torch's."""
-        if not self.training or self.threshold == 0:
-            return x
-        if x.is_cuda:
-            return nn.functional.dropout(x, self.rate)
-        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        keep = (bits >= self.threshold - _LEVELS // 2).to(x.dtype)
-        return x * keep.mul_(_LEVELS / (_LEVELS - self.threshold))
+        """Drop while training."""
+        return dropout(x, self.rate) if self.training and self.rate else x
 
     def extra_repr(self) -> str:
         """Show the rate."""

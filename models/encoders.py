@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.dropout import Dropout
+from models.kernels.dense import Linear
 from models.layers import Activation
 
 if TYPE_CHECKING:
@@ -78,12 +79,12 @@ class NodeEncoder(nn.Module):
             nn.init.xavier_uniform_(self.embedding.weight)
             width = embedding_dim or dim
         mapped = facts.categories or (project and (facts.feature_dim or width != dim))
-        self.linear = nn.Linear(width, dim) if width and mapped else None
+        self.linear = Linear(width, dim) if width and mapped else None
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
         self.out_dim = dim if self.linear is not None or self.categories is not None else width
         """Columns of the result."""
         self.num_labels = labels
-        self.labels = nn.Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
+        self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
         self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
@@ -139,7 +140,7 @@ class EdgeEncoder(nn.Module):
 
     def __init__(self, facts: GraphFacts, dim: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
+        self.linear = Linear(facts.edge_feature_dim, dim) if facts.edge_feature_dim else None
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
         self.combinations: Tensor | None
         self.strides: Tensor

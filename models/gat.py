@@ -15,6 +15,8 @@ from models.block import Block
 from models.dropout import draw_key
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention import gat_attention
+from models.kernels.dense import Linear
+from models.layers import own_rows
 
 _LOOPS = "adjacency_with_loops"
 
@@ -115,7 +117,7 @@ class GatConv(Heads):
 
     def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
         super().__init__(heads, dim, mean=mean, config=config)
-        self.linear = nn.Linear(in_dim, heads * dim, bias=False)
+        self.linear = Linear(in_dim, heads * dim, bias=False)
         self.source = nn.Parameter(torch.empty(heads, dim))
         self.target = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.linear.weight, self.source, self.target):
@@ -125,7 +127,7 @@ class GatConv(Heads):
         """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
         z = self.split(self.linear(x))
         score_src = (z * self.source).sum(2)
-        score_dst = (z[: block.num_dst] * self.target).sum(2)
+        score_dst = (own_rows(block, z) * self.target).sum(2)
         y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
         return self.combine(y)
 

@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.block import Block
 from models.gat import AttentionConfig, AttentionModel, Heads
+from models.kernels.dense import Linear
 from models.kernels.gatv2 import gatv2_attention
+from models.layers import own_rows
 
 
 class Gatv2Config(AttentionConfig):
@@ -23,8 +25,8 @@ class Gatv2Conv(Heads):
 
     def __init__(self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config) -> None:
         super().__init__(heads, dim, mean=mean, config=config)
-        self.source = nn.Linear(in_dim, heads * dim)
-        self.target = self.source if config.share_weights else nn.Linear(in_dim, heads * dim)
+        self.source = Linear(in_dim, heads * dim)
+        self.target = self.source if config.share_weights else Linear(in_dim, heads * dim)
         self.attention = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.source.weight, self.target.weight, self.attention):
             nn.init.xavier_uniform_(weight)
@@ -33,9 +35,9 @@ class Gatv2Conv(Heads):
         """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
         source = self.split(self.source(x))
         if self.target is self.source:
-            target = source[: block.num_dst]
+            target = own_rows(block, source)
         else:
-            target = self.split(self.target(x[: block.num_dst]))
+            target = self.split(self.target(own_rows(block, x)))
         y = gatv2_attention(self.edges(block), source, target, self.attention, self.slope, **self.drop())
         return self.combine(y)
 

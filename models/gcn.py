@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.base import GraphModel, ModelConfig
 from models.block import Block
+from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
+from models.layers import own_rows
 
 
 def propagate(block: Block, x: Tensor) -> Tensor:
@@ -22,7 +24,7 @@ def propagate(block: Block, x: Tensor) -> Tensor:
     own = norm[: block.num_dst]
     scale = own if block.scale is None or block.weight is not None else own * block.scale
     y = weighted_sum(block.adjacency, x, block.weight, source_scale=norm, target_scale=scale)
-    return y + x[: block.num_dst] * own.square().unsqueeze(1).to(x.dtype)
+    return y + own_rows(block, x) * own.square().unsqueeze(1).to(x.dtype)
 
 
 class GcnConv(nn.Module):
@@ -30,7 +32,7 @@ class GcnConv(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(in_dim, out_dim, bias=False)
+        self.linear = Linear(in_dim, out_dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(out_dim))
         self.map_first = out_dim < in_dim
 

@@ -10,8 +10,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.block import Block, aggregate
 from models.encoders import EdgeEncoder
+from models.kernels.dense import Linear
 from models.kernels.message import message_sum, power_aggregate, softmax_aggregate
-from models.layers import Activation, make_norm
+from models.layers import Activation, make_norm, own_rows
 
 if TYPE_CHECKING:
     from models.base import GraphFacts
@@ -57,13 +58,13 @@ class GenConv(nn.Module):
         parts: list[nn.Module] = []
         width = in_dim
         for _ in range(config.mlp_layers - 1):
-            parts += [nn.Linear(width, 2 * in_dim), make_norm(config.norm, 2 * in_dim), Activation(config.activation)]
+            parts += [Linear(width, 2 * in_dim), make_norm(config.norm, 2 * in_dim), Activation(config.activation)]
             width = 2 * in_dim
-        self.mlp = nn.Sequential(*parts, nn.Linear(width, out_dim))
+        self.mlp = nn.Sequential(*parts, Linear(width, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        own = x[: block.num_dst]
+        own = own_rows(block, x)
         message = self._aggregate(block, x)
         if self.message_norm is not None:
             message = self.message_norm(own, message)

@@ -11,10 +11,11 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Batch, Block, aggregate
-from models.dropout import Dropout
 from models.encoders import EdgeEncoder
-from models.heads import pool
+from models.kernels.dense import Linear
 from models.kernels.message import message_sum
+from models.kernels.segment import segment_broadcast, segment_reduce
+from models.layers import Activation, own_rows
 
 
 class GinConv(nn.Module):
@@ -28,7 +29,7 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         self.mlp = nn.Sequential(
-            nn.Linear(in_dim, 2 * out_dim), nn.BatchNorm1d(2 * out_dim), nn.ReLU(), nn.Linear(2 * out_dim, out_dim)
+            Linear(in_dim, 2 * out_dim), nn.BatchNorm1d(2 * out_dim), Activation("relu"), Linear(2 * out_dim, out_dim)
         )
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
@@ -39,7 +40,7 @@ class GinConv(nn.Module):
             summed = message_sum(block.adjacency, x, self.edges(block, x.dtype))
             if block.scale is not None:
                 summed = summed * block.scale.unsqueeze(1).to(x.dtype)
-        return self.mlp((1 + self.eps).to(x.dtype) * x[: block.num_dst] + summed)
+        return self.mlp((1 + self.eps).to(x.dtype) * own_rows(block, x) + summed)
 
 
 class VirtualNode(nn.Module):
@@ -48,18 +49,17 @@ class VirtualNode(nn.Module):
     def __init__(self, dim: int, dropout: float) -> None:
         super().__init__()
         self.mlp = nn.Sequential(
-            nn.Linear(dim, 2 * dim),
+            Linear(dim, 2 * dim),
             nn.BatchNorm1d(2 * dim),
-            nn.ReLU(),
-            nn.Linear(2 * dim, dim),
+            Activation("relu"),
+            Linear(2 * dim, dim),
             nn.BatchNorm1d(dim),
-            nn.ReLU(),
-            Dropout(dropout),
+            Activation("relu", dropout),
         )
 
     def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
         """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""
-        return self.mlp(state + pool(x, offsets, "sum"))
+        return self.mlp(state + segment_reduce(x, offsets, "sum"))
 
 
 @MODELS.register("gin")
@@ -100,7 +100,7 @@ class Gin(GraphModel):
         x = self.encoder(batch.inputs)
         collected: Tensor | None = None
         for number, layer in enumerate(self.layers):
-            x = x + torch.repeat_interleave(state, offsets[1:] - offsets[:-1], dim=0)
+            x = x + segment_broadcast(state, offsets)
             if number < len(self.virtual):
                 state = self.virtual[number](state, x, offsets)
             x = layer(batch.block(number), x)

@@ -10,6 +10,8 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Block, aggregate
+from models.kernels.dense import Linear
+from models.layers import own_rows
 
 
 class SageConv(nn.Module):
@@ -21,15 +23,15 @@ class SageConv(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, aggregator: str) -> None:
         super().__init__()
         self.aggregator = aggregator
-        self.own = nn.Linear(in_dim, out_dim)
-        self.neighbor = nn.Linear(in_dim, out_dim, bias=False)
-        self.pool = nn.Sequential(nn.Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
+        self.own = Linear(in_dim, out_dim)
+        self.neighbor = Linear(in_dim, out_dim, bias=False)
+        self.pool = nn.Sequential(Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
         # Linear reductions commute with the linear map: aggregate whichever side is narrower.
         self.map_first = aggregator != "max" and out_dim < in_dim
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        own = self.own(x[: block.num_dst])
+        own = self.own(own_rows(block, x))
         if self.map_first and block.mean is None:
             return own + aggregate(block, self.neighbor(x), self.aggregator)
         pooled = x if self.pool is None else self.pool(x)

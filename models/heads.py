@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
-from models.dropout import Dropout
+from models.kernels.dense import Linear
+from models.kernels.segment import segment_reduce
+from models.layers import Activation
 
 if TYPE_CHECKING:
     from models.block import Batch
@@ -18,7 +19,7 @@ class NodeHead(nn.Module):
 
     def __init__(self, dim: int, out_dim: int, *, linear: bool = True) -> None:
         super().__init__()
-        self.linear = nn.Linear(dim, out_dim) if linear else nn.Identity()
+        self.linear = Linear(dim, out_dim) if linear else nn.Identity()
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the nodes that the batch asks about."""
@@ -41,9 +42,9 @@ class LinkHead(nn.Module):
         if kind == "mlp":
             parts: list[nn.Module] = []
             for _ in range(num_layers - 1):
-                parts += [nn.Linear(dim, hidden_dim), nn.ReLU(), Dropout(dropout)]
+                parts += [Linear(dim, hidden_dim), Activation("relu", dropout)]
                 dim = hidden_dim
-            self.mlp = nn.Sequential(*parts, nn.Linear(dim, 1))
+            self.mlp = nn.Sequential(*parts, Linear(dim, 1))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""
@@ -62,21 +63,9 @@ class GraphHead(nn.Module):
     def __init__(self, dim: int, out_dim: int, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
-        self.linear = nn.Linear(dim, out_dim)
+        self.linear = Linear(dim, out_dim)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's graphs."""
         assert batch.graph_offsets is not None
-        return self.linear(pool(x, batch.graph_offsets, self.pooling))
-
-
-def pool(x: Tensor, offsets: Tensor, kind: str) -> Tensor:
-    """Reduce contiguous groups of rows by mean, sum or max: x (n, D), offsets int64 (G + 1,) -> (G, D).
-
-    A group without rows gets zeros.
-    """
-    if kind == "sum":
-        return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0)
-    pooled = torch.segment_reduce(x, kind, offsets=offsets, axis=0)
-    empty = (offsets[1:] == offsets[:-1]).unsqueeze(1)  # mean gives nan and max gives -inf there
-    return pooled.masked_fill(empty, 0)
+        return self.linear(segment_reduce(x, batch.graph_offsets, self.pooling))

@@ -9,21 +9,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.dropout import Dropout
+from models.kernels.dense import Linear
+from models.kernels.dropout import relu_dropout
 
 if TYPE_CHECKING:
     from models.base import ModelConfig
     from models.block import Block
 
 
-class Activation(nn.Module):
-    """ReLU, ELU or GELU by name."""
+def own_rows(block: Block, x: Tensor) -> Tensor:
+    """Return the destinations' rows of x (num_src, D): x itself where all nodes are both (a slice costs a backward)."""
+    return x if block.num_src == block.num_dst else x[: block.num_dst]
 
-    def __init__(self, kind: str) -> None:
+
+class Activation(nn.Module):
+    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
+
+    def __init__(self, kind: str, rate: float = 0.0) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.rate = kind, rate
+        self.dropout = Dropout(rate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to each element."""
+        if self.kind == "relu" and self.rate and self.training:
+            return relu_dropout(x, self.rate)
+        return self.dropout(self.activate(x))
+
+    def activate(self, x: Tensor) -> Tensor:
+        """Apply the function alone."""
         if self.kind == "relu":
             return torch.relu(x)
         return F.elu(x) if self.kind == "elu" else F.gelu(x)
@@ -31,6 +45,14 @@ class Activation(nn.Module):
     def extra_repr(self) -> str:
         """Show which."""
         return self.kind
+
+
+class DropoutFirst(Activation):
+    """The same with dropout before the activation; a ReLU does not mind."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply to each element."""
+        return super().forward(x) if self.kind == "relu" else self.activate(self.dropout(x))
 
 
 def make_norm(kind: str, dim: int) -> nn.Module:
@@ -49,14 +71,14 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, maps: int, config: ModelConfig) -> None:
         super().__init__()
-        self.first = nn.Linear(dim, dim) if maps == 2 else nn.Identity()
-        self.activation = Activation(config.activation)
-        self.last = nn.Linear(dim, dim)
+        self.first = Linear(dim, dim) if maps == 2 else nn.Identity()
         self.dropout = Dropout(config.dropout)
+        self.activation = DropoutFirst(config.activation, config.dropout)
+        self.last = Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map each row."""
-        return self.dropout(self.last(self.activation(self.dropout(self.first(x)))))
+        return self.dropout(self.last(self.activation(self.first(x))))
 
 
 class Layer(nn.Module):
@@ -73,16 +95,18 @@ class Layer(nn.Module):
         maps = 0 if bare else config.feed_forward
         self.feed_forward = FeedForward(out_dim, maps, config) if maps else nn.Identity()
         self.norm = make_norm("none" if bare else config.norm, out_dim)
-        self.activation = Activation(config.activation) if activate and not bare else nn.Identity()
-        self.dropout = Dropout(0.0 if bare else config.dropout)
+        self.activation: nn.Module = Dropout(0.0 if bare else config.dropout)
+        """And dropout."""
+        if activate and not bare:
+            self.activation = Activation(config.activation, config.dropout)
         self.shortcut: nn.Module | None = None
         if config.residual:
-            self.shortcut = nn.Identity() if in_dim == out_dim else nn.Linear(in_dim, out_dim, bias=False)
+            self.shortcut = nn.Identity() if in_dim == out_dim else Linear(in_dim, out_dim, bias=False)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
-        y = self.dropout(self.activation(self.norm(self.feed_forward(self.conv(block, x)))))
-        return y if self.shortcut is None else y + self.shortcut(x[: block.num_dst])
+        y = self.activation(self.norm(self.feed_forward(self.conv(block, x))))
+        return y if self.shortcut is None else y + self.shortcut(own_rows(block, x))
 
 
 class NormFirstLayer(nn.Module):
@@ -100,9 +124,9 @@ class NormFirstLayer(nn.Module):
         self.feed_forward = (
             FeedForward(config.hidden_dim, config.feed_forward, config)
             if config.feed_forward
-            else nn.Sequential(Activation(config.activation), Dropout(config.dropout))
+            else Activation(config.activation, config.dropout)
         )
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
-        return x[: block.num_dst] + self.feed_forward(self.conv(block, self.norm(x)))
+        return own_rows(block, x) + self.feed_forward(self.conv(block, self.norm(x)))

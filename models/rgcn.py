@@ -14,7 +14,9 @@ from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Block
 from models.encoders import NodeEncoder
 from models.kernels.adjacency import Adjacency
+from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
+from models.layers import own_rows
 
 _BY_RELATION, _SHARES = "adjacencies_by_relation", "shares_by_relation"
 
@@ -66,7 +68,7 @@ class RelationalConv(nn.Module):
     def __init__(self, in_dim: int, out_dim: int, num_relations: int, num_bases: int | None) -> None:
         super().__init__()
         self.num_relations = num_relations
-        self.own = nn.Linear(in_dim, out_dim)
+        self.own = Linear(in_dim, out_dim)
         self.maps = nn.Parameter(torch.empty(num_bases or num_relations, in_dim, out_dim))
         for matrix in self.maps:
             nn.init.xavier_uniform_(matrix)
@@ -77,7 +79,7 @@ class RelationalConv(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        y: Tensor = self.own(x[: block.num_dst])
+        y: Tensor = self.own(own_rows(block, x))
         if self.coefficients is None:
             for adj, matrix in zip(by_relation(block, self.num_relations), self.maps, strict=True):
                 y = y + self._reduce(adj, x, matrix, None)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.base import ModelConfig
 from models.block import Block
-from models.dropout import Dropout
 from models.gcn import propagate
+from models.kernels.dense import Linear
 from models.layers import Activation, make_norm
 from models.sgc import PropagatedModel
 
@@ -47,8 +47,7 @@ class Inception(nn.Module):
 def _mlp(in_dim: int, hidden: int, layers: int, config: ModelConfig) -> nn.Sequential:
     parts: list[nn.Module] = []
     for _ in range(layers):
-        parts += [nn.Linear(in_dim, hidden), make_norm(config.norm, hidden)]
-        parts += [Activation(config.activation), Dropout(config.dropout)]
+        parts += [Linear(in_dim, hidden), make_norm(config.norm, hidden), Activation(config.activation, config.dropout)]
         in_dim = hidden
     return nn.Sequential(*parts)
 

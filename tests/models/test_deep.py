@@ -13,6 +13,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs
+from models.dropout import Dropout
 from models.reversible import ReversibleLayer
 
 
@@ -141,7 +142,7 @@ def test_groups_share_the_dropout_mask() -> None:
     layer: Any = model.layers[0]
     seen: list[Tensor] = []
     for group in layer.groups:
-        group.norm = group.activation = nn.Identity()
+        group.norm, group.activation = nn.Identity(), Dropout(0.5)
         group.conv.forward = lambda block, x: seen.append(x == 0) or x  # type: ignore[func-returns-value]
     layer.train()(ring(12, 5).blocks[0], torch.randn(12, 8))
     assert torch.equal(seen[0], seen[1])

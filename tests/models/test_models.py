@@ -16,7 +16,6 @@ from models.dropout import Dropout
 from models.gcn import GcnConv
 from models.gin import GinConv
 from models.graphsage import SageConv
-from models.heads import pool
 from models.losses import LOSSES
 from tasks.graph_store import GraphStore
 from tasks.train.inference import Predictor
@@ -109,14 +108,6 @@ def test_a_sampled_sum_has_the_full_sum_as_its_mean(tmp_path: Path) -> None:
     stacked = torch.stack(sums)
     error = (stacked.mean(0) - full).abs() / (stacked.std(0) / 600**0.5 + 1e-6)
     assert error.max() < 6
-
-
-@pytest.mark.parametrize("kind", ["mean", "sum", "max"])
-def test_pool_reduces_groups_and_empty_ones_to_zero(kind: str) -> None:
-    x = torch.randn(5, 3)
-    pooled = pool(x, torch.tensor([0, 2, 2, 5]), kind)
-    plain = {"mean": lambda part: part.mean(0), "sum": lambda part: part.sum(0), "max": lambda part: part.amax(0)}[kind]
-    assert torch.allclose(pooled, torch.stack([plain(x[:2]), torch.zeros(3), plain(x[2:])]))
 
 
 def test_losses_leave_missing_labels_out() -> None:
