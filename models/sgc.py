@@ -48,8 +48,8 @@ class PropagatedModel(GraphModel):
 
     @property
     def num_propagations(self) -> int:  # type: ignore[override]
-        """K, where the loader can precompute the powers: of edges without weights, on numeric features as they are."""
-        return self.config.num_layers if self.encoder.is_plain and not self.config.edge_weights else 0
+        """K, where the loader can precompute the powers: on numeric features as they are."""
+        return self.config.num_layers if self.encoder.is_plain else 0
 
 
 class LastHop(nn.Module):

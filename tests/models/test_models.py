@@ -131,7 +131,15 @@ def test_losses_leave_missing_labels_out() -> None:
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 
 
-@pytest.mark.parametrize("options", [{}, {"norm": "layer", "residual": True, "jumping": "max"}, {"jumping": "sum"}])
+LAYERED: list[dict[str, object]] = [
+    {},
+    {"norm": "layer", "residual": True, "jumping": "max"},
+    {"jumping": "cat"},
+    {"norm_first": True, "feed_forward": 1},
+]
+
+
+@pytest.mark.parametrize("options", LAYERED)
 @pytest.mark.parametrize("task", ["node", "link", "graph"])
 @pytest.mark.parametrize("name", MODELS.names())
 def test_every_model_predicts_alike_whole_and_layer_by_layer(
@@ -157,6 +165,26 @@ def test_every_model_predicts_alike_whole_and_layer_by_layer(
             assert np.allclose(ours, theirs, atol=1e-4)
             assert np.isfinite(ours).all()
     assert model.training
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gcn", {"head": "none"}),
+        ("gat", {"head": "none", "output_heads": 3}),
+        ("deepgcn", {"block": "dense", "growth": 3}),
+        ("deepgcn", {"block": "res", "dilation": 2, "jumping": "cat"}),
+        ("deepgcn", {"reversible": True}),
+    ],
+)
+def test_layers_of_other_widths_predict_alike(tmp_path: Path, name: str, options: dict[str, object]) -> None:
+    parent = node_graph(tmp_path)
+    store = GraphStore(parent.folder, parent.manifest)
+    config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 3, **options})
+    model: GraphModel = MODELS.create(config, graph_facts(parent.manifest))
+    whole = Predictor(store).predict(model, "test").scores
+    pieces = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores
+    np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
