@@ -185,6 +185,8 @@ def test_full_batches_can_leave_their_own_positives_out(tmp_path: Path) -> None:
     assert [whole[int(at)] for at in block.edge_feat] == edges(block)
     assert block.counts.sum() == block.num_edges
     assert edges(loader.block) == whole
+    assert block.adjacency.symmetric
+    assert {(v, u) for u, v in edges(block)} == set(edges(block))
     assert loader.batch(positions, key=0).num_edges == block.num_edges
 
 

@@ -111,6 +111,7 @@ def check(store: GraphStore, batch: Batch) -> None:
     assert len(set(nodes.tolist())) == len(nodes)
     assert edges(batch) == edges_among(store, nodes)
     assert batch.num_edges == len(edges(batch))
+    assert batch.blocks[0].adjacency.symmetric == store.manifest.symmetric
     assert batch.blocks[0].num_src == batch.blocks[0].num_dst == len(nodes)
     assert batch.inputs.feat is not None
     assert np.array_equal(batch.inputs.feat.numpy(), store["feat"][nodes])

@@ -23,6 +23,7 @@ class FullNodeLoader(Loader):
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
         self.block, self.inputs = whole_graph(store, features)
+        self.block.adjacency.symmetric = store.manifest.symmetric
 
     def to(self, device: torch.device) -> None:
         """Keep graph and features on the device."""
@@ -61,6 +62,7 @@ class FullLinkLoader(Loader):
         self.num_seeds = self.pairs.num_seeds
         self.leave_out = leave_out
         self.block, self.inputs = whole_graph(store, features)
+        self.block.adjacency.symmetric = store.manifest.symmetric
 
     def to(self, device: torch.device) -> None:
         """Keep inputs, and the graph where it is the same in every step, on the device."""
@@ -91,7 +93,7 @@ class FullLinkLoader(Loader):
         def rest(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[stays]
 
-        return Block(
+        block = Block(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),
             whole.num_src,
@@ -100,3 +102,5 @@ class FullLinkLoader(Loader):
             edge_feat_cat=rest(whole.edge_feat_cat),
             edge_type=rest(whole.edge_type),
         )
+        block.adjacency.symmetric = whole.adjacency.symmetric
+        return block

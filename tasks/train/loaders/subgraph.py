@@ -118,6 +118,7 @@ class SubgraphLoader(Loader):
         indices = recycled(count, np.int32)
         renumber(sources[:count], place, first, indices)
         block = Block(torch.from_numpy(indptr), torch.from_numpy(indices), len(nodes))
+        block.adjacency.symmetric = self.manifest.symmetric
         return block, None if edges is None else edges[:count]
 
     def make_batch(self, nodes: Array, block: Block, positions: Array | None) -> Batch:
