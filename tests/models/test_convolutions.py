@@ -119,11 +119,7 @@ def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
         a = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
         ends = (destinations(block)[chosen], block.indices[chosen])
         a = a.index_put(ends, torch.ones(1, dtype=torch.float64), accumulate=True)
-        if conv.coefficients is None:
-            matrix = conv.maps[relation]
-        else:
-            matrix = (conv.coefficients[relation][:, None, None] * conv.maps).sum(0)
-        y = y + a @ x / a.sum(1, keepdim=True).clamp(min=1) @ matrix
+        y = y + a @ x / a.sum(1, keepdim=True).clamp(min=1) @ conv.maps[relation]
     return y
 
 
@@ -230,6 +226,30 @@ def test_convolution_and_gradient(case: str, shape: str, width: tuple[int, int])
         outcomes.append((y.detach(), x.grad, gradients))
     assert outcomes[0][0].shape == (block.num_dst, width[1])
     torch.testing.assert_close(*outcomes, rtol=1e-5, atol=1e-6)  # degrees and scales are float32
+
+
+@pytest.mark.parametrize("shape", ["whole", "sampled", "one node"])
+@pytest.mark.parametrize("width", [(4, 3), (3, 5)])
+def test_bases_are_free_maps_in_another_form(shape: str, width: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    based, free = RelationalConv(*width, 3, 2).double(), RelationalConv(*width, 3, None).double()
+    block = BLOCKS[shape]()
+    x = torch.randn(block.num_src, width[0], dtype=torch.float64, requires_grad=True)
+    free.own = based.own
+    assert based.coefficients is not None
+    free.maps.data = torch.einsum("rb,bio->rio", based.coefficients, based.maps).detach()
+    torch.testing.assert_close(based(block, x), free(block, x), rtol=1e-6, atol=1e-6)  # shares are float32
+    weights = torch.randn(block.num_dst, width[1], dtype=torch.float64)
+    outcomes = [torch.autograd.grad((conv(block, x) * weights).sum(), [x, conv.maps]) for conv in (based, free)]
+    torch.testing.assert_close(outcomes[0][0], outcomes[1][0], rtol=1e-5, atol=1e-6)
+    by_maps = outcomes[1][1]
+    torch.testing.assert_close(
+        outcomes[0][1], torch.einsum("rb,rio->bio", based.coefficients.detach(), by_maps), rtol=1e-5, atol=1e-6
+    )
+    [by_coefficients] = torch.autograd.grad((based(block, x) * weights).sum(), [based.coefficients])
+    torch.testing.assert_close(
+        by_coefficients, torch.einsum("bio,rio->rb", based.maps.detach(), by_maps), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_a_sampled_sum_is_right_on_average() -> None:
