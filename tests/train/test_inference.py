@@ -38,6 +38,11 @@ OPTIONS: list[dict[str, Any]] = [
     {"name": "gcn", "residual": True, "jumping": "sum"},
     {"name": "gin"},
     {"name": "gin", "residual": True, "jumping": "max"},
+    {"name": "graphsage", "jumping": "cat", "edge_weights": True},
+    {"name": "gcn", "edge_weights": True, "head": "none"},
+    {"name": "gat", "head": "none", "heads": 2},
+    {"name": "rgcn", "norm_first": True},
+    {"name": "deepgcn"},
 ]
 
 
@@ -62,7 +67,9 @@ def rich_graph(folder: Path, *, features: bool, edges: bool, seed: int = 0) -> G
     if edges:
         writer.write("edge_feat", rng.standard_normal((m, 3)).astype(np.float32))
         writer.write("edge_feat_cat", rng.integers(0, 4, (m, 1)).astype(np.int32))
-        fields |= {"edge_feature_dim": 3, "edge_categories": (4,)}
+        writer.write("edge_weight", rng.exponential(1, m).astype(np.float32))
+        writer.write("edge_type", rng.integers(0, 2, m).astype(np.int16))
+        fields |= {"edge_feature_dim": 3, "edge_categories": (4,), "edge_types": ("a", "b")}
     writer.write("label", rng.integers(0, 3, n))
     writer.write("node_ids", np.arange(n, dtype=np.int64))
     writer.write("test_idx", np.array([0, 3, 5, 40, 89, 90, 96], np.int32))
@@ -101,7 +108,7 @@ def test_layer_by_layer_equals_the_whole_graph(tmp_path: Path, option: dict[str,
             chunked.node_scores(model, everything), whole.node_scores(model, everything), rtol=1e-4, atol=1e-5
         )
         # The prediction is the forward pass of training without dropout.
-        block, inputs = whole_graph(store, FeatureSource.open(store, edges=True))
+        block, inputs = whole_graph(store, FeatureSource.of(store, model))
         with torch.no_grad():
             rows = torch.from_numpy(np.asarray(store["test_idx"], np.int64))
             forward = model.eval()(Batch([block], inputs, torch.empty(0), 0, rows=rows))

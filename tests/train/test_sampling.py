@@ -1,16 +1,24 @@
-"""Sampling kernels against plain references, on graphs with isolated nodes, self-loops and hubs."""
+"""Sampling against plain references, on graphs with isolated nodes, loops and hubs; draws against probabilities."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import Counter
 from math import comb
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.stats import chi2_contingency, chisquare
+from numba import njit
+from scipy.stats import binom, chi2_contingency, chisquare
 
-from tasks.train.loaders.sampling import NeighborSampler, draw_negatives, is_edge
+from configs.errors import DataError
+from tasks.train.loaders.fast_random import STEP, below_and_rest, output, stream, unit
+from tasks.train.loaders.sampling import Method, NeighborSampler, Sample, draw_negatives, is_edge
+
+METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -25,40 +33,101 @@ def random_graph(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray,
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
 
 
-def edges_of(sample, nodes: np.ndarray) -> list[tuple[int, int]]:
+def random_weights(count: int, seed: int = 0) -> np.ndarray:
+    """Weights of several orders of magnitude, a fifth of them 0."""
+    rng = np.random.default_rng(seed)
+    return (rng.exponential(1, count) ** 3 * (rng.random(count) > 0.2)).astype(np.float32)
+
+
+def make(method: Method, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...], **options: Any) -> Any:
+    weight = random_weights(len(indices)) if method == "weighted" else None
+    return NeighborSampler(indptr, indices, fanouts, method=method, **{"edge_weight": weight, **options})
+
+
+def regular(num_nodes: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """`num_nodes` nodes that all have the neighbours 0 to degree - 1; those beyond them have none."""
+    indptr = np.minimum(np.arange(max(num_nodes, degree) + 1), num_nodes) * degree
+    return indptr, np.tile(np.arange(degree, dtype=np.int32), num_nodes)
+
+
+def edges_of(sample: Sample, nodes: np.ndarray) -> list[tuple[int, int]]:
     """Edges of a layer as (source, destination) in the graph's own ids."""
     dst = np.repeat(np.arange(len(sample.indptr) - 1), np.diff(sample.indptr))
-    return list(zip(nodes[sample.indices], nodes[dst], strict=True))
+    return list(zip(nodes[sample.indices].tolist(), nodes[dst].tolist(), strict=True))
+
+
+def drawn_sets(sampler: NeighborSampler, degree: int, rounds: int) -> Counter[tuple[int, ...]]:
+    """How often each set of in-edges was drawn, over all nodes of a regular graph."""
+    num_nodes = int(sampler.indptr[-1]) // degree
+    counts: Counter[tuple[int, ...]] = Counter()
+    for key in range(rounds):
+        layer = sampler.sample(np.arange(num_nodes), key)[1][0]
+        assert layer.positions is not None
+        for v in range(num_nodes):
+            taken = layer.positions[layer.indptr[v] : layer.indptr[v + 1]] - v * degree
+            counts[tuple(sorted(taken.tolist()))] += 1
+    return counts
+
+
+def fits(counts: Counter[Any], chances: dict[Any, float]) -> bool:
+    """Whether counts are what draws with these chances give (chi-square)."""
+    assert set(counts) <= set(chances)
+    total = sum(counts.values())
+    seen = [counts[item] for item in chances]
+    return bool(chisquare(seen, [chance * total for chance in chances.values()]).pvalue > 1e-3)
 
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (7, 20), (97, 901), (301, 4003)])
 @pytest.mark.parametrize("fanouts", [(3,), (4, 2), (-1, -1), (70, 3)])
-def test_blocks_hold_distinct_true_edges_of_the_right_number(num_nodes, num_edges, fanouts) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_blocks_hold_true_edges_of_the_right_number(num_nodes, num_edges, fanouts, method) -> None:
     indptr, indices = random_graph(num_nodes, num_edges, num_nodes)
     seeds = np.unique(np.random.default_rng(1).integers(0, num_nodes, 11))
-    nodes, layers = NeighborSampler(indptr, indices, fanouts).sample(seeds, key=5)
+    sampler = make(method, indptr, indices, fanouts)
+    nodes, layers = sampler.sample(seeds, key=5)
     assert len(np.unique(nodes)) == len(nodes)
     assert (nodes[: len(seeds)] == seeds).all()
     num_dst = len(seeds)
     for fanout, layer in zip(fanouts, layers[::-1], strict=True):
         assert len(layer.indptr) == num_dst + 1
-        degree = indptr[nodes[:num_dst] + 1] - indptr[nodes[:num_dst]]
+        degree = np.diff(indptr)[nodes[:num_dst]]
+        if fanout >= 0 and method == "weighted":
+            heavy = np.add.reduceat(np.append(sampler.edge_weight > 0, [False]), indptr[:-1]) * (np.diff(indptr) > 0)
+            degree = heavy[nodes[:num_dst]]
         expected = degree if fanout < 0 else np.minimum(degree, fanout)
-        assert (np.diff(layer.indptr) == expected).all()
+        if fanout >= 0 and method == "replace":
+            expected = np.where(degree > 0, fanout, 0)
+        if fanout < 0 or method != "labor":
+            assert (np.diff(layer.indptr) == expected).all()
+        else:
+            assert (np.diff(layer.indptr)[degree <= fanout] == degree[degree <= fanout]).all()
         edges = edges_of(layer, nodes)
-        assert len(set(edges)) == len(edges)  # without replacement
-        assert all(is_edge(indptr, indices, int(s), int(d)) for s, d in edges)
+        if method != "replace":
+            assert len(set(edges)) == len(edges)
+        assert all(is_edge(indptr, indices, s, d) for s, d in edges)
         assert (indices[layer.positions] == nodes[layer.indices]).all()
         num_dst = len(layer.degree)
         assert (layer.degree == np.diff(indptr)[nodes[:num_dst]]).all()
     assert num_dst == len(nodes)
 
 
-@pytest.mark.parametrize("fanout", [5, 80])  # Floyd's algorithm and selection sampling
-def test_every_neighbour_is_drawn_equally_often(fanout: int) -> None:
-    degree = 100
-    indptr, indices = np.array([0, degree]), np.zeros(degree, np.int32)
-    sampler = NeighborSampler(indptr, indices, (fanout,))
+@pytest.mark.parametrize(
+    ("degree", "fanout"),
+    [
+        (6, 3),  # up to 64 edges a bit for each tells what is taken
+        (70, 2),  # above, a bit for several
+        (67, 66),  # one scan
+    ],
+)
+def test_every_set_of_neighbours_is_drawn_equally_often(degree: int, fanout: int) -> None:
+    """Equal shares of single neighbours would not notice pairs that always come together; sets do."""
+    counts = drawn_sets(NeighborSampler(*regular(50, degree), (fanout,)), degree, 400)
+    assert fits(counts, dict.fromkeys(itertools.combinations(range(degree), fanout), 1 / comb(degree, fanout)))
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(100, 80), (5000, 70), (1000, 15)])
+def test_every_neighbour_is_drawn_equally_often(degree: int, fanout: int) -> None:
+    sampler = NeighborSampler(*regular(1, degree), (fanout,))
     counts = np.zeros(degree)
     rounds = 4000
     for key in range(rounds):
@@ -66,58 +135,211 @@ def test_every_neighbour_is_drawn_equally_often(fanout: int) -> None:
     expected = rounds * fanout / degree
     spread = np.sqrt(expected * (1 - fanout / degree))
     assert np.abs(counts - expected).max() < 5 * spread
-    assert counts.std() > 0.5 * spread  # random, not round-robin
+    assert 0.9 < counts.std() / spread < 1.1
 
 
-def test_every_subset_of_neighbours_is_drawn_equally_often() -> None:
-    """Equal shares of single neighbours would not notice pairs that always come together; subsets do."""
-    num_nodes, degree, fanout, rounds = 40, 6, 3, 100
-    indptr, indices = np.arange(0, num_nodes * degree + 1, degree), np.zeros(num_nodes * degree, np.int32)
-    sampler = NeighborSampler(indptr, indices, (fanout,))
-    counts: Counter[tuple[int, ...]] = Counter()
+def test_nodes_draw_independently_of_each_other() -> None:
+    num_nodes, degree, fanout = 40, 6, 3
+    sampler = NeighborSampler(*regular(num_nodes, degree), (fanout,))
     both: Counter[tuple[int, int]] = Counter()
-    for key in range(rounds):
-        positions = np.sort(sampler.sample(np.arange(num_nodes), key)[1][0].positions.reshape(num_nodes, fanout))
-        subsets = [tuple(row) for row in (positions - indptr[:-1, None]).tolist()]
-        counts.update(subsets)
-        both.update(zip([subset[0] for subset in subsets], [subset[0] for subset in subsets[1:]], strict=False))
-    assert len(counts) == comb(degree, fanout)
-    assert chisquare(list(counts.values())).pvalue > 1e-3
-    # neighbouring nodes draw independently of each other
-    first = range(degree - fanout + 1)
-    table = np.array([[both[a, b] for b in first] for a in first])
+    for key in range(100):
+        drawn = np.sort(sampler.sample(np.arange(num_nodes), key)[1][0].positions.reshape(num_nodes, fanout))
+        lowest = (drawn[:, 0] - np.arange(num_nodes) * degree).tolist()
+        both.update(itertools.pairwise(lowest))
+    table = np.array([[both[a, b] for b in range(degree - fanout + 1)] for a in range(degree - fanout + 1)])
     assert chi2_contingency(table).pvalue > 1e-3
 
 
-def test_a_sample_depends_on_its_key_only() -> None:
+def test_draws_with_replacement_do_not_know_of_each_other() -> None:
+    sampler = NeighborSampler(*regular(50, 5), (2,), method="replace")
+    pairs: Counter[tuple[int, int]] = Counter()
+    for key in range(200):
+        pairs.update(map(tuple, (sampler.sample(np.arange(50), key)[1][0].positions.reshape(50, 2) % 5).tolist()))
+    assert fits(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
+
+
+def successive(weight: list[float], fanout: int) -> dict[tuple[int, ...], float]:
+    """Chance of each set when one edge after the other is drawn in proportion to the weights of those left."""
+    chances: Counter[tuple[int, ...]] = Counter()
+    for order in itertools.permutations([i for i, a in enumerate(weight) if a > 0], fanout):
+        chance, left = 1.0, sum(weight)
+        for i in order:
+            chance, left = chance * weight[i] / left, left - weight[i]
+        chances[tuple(sorted(order))] += chance
+    return dict(chances)
+
+
+@pytest.mark.parametrize("inverse_chances", [False, True])
+@pytest.mark.parametrize(
+    "weight",
+    [
+        [3.0, 1.0, 0.0, 2.0, 2.0, 0.5],
+        [500.0, 1.0, 2.0, 1.0, 0.0, 3.0],  # rejection gives up, arrival times go on
+    ],
+)
+def test_weighted_draws_follow_the_weights(weight: list[float], inverse_chances: bool) -> None:
+    weights = np.tile(np.array(weight, np.float32), 50)
+    options: Any = {"method": "weighted", "edge_weight": weights, "inverse_chances": inverse_chances}
+    counts = drawn_sets(NeighborSampler(*regular(50, len(weight)), (3,), **options), len(weight), 400)
+    assert fits(counts, successive(weight, 3))
+
+
+def test_weights_that_are_no_weights_are_refused() -> None:
+    for bad in (-1.0, np.nan, np.inf):
+        weight = np.array([1.0, bad, 2.0], np.float32)
+        with pytest.raises(DataError, match="negative or infinite numbers or NaN"):
+            NeighborSampler(*regular(1, 3), (2,), method="weighted", edge_weight=weight)
+
+
+def test_a_node_whose_edges_weigh_nothing_has_no_neighbours() -> None:
+    sampler = NeighborSampler(*regular(2, 4), (2,), method="weighted", edge_weight=np.zeros(8, np.float32))
+    nodes, [layer] = sampler.sample(np.arange(2), 0)
+    assert nodes.tolist() == [0, 1]
+    assert layer.indptr.tolist() == [0, 0, 0]
+    assert layer.degree.tolist() == [4, 4]
+
+
+def test_labor_takes_each_source_or_not_for_all_destinations() -> None:
+    num_nodes, degree, fanout = 30, 12, 4
+    sampler = NeighborSampler(*regular(num_nodes, degree), (fanout,), method="labor")
+    taken = np.zeros(degree)
+    sizes: Counter[int] = Counter()
+    for key in range(3000):
+        layer = sampler.sample(np.arange(num_nodes), key)[1][0]
+        drawn = [(layer.positions[a:b] % degree).tolist() for a, b in itertools.pairwise(layer.indptr)]
+        assert all(each == drawn[0] for each in drawn)  # same neighbours, same degree: same draws
+        taken[drawn[0]] += 1
+        sizes[len(drawn[0])] += 1
+    chance = fanout / degree
+    assert np.abs(taken / 3000 - chance).max() < 5 * np.sqrt(chance * (1 - chance) / 3000)
+    # sources draw independently: sizes are binomial (large ones together, for chi-square's sake)
+    chances = {size: float(binom.pmf(size, degree, chance)) for size in range(9)}
+    chances[9] = 1 - sum(chances.values())
+    assert fits(
+        Counter({min(size, 9): sum(n for s, n in sizes.items() if min(s, 9) == size) for size in sizes}), chances
+    )
+
+
+def test_labor_reaches_fewer_nodes() -> None:
+    indptr, indices = random_graph(2000, 60_000, 1)
+    seeds = np.arange(200)
+    reached = {
+        method: np.mean([len(make(method, indptr, indices, (5, 5)).sample(seeds, key)[0]) for key in range(10)])
+        for method in ("uniform", "labor")
+    }
+    assert reached["labor"] < 0.9 * reached["uniform"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_make_sums_unbiased(method: Method) -> None:
+    indptr, indices = random_graph(40, 700, 4)
+    edge_weight = random_weights(len(indices), 3)
+    x = np.random.default_rng(0).standard_normal(40)
+    sampler = make(
+        method, indptr, indices, (3,), inverse_chances=True, edge_weight=edge_weight if method == "weighted" else None
+    )
+    draws = []
+    for key in range(3000):
+        nodes, [layer] = sampler.sample(np.arange(40), key)
+        messages = layer.weight * edge_weight[layer.positions] * x[nodes[layer.indices]]
+        rows = np.repeat(np.arange(40), np.diff(layer.indptr))
+        draws.append(np.bincount(rows, messages, 40))
+    exact = sp.csr_matrix((edge_weight, indices, indptr), shape=(40, 40)) @ x
+    error = np.std(draws, axis=0) / np.sqrt(len(draws))
+    assert (np.abs(np.mean(draws, axis=0) - exact) < 5 * error + 1e-5).all()
+    assert np.mean(draws, axis=0)[0] != pytest.approx(exact[0], rel=1e-9)  # the hub was sampled
+
+
+def test_only_labor_weighs_unasked() -> None:
+    indptr, indices = random_graph(60, 900, 0)
+    for method in METHODS:
+        [layer] = make(method, indptr, indices, (4,)).sample(np.arange(9), 1)[1]
+        assert (layer.weight is not None) == (method == "labor")
+        [layer] = make(method, indptr, indices, (4,), inverse_chances=True).sample(np.arange(9), 1)[1]
+        assert layer.weight.shape == layer.indices.shape
+    [layer] = make("labor", indptr, indices, (4,)).sample(np.arange(9), 1)[1]
+    expected = np.repeat(np.maximum(1, layer.degree[:9] / 4), np.diff(layer.indptr))
+    np.testing.assert_allclose(layer.weight, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_sample_depends_on_its_key_only(method: Method) -> None:
+    """Not on samples before, nor on those that other threads draw at the same time."""
     indptr, indices = random_graph(200, 5000, 0)
-    seeds = np.arange(0, 50)
-    first = NeighborSampler(indptr, indices, (4, 4))
-    again = NeighborSampler(indptr, indices, (4, 4))
-    again.sample(np.arange(100, 120), key=77)
-    a, b, c = first.sample(seeds, 1), again.sample(seeds, 1), first.sample(seeds, 2)
-    assert (a[0] == b[0]).all()
-    assert all((x.indices == y.indices).all() for x, y in zip(a[1], b[1], strict=True))
-    assert not np.array_equal(a[1][1].positions, c[1][1].positions)
+    jobs = [(np.arange(key, key + 50), key) for key in range(12)]
+    alone = [make(method, indptr, indices, (4, 4)).sample(*job) for job in jobs]
+    shared = make(method, indptr, indices, (4, 4))
+    got: dict[int, Any] = {}
+    start = threading.Barrier(3)
+
+    def work(numbers: range) -> None:
+        start.wait()
+        for number in numbers:
+            got[number] = shared.sample(*jobs[number])
+
+    threads = [threading.Thread(target=work, args=(range(first, 12, 3),)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, (nodes, layers) in enumerate(alone):
+        assert np.array_equal(nodes, got[number][0])
+        for a, b in zip(layers, got[number][1], strict=True):
+            assert np.array_equal(a.indptr, b.indptr)
+            assert np.array_equal(a.indices, b.indices)
+            assert np.array_equal(a.positions, b.positions)
+    assert 1 <= len(shared._idle) <= 3
+    other = shared.sample(jobs[0][0], 99)
+    assert not np.array_equal(alone[0][1][1].positions, other[1][1].positions)
 
 
-def test_excluded_pairs_carry_no_messages_either_way() -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_an_open_hop_draws_the_same_and_numbers_nothing(method: Method) -> None:
+    indptr, indices = random_graph(150, 3000, 2)
+    sampler = make(method, indptr, indices, (4, 3), positions=False)
+    nodes, (outer, inner) = sampler.sample(np.arange(20), 7)
+    kept, (opened, same) = sampler.sample(np.arange(20), 7, open_last=True)
+    assert len(kept) == len(inner.degree) == len(opened.degree)
+    assert np.array_equal(kept, nodes[: len(kept)])
+    assert np.array_equal(opened.indices, nodes[outer.indices])
+    assert np.array_equal(opened.indptr, outer.indptr)
+    assert np.array_equal(opened.degree, outer.degree[: len(kept)])
+    assert np.array_equal(same.indices, inner.indices)
+    assert opened.positions is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("open_last", [False, True])
+def test_excluded_pairs_carry_no_messages_either_way(method: Method, open_last: bool) -> None:
     indptr, indices = random_graph(60, 1500, 3)
     dst = np.repeat(np.arange(60), np.diff(indptr))
     chosen = np.random.default_rng(0).choice(len(indices), 20, replace=False)
     pairs = np.stack([indices[chosen].astype(np.int64), dst[chosen]])
-    sampler = NeighborSampler(indptr, indices, (-1, -1))
+    fanouts = (-1, -1) if method == "uniform" else (9, 9)
+    sampler = make(method, indptr, indices, fanouts, inverse_chances=True)
     local, seeds = sampler.number(pairs)
     assert (seeds[local] == pairs).all()
-    nodes, layers = sampler.sample(seeds, 0, excluded=local)
+    nodes, layers = sampler.sample(seeds, 0, excluded=local, open_last=open_last)
+    free = sampler.sample(seeds, 0, open_last=True)[1][1]
     banned = {(int(a), int(b)) for a, b in pairs.T} | {(int(b), int(a)) for a, b in pairs.T}
-    for layer in layers:
-        kept = set(edges_of(layer, nodes))
-        assert not kept & banned
-        wanted = nodes[: len(layer.indptr) - 1]
-        every = {(int(s), int(d)) for d in wanted for s in indices[indptr[d] : indptr[d + 1]]}
-        assert kept == every - banned
-        assert layer.indptr[-1] == len(layer.indices) == len(layer.positions)
+    dropped = 0
+    for number, layer in enumerate(layers):
+        names = np.arange(60) if open_last and number == 0 else nodes
+        targets = nodes[np.repeat(np.arange(len(layer.indptr) - 1), np.diff(layer.indptr))]
+        kept = list(zip(names[layer.indices].tolist(), targets.tolist(), strict=True))
+        assert not set(kept) & banned
+        assert layer.indptr[-1] == len(layer.indices) == len(layer.positions) == len(layer.weight)
+        assert (indices[layer.positions] == names[layer.indices]).all()
+        if method == "uniform":
+            every = {(int(s), int(d)) for d in set(targets.tolist()) for s in indices[indptr[d] : indptr[d + 1]]}
+            assert set(kept) == every - banned
+            dropped += len(every & banned)
+    if method == "uniform":
+        assert dropped >= 20
+    else:  # what stays keeps its weight
+        [inner] = layers[1:]
+        before = dict(zip(free.positions.tolist(), free.weight.tolist(), strict=True))
+        assert all(before[p] == w for p, w in zip(inner.positions.tolist(), inner.weight.tolist(), strict=True))
 
 
 def test_negatives_are_neither_edges_nor_loops_and_cover_all_nodes() -> None:
@@ -127,3 +349,36 @@ def test_negatives_are_neither_edges_nor_loops_and_cover_all_nodes() -> None:
     assert (out[:, 0] != out[:, 1]).all()
     assert not any(is_edge(indptr, indices, a, b) for a, b in out)
     assert set(out[:, 0]) == set(range(50))
+
+
+@njit
+def _draws(key: int, limit: int, places: Any, rests: Any, units: Any, bits: Any) -> None:
+    for row in range(len(places)):
+        state = stream(key, row)
+        for column in range(places.shape[1]):
+            state += STEP
+            places[row, column], rests[row, column] = below_and_rest(state, limit)
+            units[row, column], bits[row, column] = unit(state), output(state)
+
+
+@pytest.mark.parametrize("key", [0, 1, 2**63 - 1])
+def test_random_numbers_are_uniform_and_independent(key: int) -> None:
+    """Over streams, within streams, and in both numbers that come of one draw."""
+    shape, limit = (2000, 16), 7
+    places, rests, units = (np.empty(shape, kind) for kind in (np.int64, np.float64, np.float64))
+    bits = np.empty(shape, np.uint64)
+    _draws(key, limit, places, rests, units, bits)
+    for column in (0, 15):
+        assert chisquare(np.bincount(places[:, column], minlength=limit)).pvalue > 1e-3
+    for values in (rests, units):
+        assert chisquare(np.histogram(values, 20, (0, 1))[0]).pvalue > 1e-3
+    together = np.histogram2d(places.ravel(), rests.ravel(), (limit, 10))[0]
+    in_a_row = np.histogram2d(units[:, 0::2].ravel(), units[:, 1::2].ravel(), 8)[0]
+    across = np.histogram2d(units[0::2].ravel(), units[1::2].ravel(), 8)[0]
+    for table in (together, in_a_row, across):
+        assert chi2_contingency(table).pvalue > 1e-3
+    ones = ((bits[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).reshape(-1, 64)
+    spread = 0.5 / np.sqrt(len(ones))
+    assert np.abs(ones.mean(0) - 0.5).max() < 5 * spread
+    correlation = np.corrcoef(ones.T) - np.eye(64)
+    assert np.abs(correlation).max() < 6 / np.sqrt(len(ones))

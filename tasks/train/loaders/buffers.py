@@ -23,7 +23,10 @@ _SPARE_BYTES = 1 << 26
 
 
 class Recycler:
-    """Memory between batches. What lies idle never exceeds the most that was in use at once by more than 64 MiB."""
+    """Memory between batches.
+
+    When memory is asked for, what lies idle is cut down to what was in use at once at most, and 64 MiB.
+    """
 
     def __init__(self) -> None:
         self._idle: deque[mmap.mmap] = deque()

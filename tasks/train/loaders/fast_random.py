@@ -23,6 +23,7 @@ STEP = np.uint64(0xA0761D6478BD642F)
 _OTHER = np.uint64(0xE7037ED1A0B428DB)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
+_TWO_TO_MINUS_64 = 1.0 / 18446744073709551616.0
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
 
 
@@ -64,6 +65,16 @@ def output(state):  # type: ignore[no-untyped-def]
 def below(state, limit):  # type: ignore[no-untyped-def]
     """Return an int64 in 0..limit-1; numbers differ in probability by limit / 2^64 at most."""
     return np.int64(_multiply_high(output(state), np.uint64(limit)))
+
+
+@njit(inline="always")
+def below_and_rest(state, limit):  # type: ignore[no-untyped-def]
+    """Return an int64 in 0..limit-1 and a float64 in [0, 1), independent of each other for limits far below 2^64.
+
+    They are the whole and the fractional part of limit * (64 random bits) / 2^64.
+    """
+    random = output(state)
+    return np.int64(_multiply_high(random, np.uint64(limit))), np.float64(random * np.uint64(limit)) * _TWO_TO_MINUS_64
 
 
 @njit(inline="always")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD, prefetch
+from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch, prefetch_run
 from tasks.train.loaders.fast_random import STEP, output
 
 _TWO_64 = 18446744073709551616.0
@@ -24,11 +24,13 @@ def draw_labor(indptr, indices, nodes, fanout, key, counts, degree, positions, i
     entry more than all in-edges of the nodes.
     """
     key = np.uint64(key)
-    w = 0
+    w = np.int64(0)
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
             prefetch(indptr, np.int64(nodes[i + AHEAD]))
+        if i + NODES_AHEAD < len(nodes):
+            prefetch_run(indices, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
         low, high = indptr[nodes[i]], indptr[nodes[i] + 1]
         degree[i] = high - low
         if high - low <= fanout:
@@ -39,6 +41,7 @@ def draw_labor(indptr, indices, nodes, fanout, key, counts, degree, positions, i
             limit = np.uint64(_TWO_64 * (fanout / (high - low)))
             for position in range(low, high):
                 # Written in any case and kept or overwritten: a branch on a random number is mispredicted.
-                positions[w], ids[w] = position, indices[position]
-                w += output(key + np.uint64(indices[position]) * STEP) < limit
+                source = indices[position]
+                positions[w], ids[w] = position, source
+                w += np.int64(output(key + np.uint64(source) * STEP) < limit)
         counts[i + 1] = w

@@ -21,7 +21,7 @@ from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.exclusion import drop_edges, hash_pairs
 from tasks.train.loaders.labor import draw_labor
 from tasks.train.loaders.relabel import relabel
-from tasks.train.loaders.weighted import draw_weighted, has_bad_weight
+from tasks.train.loaders.weighted import draw_weighted, draw_with_chances, largest_weights
 
 Array = NDArray[Any]
 Method = Literal["uniform", "replace", "weighted", "labor"]
@@ -121,7 +121,7 @@ class _State:
 class NeighborSampler:
     """Samples blocks of edges around seeds; several threads may share one.
 
-    Memory: 4 bytes a node of the graph for each thread that samples at the same time.
+    Memory: 4 bytes a node of the graph for each thread that samples at the same time, and with weights 4 more for all.
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class NeighborSampler:
         self.positions = positions
         self.edge_weight = None if edge_weight is None else _frozen(edge_weight)
         assert (method == "weighted") == (edge_weight is not None), "weights belong to weighted sampling"
-        if self.edge_weight is not None and has_bad_weight(self.edge_weight):
+        self._largest = np.empty(0 if edge_weight is None else len(indptr) - 1, np.float32)
+        if edge_weight is not None and not largest_weights(self.indptr, self.edge_weight, self._largest):
             raise DataError("edge_weight holds negative or infinite numbers or NaN; sampling by weight needs none")
         self._idle: list[_State] = []
 
@@ -230,8 +231,11 @@ class NeighborSampler:
         elif self.method == "labor":
             draw_labor(self.indptr, self.indices, nodes, fanout, key, *into, ids)
         elif self.method == "weighted":
-            weight = recycled(room, np.float32) if self.inverse_chances else weight
-            draw_weighted(self.indptr, self.edge_weight, nodes, fanout, key, *into, weight)
+            if self.inverse_chances:
+                weight = recycled(room, np.float32)
+                draw_with_chances(self.indptr, self.edge_weight, nodes, fanout, key, *into, weight)
+            else:
+                draw_weighted(self.indptr, self.edge_weight, self._largest, nodes, fanout, key, *into)
         elif self.method == "replace":
             draws.draw_with_replacement(self.indptr, nodes, fanout, key, *into)
         else:

@@ -1,0 +1,193 @@
+"""Gathered rows and means against NumPy; memory that batches pass on."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.train.loaders import base
+from tasks.train.loaders.base import FeatureSource, bfloat16_copy, take_rows
+from tasks.train.loaders.buffers import _SPARE_BYTES, Recycler, recycled
+from tasks.train.loaders.gather import gather_mean, gather_rows
+
+MIB = 1 << 20
+
+
+def table_of(kind: str, rows: int, width: int) -> tuple[np.ndarray, torch.Tensor]:
+    """A table as it is stored, and what it says in float32."""
+    x = torch.from_numpy(np.random.default_rng(width).standard_normal((rows, width)).astype(np.float32))
+    if kind == "bfloat16":
+        return x.bfloat16().view(torch.uint16).numpy(), x.bfloat16().float()
+    stored = x.numpy().astype(kind)
+    stored.flags.writeable = False  # as memory maps are
+    return stored, torch.from_numpy(stored.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("float32", 1), ("float32", 7), ("float32", 100), ("float32", 300), ("float16", 7), ("bfloat16", 100)],
+)
+def test_rows(kind: str, width: int) -> None:
+    table, x = table_of(kind, 40, width)
+    rows = np.random.default_rng(0).integers(0, 40, 57).astype(np.int32)
+    assert torch.equal(gather_rows(table, rows, torch.float32), x[rows])
+    assert torch.equal(gather_rows(table, rows, torch.bfloat16), x[rows].bfloat16())
+    assert gather_rows(table, rows[:0], torch.float32).shape == (0, width)
+
+
+def plain_mean(x: torch.Tensor, indptr: np.ndarray, ids: np.ndarray) -> torch.Tensor:
+    rows = torch.repeat_interleave(torch.from_numpy(np.diff(indptr)))
+    total = torch.zeros(len(indptr) - 1, x.shape[1], dtype=torch.float64).index_add(0, rows, x[ids].double())
+    return total / torch.from_numpy(np.diff(indptr)).clamp(min=1).unsqueeze(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width"),
+    [("float32", 1), ("float32", 7), ("float32", 100), ("float32", 300), ("float16", 7), ("bfloat16", 100)],
+)
+def test_means_and_rows_in_one_pass(kind: str, width: int) -> None:
+    rng = np.random.default_rng(1)
+    table, x = table_of(kind, 50, width)
+    nodes = rng.permutation(50)[:23].astype(np.int32)
+    counts = rng.integers(0, 6, 23)  # destinations without edges are among them
+    counts[[0, 22]] = 0, 40
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    ids = rng.integers(0, 50, indptr[-1]).astype(np.int32)
+    own, mean = gather_mean(table, nodes, indptr, ids, torch.float32)
+    assert torch.equal(own, x[nodes])
+    torch.testing.assert_close(mean.double(), plain_mean(x, indptr, ids), rtol=1e-5, atol=1e-6)
+    assert not mean[0].any()
+    own, mean = gather_mean(table, nodes, indptr, ids, torch.bfloat16)
+    rounded = x.bfloat16().float()
+    assert torch.equal(own, rounded[nodes].bfloat16())
+    torch.testing.assert_close(mean, plain_mean(rounded, indptr, ids).bfloat16(), rtol=1e-2, atol=1e-6)
+    own, mean = gather_mean(table, nodes[:0], indptr[:1], ids[:0], torch.float32)
+    assert own.shape == mean.shape == (0, width)
+
+
+def test_values_that_are_no_numbers_pass() -> None:
+    table = np.array([[np.nan, 1.0], [np.inf, 2.0], [0.0, 3.0]], np.float32)
+    indptr, ids = np.array([0, 2, 3]), np.array([0, 1, 2], np.int32)
+    for dtype in (torch.float32, torch.bfloat16):
+        own, mean = gather_mean(table, np.array([1, 0], np.int32), indptr, ids, dtype)
+        assert own[:, 0].isinf().tolist() == [True, False]
+        assert own[:, 0].isnan().tolist() == mean[:, 0].isnan().tolist()[::-1] == [False, True]
+        assert mean[:, 1].tolist() == [1.5, 3.0]
+
+
+def test_a_copy_in_memory_changes_nothing_but_the_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    feat = np.random.default_rng(0).standard_normal((70_000, 7)).astype(np.float32)
+    feat.flags.writeable = False
+    nodes, indptr = np.array([3, 69_999], np.int32), np.array([0, 3, 4])
+    ids = np.array([0, 65_536, 9, 66_000], np.int32)
+    copied = FeatureSource(feat, None, dtype=torch.bfloat16)
+    assert copied.table is not None
+    assert copied.table.dtype == np.uint16
+
+    class Memory:
+        available = 8 * feat.size - 1  # the copy would take 2 bytes for each number, a quarter and a little
+
+    monkeypatch.setattr(base.psutil, "virtual_memory", Memory)
+    assert bfloat16_copy(feat) is feat
+    Memory.available += 1
+    assert bfloat16_copy(feat) is not feat
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    straight = FeatureSource(feat, None, dtype=torch.bfloat16)
+    assert straight.table is feat
+    for a, b in zip(
+        (copied.inputs(nodes).feat, copied.inputs_and_mean(nodes, indptr, ids)[1]),
+        (straight.inputs(nodes).feat, straight.inputs_and_mean(nodes, indptr, ids)[1]),
+        strict=True,
+    ):
+        assert a is not None
+        assert b is not None
+        assert a.dtype == torch.bfloat16
+        assert torch.equal(a, b)
+
+
+def test_tables_of_other_shapes_and_kinds() -> None:
+    rows = np.array([2, 0, 2])
+    assert take_rows(None, rows, np.float32) is None
+    for table, kind in (
+        (np.arange(12, dtype=np.int32).reshape(3, 4), np.int64),
+        (np.arange(3, dtype=np.int16), np.int64),
+        (np.broadcast_to(np.int16(0), (3,)), np.int64),
+        (np.arange(3, dtype=np.float32), np.float32),
+    ):
+        taken = take_rows(table, rows, kind)
+        assert taken is not None
+        assert taken.numpy().dtype == kind
+        assert np.array_equal(taken.numpy(), table[rows])
+
+
+# ---- recycled memory
+
+
+def test_memory_comes_back_when_nobody_looks_at_it_any_more() -> None:
+    pool = Recycler()
+    first = pool.empty((MIB, 2), np.float32)
+    place = first.ctypes.data
+    view: Any = torch.from_numpy(first)[5:9].view(torch.int32)[1:]
+    del first
+    gc.collect()
+    others = [pool.empty((MIB, 2), np.float32)]
+    assert others[0].ctypes.data != place  # a part of it is still in use
+    view.fill_(7)
+    rest = view.numpy()[1:]
+    del view
+    gc.collect()
+    others.append(pool.empty(2 * MIB, np.int32))
+    assert others[1].ctypes.data != place
+    del rest
+    gc.collect()
+    again = pool.empty(2 * MIB - 1000, np.int32)
+    assert again.ctypes.data == place
+    assert again.flags.writeable
+
+
+def test_sizes_that_vary_reuse_what_there_is_and_idle_memory_is_bounded() -> None:
+    pool = Recycler()
+    rng = np.random.default_rng(0)
+    places = set()
+    for _ in range(60):
+        array = pool.empty(int(4 * MIB * rng.uniform(0.95, 1.05)), np.uint8)
+        places.add(array.ctypes.data)
+        del array
+    assert len(places) <= 2
+    for size in range(1, 60):
+        pool.empty(size * 8 * MIB, np.uint8)  # mapped, not touched
+    kept = pool.empty(MIB, np.uint8)
+    assert sum(map(len, pool._idle)) <= pool._peak_bytes + _SPARE_BYTES
+    assert pool._total_bytes == sum(map(len, pool._idle)) + 9 * kept.nbytes // 8
+
+
+def test_small_and_empty_arrays() -> None:
+    assert recycled(0, np.int64).shape == (0,)
+    assert recycled((3, 0), np.float32).shape == (3, 0)
+    assert recycled((3, 5), np.uint16).shape == (3, 5)
+
+
+def test_threads_never_get_the_same_memory() -> None:
+    pool = Recycler()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        rng = np.random.default_rng(number)
+        for _ in range(200):
+            array = pool.empty(int(rng.integers(MIB // 4, MIB // 2)), np.uint8)
+            array[::4096] = number
+            if not (array[::4096] == number).all():
+                wrong.append(number)
+            del array
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
