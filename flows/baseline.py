@@ -39,6 +39,7 @@ from tasks.home import Home
 
 RECIPES = Path(__file__).resolve().parent.parent / "benchmarks" / "recipes"
 _STAGES = STAGES[: STAGES.index("evaluate") + 1]  # publishing would register a model for each of dozens of seeds
+_FILE_WIDTH = 120
 _LOWER_IS_BETTER = frozenset({"rmse", "mae", "mse"})
 
 
@@ -297,6 +298,8 @@ def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
         cells = dict(zip(COLUMNS, summary.cells(), strict=True))
         shown.add_row(*(cells[name] for name in names))
     console = out()
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
     console.print(shown, markup=False)
     for line in goal_lines(found, summaries):
         console.print(line, markup=False)
