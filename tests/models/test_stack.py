@@ -10,6 +10,7 @@ import torch
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs
+from models.layers import Activation, DropoutFirst
 
 
 def batch_of(num_nodes: int, dim: int) -> Batch:
@@ -62,3 +63,14 @@ def test_dropout_acts_in_training_only() -> None:
     alive = dropped != 0
     torch.testing.assert_close(dropped[alive], 4 * kept[alive])
     assert 0.15 < alive.float().sum() / (kept != 0).float().sum() < 0.35
+
+
+@pytest.mark.parametrize("kind", ["relu", "elu", "gelu"])
+def test_dropout_stands_behind_the_activation_or_before_it(kind: str) -> None:
+    x = torch.ones(40, 50)
+    function = {"relu": torch.relu, "elu": torch.nn.functional.elu, "gelu": torch.nn.functional.gelu}[kind]
+    for module, kept in ((Activation(kind, 0.5), 2 * function(x)), (DropoutFirst(kind, 0.5), function(2 * x))):
+        y = module.train()(x)
+        torch.testing.assert_close(y, torch.where(y == 0, 0, kept))
+        assert 0.4 < (y == 0).float().mean() < 0.6
+        torch.testing.assert_close(module.eval()(-x), function(-x))
