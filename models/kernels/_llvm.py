@@ -69,6 +69,12 @@ def narrow(builder: Any, vector: Any, lanes: int) -> Any:
     return builder.trunc(builder.lshr(rounded, constant(INT, lanes, 16)), ir.VectorType(SHORT, lanes))
 
 
+def stream(builder: Any, value: Any, pointer: Any, align: int) -> None:
+    """Store past the caches."""
+    hint = builder.module.add_metadata([ir.Constant(INT, 1)])
+    builder.store(value, pointer, align=align).set_metadata("nontemporal", hint)
+
+
 def prefetch(builder: Any, pointer: Any, cache: int) -> None:
     """Ask for a cache line in the cache of a level, 1 or 2."""
     hints = [ir.Constant(INT, number) for number in (0, 4 - cache, 1)]  # to read, how close, data

@@ -19,10 +19,21 @@ from torch.nn import functional as F  # noqa: N812
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
 from models.kernels.threads import even_rows, run_rows
-from models.kernels.vector import Lanes, has_kernels, instruction, load, maximum, storage, store, where_positive, zeros
+from models.kernels.vector import (
+    Lanes,
+    has_kernels,
+    instruction,
+    is_streamed,
+    load,
+    maximum,
+    storage,
+    store,
+    where_positive,
+    zeros,
+)
 
 _LANES = 64
-_WHOLE, _PART = Lanes(_LANES), Lanes(_LANES, partly=True)
+_PART = Lanes(_LANES, partly=True)
 _BLOCK = 1 << 13
 """Elements that one thread takes at least."""
 _KEYS = 1 << 63
@@ -84,7 +95,7 @@ class _ReluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), torch.empty(y.shape, dtype=y.dtype)
-        arrays = (_WHOLE, _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
+        arrays = (_whole(grad_x), _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
         run_rows(_gradient_blocks, _blocks(y), *arrays)
         return grad_x, None, None, None, None
 
@@ -114,12 +125,16 @@ def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
     return x
 
 
+def _whole(y: Tensor) -> Lanes:
+    return Lanes(_LANES, streaming=is_streamed(y.view(-1, _LANES) if y.numel() % _LANES == 0 else y))
+
+
 def _blocks(x: Tensor) -> Any:
     return even_rows(-(-x.numel() // _BLOCK))
 
 
 def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
-    arrays = (_WHOLE, _PART, x.numel(), storage(x.contiguous()), storage(y))
+    arrays = (_whole(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
     threshold = min(round(rate * 2**32), 2**32 - 1)
     run_rows(_drop_blocks, _blocks(x), *arrays, key, threshold, np.float32(1 / (1 - rate)), slope)
 

@@ -11,7 +11,19 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.threads import run_rows
-from models.kernels.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, store, tiles, zeros
+from models.kernels.vector import (
+    FAR,
+    NEAR,
+    has_kernels,
+    is_streamed,
+    load,
+    prefetch,
+    prefetch_far,
+    storage,
+    store,
+    tiles,
+    zeros,
+)
 
 
 def multiply(
@@ -37,11 +49,18 @@ def multiply(
     given = (weight, edges, source_scale, target_scale)
     factors = [None if tensor is None else tensor.numpy() for tensor in given]
     arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(x.contiguous()), *factors, storage(y))
+    streaming = heads == 1 and is_streamed(y)
     for head in range(heads):
-        for column, lanes, count in tiles(width):
+        for column, lanes, count in tiles(width, streaming=streaming):
             place = (lanes, count, heads * width, head * width + column, heads, head)
             run_rows(sum_rows, adj.chunks(), *place, *arrays)
     return y
+
+
+@njit(inline="always")
+def source(indices, e):  # type: ignore[no-untyped-def]
+    """Return an edge's source: the edge itself where there are no indices."""
+    return np.int64(e) if indices is None else np.int64(indices[e])
 
 
 @njit(cache=True, nogil=True)
@@ -54,13 +73,11 @@ def sum_rows(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         acc = zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
-            u = np.int64(e)
-            if indices is not None:
-                if e + FAR < last:
-                    prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-                if e + NEAR < last:
-                    prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
-                u = np.int64(indices[e])
+            if e + FAR < last:
+                prefetch_far(lanes, x, source(indices, e + FAR) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x, source(indices, e + NEAR) * stride + column)
+            u = source(indices, e)
             value = load(lanes, x, u * stride + column, count)
             if weight is not None:
                 value = value * weight[(e if edges is None else np.int64(edges[e])) * heads + head]

@@ -15,7 +15,9 @@ from models.kernels.adjacency import split_rows
 from models.kernels.product import sum_rows
 from models.kernels.spmm_max import MAX_WIDEST, bits, max_of_rows, where_rank
 from models.kernels.threads import num_threads, run_rows
-from models.kernels.vector import has_kernels, load, storage, store, tiles
+from models.kernels.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles
+
+_LANES = 64
 
 
 def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
@@ -95,8 +97,8 @@ def spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
     """Copy each group's row, times scale (G,) float32, to the group's members, without gradients."""
     y = torch.empty(int(offsets[-1]), x.shape[1], dtype=x.dtype)
     arrays = (offsets.numpy(), storage(x.contiguous()), None if scale is None else scale.numpy(), storage(y))
-    for column, lanes, count in tiles(x.shape[1]):
-        run_rows(_spread_rows, split_rows(offsets.numpy(), num_threads()), lanes, count, x.shape[1], column, *arrays)
+    whole, part = Lanes(_LANES, streaming=is_streamed(y)), Lanes(_LANES, partly=True)
+    run_rows(_spread_rows, split_rows(offsets.numpy(), num_threads()), whole, part, x.shape[1], *arrays)
     return y
 
 
@@ -149,13 +151,17 @@ class _Max(torch.autograd.Function):
 
 
 @njit(cache=True, nogil=True)
-def _spread_rows(low, high, lanes, count, stride, column, offsets, x, scale, y):  # type: ignore[no-untyped-def]
+def _spread_rows(low, high, whole, part, width, offsets, x, scale, y):  # type: ignore[no-untyped-def]
+    left = width % _LANES
     for group in range(low, high):
-        value = load(lanes, x, group * stride + column, count)
-        if scale is not None:
-            value = value * scale[group]
-        for i in range(offsets[group], offsets[group + 1]):
-            store(lanes, y, i * stride + column, value, count)
+        factor = np.float32(1) if scale is None else scale[group]
+        for i in range(offsets[group], offsets[group + 1]):  # in the order of memory
+            for column in range(0, width - left, _LANES):
+                value = load(whole, x, group * width + column, _LANES)
+                store(whole, y, i * width + column, value * factor, _LANES)
+            if left:
+                value = load(part, x, (group + 1) * width - left, left)
+                store(part, y, (i + 1) * width - left, value * factor, left)
 
 
 @njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from models.kernels import _llvm
 from models.kernels._llvm import INT
 from models.kernels.adjacency import Adjacency
+from models.kernels.product import source
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     FAR,
@@ -124,17 +125,13 @@ def max_of_rows(low, high, lanes, count, stride, column, indptr, indices, x, y, 
         first, at = indptr[row], row * stride + column
         best, which = zeros(lanes), zeros(lanes)  # the bits of zero are rank 0
         if first < indptr[row + 1]:
-            u = first if indices is None else np.int64(indices[first])
-            best = load(lanes, x, u * stride + column, count)
+            best = load(lanes, x, source(indices, first) * stride + column, count)
         for e in range(first, indptr[row + 1]):
-            u = np.int64(e)
-            if indices is not None:
-                if e + FAR < last:
-                    prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
-                if e + NEAR < last:
-                    prefetch(lanes, x, np.int64(indices[e + NEAR]) * stride + column)
-                u = np.int64(indices[e])
-            value = load(lanes, x, u * stride + column, count)
+            if e + FAR < last:
+                prefetch_far(lanes, x, source(indices, e + FAR) * stride + column)
+            if e + NEAR < last:
+                prefetch(lanes, x, source(indices, e + NEAR) * stride + column)
+            value = load(lanes, x, source(indices, e) * stride + column, count)
             which = _rank_of_larger(best, value, np.int32(e - first), which)
             best = _larger(best, value)
         store(lanes, y, at, best, count)
