@@ -73,17 +73,20 @@ class TrainConfig(ConfigModel):
     taken while features are gathered, and they are never stored; precomputed: the mean over all neighbours, computed
     once for the whole graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
     num_clusters: int = Field(default=32, ge=1)
-    """Loaders cluster and random_partition: the graph is cut into so many clusters."""
+    """Loader random_partition: every epoch cuts the graph into so many clusters."""
     clusters_per_batch: int = Field(default=1, ge=1)
-    """Loader cluster: clusters joined in a batch, the edges between them included."""
+    """Loader cluster: parts of the partition joined in a batch, the edges between them included."""
     saint: Literal["node", "edge", "walk"] = "walk"
-    """Loader saint: subgraphs of drawn nodes (by degree), of drawn edges' ends, or of random walks from batch_size
-    roots."""
+    """Loader saint: subgraphs of batch_size drawn nodes (by degree), of batch_size drawn edges' ends, or of random
+    walks from batch_size roots."""
     walk_length: int = Field(default=3, ge=1)
     """Loader saint with walks: steps of each."""
     negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
-    """Link tasks, what a drawn negative is: a uniform pair, a pair whose target is drawn by degree^0.75, a source with
-    another positive's target, or a positive's source with uniform targets."""
+    """Link tasks, what a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75,
+    with another positive's target, or with a uniform one."""
+    leave_out_positives: bool = False
+    """Loader full on link tasks: a batch's own positive edges carry no messages (the edge loader always does so); off
+    as in OGB's example for ogbl-ddi."""
     num_negatives: int = Field(default=1, ge=1)
     """Drawn negative edges for each positive one (link tasks)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from models import dgl_adapter
 from models.kernels.adjacency import Adjacency
-from models.kernels.spmm import weighted_sum
+from models.kernels.spmm import spmm, weighted_sum
 
 T = TypeVar("T", bound="_Movable")
 
@@ -28,32 +29,30 @@ class _Movable:
             elif isinstance(value, _Movable):
                 moved[item.name] = value._map(change)
             elif isinstance(value, list):
-                moved[item.name] = [part._map(change) for part in value]
+                parts = [part._map(change) for part in value]
+                moved[item.name] = value if all(map(operator.is_, parts, value)) else parts
+        if all(value is getattr(self, name) for name, value in moved.items()):
+            return self  # what is the same in every step keeps its transpose and its DGL handle
         return replace(self, **moved)  # type: ignore[type-var]
 
     def to(self: T, device: torch.device) -> T:
-        """Return a copy on `device` (asynchronously from pinned memory), or this very object where it is there already.
-
-        The whole graph so keeps its DGL handle, which costs more to build than a step of training.
-        """
-        if device.type == "cpu" or self._is_on(device):
+        """Return a copy on `device` (asynchronously from pinned memory), or this very object if it is there already."""
+        if device.type == "cpu":
             return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def _is_on(self, device: torch.device) -> bool:
-        elsewhere: list[Tensor] = []
-
-        def look(tensor: Tensor) -> Tensor:
-            if tensor.device.type != device.type or device.index not in (None, tensor.device.index):
-                elsewhere.append(tensor)
-            return tensor
-
-        self._map(look)
-        return not elsewhere
 
     def pin_memory(self: T) -> T:
         """Return a copy in page-locked memory, from which a GPU reads without waiting."""
         return self._map(lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory())
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Note that `stream` reads the tensors, so that their memory is not given out again before it has."""
+
+        def note(tensor: Tensor) -> Tensor:
+            tensor.record_stream(stream)
+            return tensor
+
+        self._map(note)
 
 
 @dataclass
@@ -83,11 +82,13 @@ class Block(_Movable):
 
     The block then has no sources but the destinations; `indptr` still counts the edges that were drawn.
     """
+    symmetric: bool = False
+    """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
     """The edges as the kernels take them; keeps their transpose."""
 
     def __post_init__(self) -> None:
-        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src)
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
 
     @property
     def num_dst(self) -> int:
@@ -184,8 +185,7 @@ def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
         assert reduce != "max", "the loader took a mean for a model that reads the neighbours themselves"
         return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)
     if reduce == "max":
-        y = dgl_adapter.copy_reduce(block.dgl, reduce, x)
-        return y.masked_fill((block.counts == 0).unsqueeze(1), 0)  # DGL 2.1 leaves -inf there
+        return spmm(block.adjacency, x, "max")
     if block.weight is None:
         if reduce == "mean":
             return weighted_sum(block.adjacency, x, target_scale=block.adjacency.degree_scale())

@@ -55,6 +55,11 @@ def check_precision(train: TrainConfig, device: torch.device) -> None:
         )
 
 
+def feature_dtype(train: TrainConfig) -> torch.dtype:
+    """Return what loaders deliver numeric features as: bfloat16 where layers compute in it, else float32."""
+    return torch.bfloat16 if train.precision == "bfloat16" else torch.float32
+
+
 def autocast(train: TrainConfig, device: torch.device) -> torch.autocast:
     """Return the context in which the model runs while it trains. Validation and evaluation run in float32.
 

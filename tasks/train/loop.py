@@ -17,7 +17,7 @@ from configs.registry import STRATEGIES
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
-from tasks.train.device import check_precision, choose_device, use_threads
+from tasks.train.device import check_precision, choose_device, feature_dtype, use_threads
 from tasks.train.embeddings import build_model, take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
@@ -62,7 +62,7 @@ class Trainer:
         name = check_loader(self.config, len(self.model.layers), store.manifest)
         strategy.check(self.config, name, store)
         graph = strategy.open(store)
-        features = FeatureSource.open(graph, edges=self.model.uses_edge_features)
+        features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
         options = self.config.model_copy(update={"loader": name})  # what `auto` means may differ in a part of the graph
         loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=job.work)
         loader.to(device)

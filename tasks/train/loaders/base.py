@@ -23,9 +23,11 @@ from tasks.graph_store import GraphStore
 from tasks.manifests import GraphManifest
 from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.gather import gather_mean, gather_rows
+from tasks.train.loaders.sampling import derive_key
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
+_HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden
 
 
 class Loader:
@@ -105,6 +107,8 @@ class FeatureSource:
     edge_feat_cat: Array | None = None
     edge_weight: Array | None = None
     edge_type: Array | None = None
+    label: Array | None = None
+    """Labels of the training nodes, none for the others, where the model reads labels (`label_reuse`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
     table: Array | None = field(init=False, repr=False)
@@ -136,6 +140,7 @@ class FeatureSource:
             cls.open(store, edges=model.uses_edge_features),
             edge_weight=store["edge_weight"] if model.config.edge_weights else None,
             edge_type=types if model.uses_edge_types else None,
+            label=training_labels(store) if model.config.label_reuse else None,
             dtype=dtype,
         )
 
@@ -148,7 +153,8 @@ class FeatureSource:
     def inputs(self, nodes: Array) -> Inputs:
         """Return the inputs of nodes, int32 or int64 (n,)."""
         feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
-        return Inputs(_node_ids(nodes), feat, take_rows(self.feat_cat, nodes, np.int64))
+        label = None if self.label is None else torch.from_numpy(self.label[nodes])
+        return Inputs(_node_ids(nodes), feat, take_rows(self.feat_cat, nodes, np.int64), label)
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations and the mean (n, D) of their in-neighbours' numeric features.
@@ -221,14 +227,54 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
         edge_feat=_whole(features.edge_feat, np.float32),
         edge_feat_cat=_whole(features.edge_feat_cat, np.int64),
         edge_type=_whole(features.edge_type, np.int64),
+        symmetric=store.manifest.symmetric,
     )
     feat = _whole(features.feat, np.float32)
     inputs = Inputs(
         torch.arange(store.manifest.num_nodes),
         None if feat is None else feat.to(features.dtype),
         _whole(features.feat_cat, np.int64),
+        None if features.label is None else torch.from_numpy(features.label),
     )
     return block, inputs
+
+
+def training_labels(store: GraphStore) -> Array:
+    """Return the training nodes' labels, int64 (N,) or float32 (N, T); for all others no label, -1 or NaN."""
+    nodes, label = np.asarray(store["train_idx"]), store["label"]
+    known: Array = np.full(label.shape, -1 if label.dtype.kind == "i" else np.nan, label.dtype)
+    known[nodes] = label[nodes]
+    return known
+
+
+def hide_labels(inputs: Inputs, rows: Array, key: int) -> tuple[Array, Inputs]:
+    """Split training nodes into those whose labels the model reads and those that it is asked about.
+
+    Nodes are asked about with their own labels hidden, else they would tell the answer; a random half keeps them
+    (https://arxiv.org/abs/2103.13355, section 3.1).
+
+    Args:
+        inputs: of nodes; without labels nothing is hidden and all are asked about.
+        rows: int64 (n,): training nodes among them.
+        key: what to draw.
+
+    Returns:
+        The rows to ask about, and the inputs without their labels.
+    """
+    if inputs.label is None or not len(rows):
+        return rows, inputs
+    order = np.random.Generator(np.random.Philox(key=derive_key(key, _HIDE))).permutation(len(rows))
+    asked = np.sort(rows[order[: (len(rows) + 1) // 2]])
+    return asked, without_labels(inputs, torch.from_numpy(asked))
+
+
+def without_labels(inputs: Inputs, rows: Tensor | slice) -> Inputs:
+    """Return the inputs with the labels of some nodes hidden; themselves where there are no labels."""
+    if inputs.label is None:
+        return inputs
+    label = inputs.label.clone()
+    label[rows] = torch.nan if label.is_floating_point() else -1
+    return replace(inputs, label=label)
 
 
 def _whole(table: Array | None, dtype: type) -> Tensor | None:

@@ -128,7 +128,9 @@ def _link_loader(
     name: str, train: TrainConfig, model: GraphModel, store: GraphStore, features: FeatureSource
 ) -> Loader:
     if name == "full":
-        return FullLinkLoader(store, features, train.num_negatives, train.negatives)
+        return FullLinkLoader(
+            store, features, train.num_negatives, train.negatives, leave_out=train.leave_out_positives
+        )
     return EdgeLoader(
         store,
         features,
@@ -155,6 +157,11 @@ def _refuse_idle_options(train: TrainConfig, name: str, manifest: GraphManifest)
         raise RecipeError(
             f"train.{option}={value} does nothing with the loader {name}; remove it or take train.loader="
             f"{' or '.join(loaders)}"
+        )
+    if train.leave_out_positives and (name, manifest.task) != ("full", "link"):
+        raise RecipeError(
+            f"train.leave_out_positives is for link tasks with the loader full and this is the loader {name} on a "
+            f"{manifest.task} task (the edge loader leaves them out anyway); remove it"
         )
     if name == "saint" and train.saint != "walk" and not _is_default(train, "walk_length"):
         raise RecipeError(

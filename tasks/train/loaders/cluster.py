@@ -47,12 +47,12 @@ class _LayoutLoader(SubgraphLoader):
         raise AssertionError(f"{type(self).__name__} defines no lay_out")
 
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
-        """Return the subgraph of batch `number`; `key` is not needed, nothing else is drawn."""
+        """Return the subgraph of batch `number`; from `key` is drawn only whose labels a model may read."""
         layout = self._layout(epoch)
         low, high = int(layout.bounds[number]), int(layout.bounds[number + 1])
         nodes = layout.nodes[low:high].astype(np.int64)
         block, positions = self.subgraph(nodes, layout.place, low, positions=self.features.reads_edges)
-        return self.make_batch(nodes, block, positions)
+        return self.make_batch(nodes, block, positions, key)
 
     def _layout(self, epoch: int) -> Layout:
         with self._lock:  # held while it is made: other threads need the same one

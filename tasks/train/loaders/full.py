@@ -8,7 +8,7 @@ from torch import Tensor
 
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, targets, whole_graph
+from tasks.train.loaders.base import Array, FeatureSource, Loader, hide_labels, targets, whole_graph
 from tasks.train.loaders.edge import PairSource
 from tasks.train.loaders.lookup import without_pairs
 
@@ -23,20 +23,19 @@ class FullNodeLoader(Loader):
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
         self.block, self.inputs = whole_graph(store, features)
-        self.block.adjacency.symmetric = store.manifest.symmetric
 
     def to(self, device: torch.device) -> None:
         """Keep graph and features on the device."""
         self.block, self.inputs = self.block.to(device), self.inputs.to(device)
 
     def batch(self, positions: Array, key: int) -> Batch:
-        """Return the whole graph with the seeds at `positions`; nothing is drawn."""
-        rows = np.asarray(self.nodes[positions], np.int64)
+        """Return the whole graph with the seeds at `positions`; drawn is only whose labels a model may read."""
+        rows, inputs = hide_labels(self.inputs, np.asarray(self.nodes[positions], np.int64), key)
         return Batch(
             blocks=[self.block],
-            inputs=self.inputs,
+            inputs=inputs,
             target=targets(self.manifest, self.labels[rows]),
-            num_seeds=len(positions),
+            num_seeds=len(rows),
             rows=torch.from_numpy(rows),
             num_edges=self.block.num_edges,
         )
@@ -62,7 +61,6 @@ class FullLinkLoader(Loader):
         self.num_seeds = self.pairs.num_seeds
         self.leave_out = leave_out
         self.block, self.inputs = whole_graph(store, features)
-        self.block.adjacency.symmetric = store.manifest.symmetric
 
     def to(self, device: torch.device) -> None:
         """Keep inputs, and the graph where it is the same in every step, on the device."""
@@ -93,7 +91,7 @@ class FullLinkLoader(Loader):
         def rest(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[stays]
 
-        block = Block(
+        return Block(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),
             whole.num_src,
@@ -101,6 +99,5 @@ class FullLinkLoader(Loader):
             edge_feat=rest(whole.edge_feat),
             edge_feat_cat=rest(whole.edge_feat_cat),
             edge_type=rest(whole.edge_type),
+            symmetric=whole.symmetric,
         )
-        block.adjacency.symmetric = whole.adjacency.symmetric
-        return block

@@ -11,7 +11,7 @@ from torch import Tensor
 from configs.errors import RecipeError
 from models.block import Batch, Block, Inputs
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, targets
+from tasks.train.loaders.base import Array, FeatureSource, Loader, targets, without_labels
 from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
 from tasks.train.loaders.gather import gather_rows
@@ -60,7 +60,7 @@ class NeighborLoader(Loader):
         blocks, inputs = self.neighborhoods.around(seeds, key)
         return Batch(
             blocks=blocks,
-            inputs=inputs,
+            inputs=without_labels(inputs, slice(len(seeds))),  # else a seed would read its own
             target=targets(self.manifest, self.labels[chosen if repeated else seeds]),
             num_seeds=len(positions),
             rows=torch.from_numpy(rows) if repeated else None,

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from models.block import Batch
 
@@ -160,12 +159,5 @@ class Upload:
         """Let the caller's stream wait for the copy; the CPU does not wait."""
         current = self.cuda.current_stream(self.device)
         current.wait_event(event)
-
-        def note_use(tensor: Tensor) -> Tensor:
-            tensor.record_stream(
-                current
-            )  # its memory belongs to the copying stream: not to be reused while in use here
-            return tensor
-
-        batch._map(note_use)
+        batch.record_stream(current)  # its memory belongs to the copying stream
         return batch

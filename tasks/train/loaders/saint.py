@@ -72,7 +72,9 @@ class SaintLoader(SubgraphLoader):
         joint = self.draws.joint(nodes, indptr, indices, positions)
         block.weight = torch.from_numpy(inverse_conditional(indptr, indices, contains, joint, self.size))
         block.degree = torch.from_numpy((self.indptr[nodes + 1] - self.indptr[nodes]).astype(np.float32))
-        batch = self.make_batch(nodes, block, positions)
-        met = inclusion(contains[self.is_train[nodes]], self.size)
-        batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds)).astype(np.float32))
+        batch = self.make_batch(nodes, block, positions, key)
+        assert batch.rows is not None
+        met = inclusion(contains[batch.rows.numpy()], self.size)
+        asked = len(met) / max(1, int(self.is_train[nodes].sum()))  # a model that reads labels is asked about half
+        batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds * asked)).astype(np.float32))
         return batch

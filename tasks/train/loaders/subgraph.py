@@ -16,7 +16,7 @@ from numba import njit
 from models.block import Batch, Block
 from models.kernels.prefetch import AHEAD, prefetch
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, targets
+from tasks.train.loaders.base import Array, FeatureSource, Loader, hide_labels, targets
 from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.lookup import frozen
 
@@ -117,16 +117,20 @@ class SubgraphLoader(Loader):
         count = select_edges(self.indptr, self.indices, nodes, self._bits.zeros, indptr, sources, edges)
         indices = recycled(count, np.int32)
         renumber(sources[:count], place, first, indices)
-        block = Block(torch.from_numpy(indptr), torch.from_numpy(indices), len(nodes))
-        block.adjacency.symmetric = self.manifest.symmetric
+        block = Block(
+            torch.from_numpy(indptr), torch.from_numpy(indices), len(nodes), symmetric=self.manifest.symmetric
+        )
         return block, None if edges is None else edges[:count]
 
-    def make_batch(self, nodes: Array, block: Block, positions: Array | None) -> Batch:
-        """Return the batch of a block whose nodes are `nodes`, int64 (n,); `positions` where edges carry features."""
-        rows = np.flatnonzero(self.is_train[nodes])
+    def make_batch(self, nodes: Array, block: Block, positions: Array | None, key: int) -> Batch:
+        """Return the batch of a block whose nodes are `nodes`, int64 (n,).
+
+        `positions` are its edges', where these carry features; from `key` is drawn whose labels a model may read.
+        """
+        rows, inputs = hide_labels(self.features.inputs(nodes), np.flatnonzero(self.is_train[nodes]), key)
         return Batch(
             blocks=[self.features.attach(block, positions)],
-            inputs=self.features.inputs(nodes),
+            inputs=inputs,
             target=targets(self.manifest, self.labels[nodes[rows]]),
             num_seeds=len(rows),
             rows=torch.from_numpy(rows),
