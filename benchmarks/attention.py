@@ -184,7 +184,8 @@ def measure(op: str, heads: int, dim: int, args: argparse.Namespace) -> list[dic
         child.communicate()
     return [
         {"op": op, "heads": heads, "dim": dim, "contender": contender}
-        | {name: statistics.median(run[name] for run in found) for name in found[0]}
+        | {name: statistics.median(run[name] for run in found) for name in ("forward", "backward")}
+        | {"peak_bytes": max(run["peak_bytes"] for run in found)}  # the first run's: later ones find memory kept
         for contender, found in runs.items()
     ]
 

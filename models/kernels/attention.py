@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
-from models.kernels.ranges import few_ranges, range_number
+from models.kernels.ranges import few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     FAR,
@@ -65,8 +66,13 @@ def gat_attention(
     """
     _check(adj, x, score_src, score_dst)
     rule = EdgeDropout.of(dropout, key)
-    if x.is_cuda or x.dtype not in (torch.float32, torch.bfloat16):
+    backend = choose(x)
+    if backend == "torch":
         return reference_gat_attention(adj, x, score_src, score_dst, negative_slope, dropout, key)
+    if backend == "triton":
+        from models.kernels.attention_triton import gat_attention_triton
+
+        return gat_attention_triton(adj, x, score_src.float(), score_dst.float(), negative_slope, rule)
     return _Attention.apply(x, score_src.float(), score_dst.float(), adj, negative_slope, rule)  # type: ignore[no-untyped-call]
 
 
@@ -91,18 +97,13 @@ def reference_gat_attention(
     key: int = 0,
 ) -> Tensor:
     """Do `gat_attention` by gather and scatter, E x H x D messages and all."""
-    rows, sources = edge_targets(adj), adj.indices.long()
+    rows, sources = adj.targets(), adj.indices.long()
     scores = F.leaky_relu(score_src[sources] + score_dst[rows], negative_slope)
     weights = reference_softmax(adj, rows, scores)
     if dropout > 0:
         weights = weights * EdgeDropout.of(dropout, key).mask(weights)
     messages = weights.unsqueeze(2).to(x.dtype) * x[sources]
     return x.new_zeros(adj.num_dst, *x.shape[1:]).index_add(0, rows, messages)
-
-
-def edge_targets(adj: Adjacency) -> Tensor:
-    """Return each edge's destination: int64 (E,)."""
-    return torch.repeat_interleave(adj.indptr[1:] - adj.indptr[:-1])
 
 
 def reference_softmax(adj: Adjacency, rows: Tensor, scores: Tensor) -> Tensor:
@@ -136,8 +137,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, score_src, score_dst, y, top, inverse = ctx.saved_tensors
         adj, slope, rule = ctx.adj, ctx.slope, ctx.rule
-        grad, out = grad.contiguous(), adj.transpose()
-        bounds = few_ranges(adj.reverse())
+        grad, (out, positions) = grad.contiguous(), out_edges(adj, rule.threshold > 0)
+        bounds = few_ranges(out)
         grad_x, grad_src, grad_dst = torch.empty_like(x), torch.zeros_like(score_src), torch.zeros_like(score_dst)
         for tile in head_tiles(*x.shape[1:]):
             count = tile.heads.count
@@ -149,7 +150,7 @@ class _Attention(torch.autograd.Function):
             sums = torch.zeros(len(bounds) - 1, adj.num_dst, count)
             run_rows(
                 _backward_rows, bounds, *tile.arguments(*x.shape[1:]), out.indptr.numpy(), out.indices.numpy(),
-                out.edges.numpy(), storage(x), storage(grad), storage(score_src), facts, np.float32(slope),
+                positions.numpy(), storage(x), storage(grad), storage(score_src), facts, np.float32(slope),
                 *rule.arguments(), bounds, Lanes(4*count), storage(grad_x), storage(grad_src), storage(sums),
             )  # fmt: skip
             grad_dst[:, tile.first : tile.first + count] += sums.sum(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +9,12 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
-from models.kernels.vector import VectorType
+from models.kernels.vector import VectorType, instruction
 
-_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 _WORD = 1 << 32
 _MIX = (16, 0x85EBCA6B, 13, 0xC2B2AE35, 16)
 """Shifts and factors of MurmurHash3's last step (Appleby, public domain)."""
@@ -70,7 +67,7 @@ def _mix_tensor(word: Tensor) -> Tensor:
     return word ^ (word >> c)
 
 
-@_instruction
+@instruction
 def kept(typing, numbers, counter, low, high, threshold):  # type: ignore[no-untyped-def]
     """kept(numbers, counter, low, high, threshold) -> numbers, 0 where dropped; lane i has the count counter + i."""
 

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import edge_targets, reference_softmax
+from models.kernels.attention import reference_softmax
+from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
-from models.kernels.ranges import range_number
+from models.kernels.ranges import out_edges, range_number
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     FAR,
@@ -71,8 +72,13 @@ def gatv2_attention(
     """
     _check(adj, x_src, x_dst, attn)
     rule = EdgeDropout.of(dropout, key)
-    if x_src.is_cuda or x_src.dtype not in (torch.float32, torch.bfloat16) or x_src.shape[2] > _WIDEST_HEAD:
+    backend = choose(x_src)
+    if backend == "torch" or x_src.shape[2] > _WIDEST_HEAD:
         return reference_gatv2_attention(adj, x_src, x_dst, attn, negative_slope, dropout, key)
+    if backend == "triton":
+        from models.kernels.gatv2_triton import gatv2_attention_triton
+
+        return gatv2_attention_triton(adj, x_src, x_dst, attn.float(), negative_slope, rule)
     return _AttentionV2.apply(x_src, x_dst, attn.float(), adj, negative_slope, rule)  # type: ignore[no-untyped-call]
 
 
@@ -97,7 +103,7 @@ def reference_gatv2_attention(
     key: int = 0,
 ) -> Tensor:
     """Do `gatv2_attention` by gather and scatter, E x H x D messages and all."""
-    rows, sources = edge_targets(adj), adj.indices.long()
+    rows, sources = adj.targets(), adj.indices.long()
     messages = x_src[sources]
     scores = (attn * F.leaky_relu(messages + x_dst[rows], negative_slope)).sum(2)
     weights = reference_softmax(adj, rows, scores)
@@ -134,7 +140,7 @@ class _AttentionV2(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x_src, x_dst, attn, y, top, inverse = ctx.saved_tensors
         adj, slope, rule = ctx.adj, np.float32(ctx.slope), ctx.rule.arguments()
-        grad, out = grad.contiguous(), adj.transpose()
+        grad, (out, positions) = grad.contiguous(), out_edges(adj, ctx.rule.threshold > 0)
         grad_src, grad_dst = torch.empty_like(x_src), torch.empty_like(x_dst)
         rows = [storage(tensor) for tensor in (x_src, x_dst, attn, grad)]
         bounds = adj.chunks()
@@ -146,8 +152,8 @@ class _AttentionV2(torch.autograd.Function):
                 storage(y), storage(top), storage(inverse), bounds, facts, storage(grad_dst), storage(sums),
             )  # fmt: skip
             run_rows(
-                _backward_sources, adj.reverse().chunks(), *arguments,
-                out.indptr.numpy(), out.indices.numpy(), out.edges.numpy(), *rows, slope, *rule,
+                _backward_sources, out.chunks(), *arguments,
+                out.indptr.numpy(), out.indices.numpy(), positions.numpy(), *rows, slope, *rule,
                 Lanes(3 * tile.heads.count), facts, storage(grad_src),
             )  # fmt: skip
         return grad_src, grad_dst, sums.sum(0), None, None, None

@@ -11,7 +11,6 @@ compiled once for each shape of a tile.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +19,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core.extending import NativeValue
-from numba.extending import intrinsic, models, register_model, unbox
+from numba.extending import models, register_model, unbox
 
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
-from models.kernels.vector import WIDEST, Lanes, VectorType
+from models.kernels.vector import WIDEST, Lanes, VectorType, instruction
 
-_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
 _FAST = ("contract", "reassoc", "nsz", "arcp")
 _FILES = (Path(__file__).with_name(name) for name in ("heads.py", "edge_dropout.py", "ranges.py"))
 _SOURCE = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:8]
@@ -112,7 +110,7 @@ def _shuffle(builder: Any, vector: Any, lanes: list[int | None]) -> Any:
     return builder.shuffle_vector(vector, zero, ir.Constant(ir.VectorType(INT, len(numbers)), numbers))
 
 
-@_instruction
+@instruction
 def spread(typing, heads, numbers):  # type: ignore[no-untyped-def]
     """spread(heads, numbers) -> a row with each head's number in all its columns."""
 
@@ -125,7 +123,7 @@ def spread(typing, heads, numbers):  # type: ignore[no-untyped-def]
     return VectorType(heads.lanes)(heads, VectorType(heads.count)), generate
 
 
-@_instruction
+@instruction
 def sum_heads(typing, heads, row):  # type: ignore[no-untyped-def]
     """sum_heads(heads, row) -> the sum of each head's columns."""
 
@@ -145,7 +143,7 @@ def sum_heads(typing, heads, row):  # type: ignore[no-untyped-def]
     return VectorType(heads.count)(heads, VectorType(heads.lanes)), generate
 
 
-@_instruction
+@instruction
 def leaky(typing, a, slope):  # type: ignore[no-untyped-def]
     """Return a where a > 0, else slope * a."""
 
@@ -157,7 +155,7 @@ def leaky(typing, a, slope):  # type: ignore[no-untyped-def]
     return a(a, types.float32), generate
 
 
-@_instruction
+@instruction
 def leaky_gradient(typing, a, slope, gradient):  # type: ignore[no-untyped-def]
     """Return the gradient where a > 0, else slope * gradient."""
 

@@ -10,14 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import edge_targets, reference_softmax
+from models.kernels.attention import reference_softmax
+from models.kernels.backends import choose
 from models.kernels.message_rows import LARGEST, mean_rows, mean_rows_backward, sum_rows, sum_rows_backward
-from models.kernels.ranges import few_ranges
+from models.kernels.ranges import few_ranges, out_edges
 from models.kernels.threads import run_rows
 from models.kernels.vector import storage, tiles
 
 EdgeTerm = Tensor | tuple[Tensor, Tensor] | None
-"""What edges add to their source's row: rows (E, D), or (table (K, D), codes int32 (E,)) where few differ, or nothing."""
+"""What edges add to their source: rows (E, D), or (table (K, D), codes int32 (E,)) where few differ, or nothing."""
 _WIDEST = 128
 """Columns of a tile in the means, which keep three rows at hand."""
 _SMALLEST_EPS = 1e-7
@@ -40,8 +41,11 @@ def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
         ValueError: shapes or dtypes that do not fit together.
     """
     _check(adj, x, edge)
-    if not _has_kernels(x):
+    backend = choose(x)
+    if backend == "torch":
         return reference_message_sum(adj, x, edge)
+    if backend == "triton":
+        return _on_gpu(adj, x, edge, x.new_zeros(1), 0.0, "sum")
     return _MessageSum.apply(x, *_parts(edge), adj)  # type: ignore[no-untyped-call]
 
 
@@ -65,8 +69,11 @@ def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = 
         ValueError: shapes or dtypes that do not fit together.
     """
     _check(adj, x, edge)
-    if not _has_kernels(x):
+    backend = choose(x)
+    if backend == "torch":
         return reference_softmax_aggregate(adj, x, beta, edge, eps)
+    if backend == "triton":
+        return _on_gpu(adj, x, edge, beta, eps, "softmax")
     return _Mean.apply(x, *_parts(edge), beta, adj, eps, False)  # type: ignore[no-untyped-call]
 
 
@@ -89,13 +96,17 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
         are the inputs, the result and the logarithms of the sums, float32 (num_dst, D).
 
     Raises:
-        ValueError: shapes or dtypes that do not fit together, p = 0, eps below 1e-7.
+        ValueError: shapes or dtypes that do not fit together, eps below 1e-7, p = 0 (on a GPU that gives NaN: asking
+            would wait for it).
     """
     _check(adj, x, edge)
     if eps < _SMALLEST_EPS:
         raise ValueError(f"powers need messages above 0: eps must be at least {_SMALLEST_EPS}, not {eps}")
-    if not _has_kernels(x):
+    backend = choose(x)
+    if backend == "torch":
         return reference_power_aggregate(adj, x, p, edge, eps)
+    if backend == "triton":
+        return _on_gpu(adj, x, edge, p, eps, "power")
     if p.detach().item() == 0:
         raise ValueError("p must not be 0: the power mean has 1 / p in it")
     return _Mean.apply(x, *_parts(edge), p, adj, eps, True)  # type: ignore[no-untyped-call]
@@ -103,23 +114,23 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
 
 def reference_message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
     """Do `message_sum` by gather and scatter, E x D messages and all."""
-    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, edge_targets(adj), F.relu(_values(adj, x, edge)))
+    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, adj.targets(), F.relu(_values(adj, x, edge)))
 
 
 def reference_softmax_aggregate(
     adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7
 ) -> Tensor:
     """Do `softmax_aggregate` by gather and scatter, E x D messages and all."""
-    rows, messages = edge_targets(adj), F.relu(_values(adj, x, edge)) + eps
+    rows, messages = adj.targets(), F.relu(_values(adj, x, edge)) + eps
     weighted = reference_softmax(adj, rows, beta * messages) * messages
     return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, weighted.to(x.dtype))
 
 
 def reference_power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
     """Do `power_aggregate` by gather and scatter, E x D messages and all."""
-    rows = edge_targets(adj)
+    rows = adj.targets()
     messages = (F.relu(_values(adj, x, edge)) + eps).clamp(max=float(LARGEST))
-    degrees = (adj.indptr[1:] - adj.indptr[:-1]).unsqueeze(1)
+    degrees = adj.degrees().unsqueeze(1)
     powers = (messages**p).to(x.dtype)
     means = x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, powers) / degrees.clamp(min=1)
     filled = means.masked_fill(degrees == 0, 1)  # 0^(1/p) has no finite gradient
@@ -152,8 +163,10 @@ def _parts(edge: EdgeTerm) -> tuple[Tensor | None, Tensor | None]:
     return (edge, None) if edge is None or isinstance(edge, Tensor) else edge
 
 
-def _has_kernels(x: Tensor) -> bool:
-    return not x.is_cuda and x.dtype in (torch.float32, torch.bfloat16)
+def _on_gpu(adj: Adjacency, x: Tensor, edge: EdgeTerm, scalar: Tensor, eps: float, kind: str) -> Tensor:
+    from models.kernels.message_triton import aggregate_triton
+
+    return aggregate_triton(adj, x, *_parts(edge), scalar, eps, kind)
 
 
 class _EdgeGradient:
@@ -197,8 +210,8 @@ class _MessageSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, term, codes = ctx.saved_tensors
-        grad, out, bounds = grad.contiguous(), ctx.adj.transpose(), few_ranges(ctx.adj.reverse())
-        edges = (out.indptr.numpy(), out.indices.numpy(), out.edges.numpy())
+        grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
+        bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
         grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
         for column, lanes, count in tiles(x.shape[1]):
             tile = (lanes, count, column, x.shape[1])
@@ -234,8 +247,8 @@ class _Mean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, term, codes, scalar, y, log_sums = ctx.saved_tensors
-        grad, out, bounds = grad.contiguous(), ctx.adj.transpose(), few_ranges(ctx.adj.reverse())
-        edges = (out.indptr.numpy(), out.indices.numpy(), out.edges.numpy())
+        grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
+        bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
         grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
         shares = torch.zeros(len(bounds) - 1, x.shape[1])
         for column, lanes, count in tiles(x.shape[1], _WIDEST):
@@ -257,7 +270,7 @@ class _Mean(torch.autograd.Function):
 def _log_mean_share(adj: Adjacency, grad: Tensor, y: Tensor, log_sums: Tensor, p: float) -> Tensor:
     """Return the sum of dy y log y, some rows at a time: dp = (sum w dy y log m - sum dy y log y) / p."""
     total = torch.zeros((), dtype=torch.float64)
-    degrees = (adj.indptr[1:] - adj.indptr[:-1]).unsqueeze(1)
+    degrees = adj.degrees().unsqueeze(1)
     for low in range(0, adj.num_dst, _ROWS_AT_ONCE):
         rows = slice(low, low + _ROWS_AT_ONCE)
         logs = (log_sums[rows] - degrees[rows].clamp(min=1).log()) / p

@@ -73,7 +73,6 @@ def sum_rows_backward(  # type: ignore[no-untyped-def]
                 prefetch(lanes, grad, np.int64(indices[e + NEAR]) * stride + column)
                 if codes is None and term is not None:
                     prefetch(lanes, term, np.int64(edges[e + NEAR]) * stride + column)
-            value = source
             change = load(lanes, grad, np.int64(indices[e]) * stride + column, count)
             if term is not None:
                 at = np.int64(edges[e] if codes is None else codes[edges[e]]) * stride + column
@@ -152,7 +151,8 @@ def mean_rows_backward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Go over the sources; with w = e^(t - log sum), a message's gradient is w dy (1 + beta (m - y)) or w dy y / m.
 
-    `shares` receives each range's sum of w dy m (m - y), the gradient of beta, or of w dy y log m.
+    `shares` receives each range's sum of w dy (m - y)^2, the gradient of beta, or of w dy y log m. (m (m - y) sums up
+    to the same as the square, but not where y was rounded.)
     """
     last = indptr[high]
     part = range_number(bounds, low) if low < high else 0
@@ -188,7 +188,7 @@ def mean_rows_backward(  # type: ignore[no-untyped-def]
             if beta is not None:
                 change = change * exp(message * beta - load(lanes, log_sums, target, count))
                 beyond = message - mean
-                share = share + change * message * beyond
+                share = share + change * beyond * beyond
                 change = change * (beyond * beta + _ONE)
             if p is not None:
                 clamped = minimum(message, LARGEST)

@@ -1,10 +1,11 @@
-"""Sums that several ranges of rows add to: one copy a range, added up in order, so that the result is no race."""
+"""What passes over the sources need: their edges, and sums that have a copy for each range of rows, so as not to race."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.threads import CHUNKS_A_THREAD
@@ -18,6 +19,14 @@ def few_ranges(adj: Adjacency) -> NDArray[np.int64]:
     bounds = adj.chunks()
     step = max(CHUNKS_A_THREAD, -(-(len(bounds) - 1) // _MOST))
     return np.append(bounds[:-1:step], bounds[-1])
+
+
+def out_edges(adj: Adjacency, needs_positions: bool) -> tuple[Adjacency, Tensor]:
+    """Return the edges from destinations to sources, and each one's position in `adj` if a kernel reads that."""
+    if needs_positions:
+        return adj.reverse(), adj.transpose().edges
+    out = adj.reverse(ordered=False)
+    return out, out.indices
 
 
 @njit(inline="always")
