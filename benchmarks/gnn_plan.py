@@ -83,7 +83,10 @@ class OperatorComparison:
 def operator_entries(width: int, recipe: str, device: str) -> dict[str, list[Entry]]:
     """Contenders of each operator contest, graphmill's first."""
     narrow, bf16 = {"width": width}, {"width": width, "dtype": "bfloat16"}
-    gat = ["model=gat", "model.heads=4", "model.self_loops=false", "model.activation=elu", "model.norm=none"]
+    gat = [
+        *("model=gat", "model.heads=4", "model.self_loops=false", "model.activation=elu", "model.norm=none"),
+        "train.loader=full",
+    ]
     contests = {
         "aggregate": [
             Entry("graphmill float32", "benchmarks.gnn_ours:Aggregation", narrow, MALLOC_KEPT),
