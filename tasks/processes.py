@@ -16,7 +16,18 @@ ROOT = Path(__file__).resolve().parents[1]
 # torch and DGL each bring an OpenMP runtime whose idle threads spin. As soon as anything else wants a core, the spin
 # of one holds up the other: ten times the time a step on two cores with one other busy process (2026-11, AMD EPYC).
 # A short spin, then sleep.
-WORKER_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "GOMP_SPINCOUNT": "1000"}
+#
+# glibc gives freed memory back to the kernel, and fresh pages cost about eight times a copy. Kept for the next batch
+# and in huge pages (GraphSAGE 3 x 256 on debdeps, batch 1024, two threads, 2026-11, AMD EPYC, medians of CPU time a
+# step): as it comes 248 ms and 20,000 page faults, kept 204 ms and 80, kept and huge 200 ms and 10; in bfloat16 144,
+# 140 and 139 ms. One arena for all threads was no faster. Memory levels off within the first epochs.
+WORKER_ENVIRONMENT = {
+    "PYTHONUNBUFFERED": "1",
+    "GOMP_SPINCOUNT": "1000",
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 
 
 def die_with_parent(expected: int | None = None) -> None:

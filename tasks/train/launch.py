@@ -110,9 +110,6 @@ def _environment(job: Job) -> dict[str, str]:
         "NUMBA_NUM_THREADS": threads,
         # Without it a restart under gloo finds the store of the attempt before (seen with torch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Give freed memory back to the next batch, not to the kernel: fresh pages cost about eight times a copy.
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     }
 
 

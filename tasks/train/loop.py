@@ -64,7 +64,9 @@ class Trainer:
         graph = strategy.open(store)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
         options = self.config.model_copy(update={"loader": name})  # what `auto` means may differ in a part of the graph
-        loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=job.work)
+        scratch = job.work if graph is store else job.work / f"part-{ranks.rank}"  # ranks share what is the same
+        scratch.mkdir(exist_ok=True)
+        loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=scratch)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
         self.epochs_a_round = strategy.epochs_a_round
