@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.half import load_half, round_to_bfloat16
-from models.kernels.prefetch import ROWS_AHEAD, Lines, prefetch_row, row_lines
+from models.kernels.prefetch import (
+    ROWS_AHEAD,
+    ROWS_NEAR,
+    Lines,
+    near_lines,
+    prefetch_row,
+    prefetch_row_near,
+    row_lines,
+)
 from models.kernels.vector import Lanes, load, store, tiles, zeros
 from tasks.train.loaders.buffers import recycled
 
@@ -64,29 +72,33 @@ def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: to
 
 
 @njit(cache=True, nogil=True)
-def copy_rows(low, high, lanes, count, width, column, lines, table, rows, out):  # type: ignore[no-untyped-def]
+def copy_rows(low, high, lanes, count, width, column, far, near, table, rows, out):  # type: ignore[no-untyped-def]
     """Copy one tile of rows low..high-1 of `rows`."""
     for i in range(low, high):
         if i + ROWS_AHEAD < high:
-            prefetch_row(lines, table, np.int64(rows[i + ROWS_AHEAD]) * width + column)
+            prefetch_row(far, table, np.int64(rows[i + ROWS_AHEAD]) * width + column)
+        if near is not None and i + ROWS_NEAR < high:
+            prefetch_row_near(near, table, np.int64(rows[i + ROWS_NEAR]) * width + column)
         vector = _load(lanes, table, np.int64(rows[i]) * width + column, count)
         store(lanes, out, i * width + column, vector, count)
 
 
 @njit(cache=True, nogil=True)
-def mean_rows(low, high, lanes, count, width, column, lines, table, nodes, indptr, ids, own, mean):  # type: ignore[no-untyped-def]
+def mean_rows(low, high, lanes, count, width, column, far, near, table, nodes, indptr, ids, own, mean):  # type: ignore[no-untyped-def]
     """Fill one tile of own (num_dst, D), unless it is None, and mean, for destinations low..high-1."""
     last = indptr[high]
     for i in range(low, high):
         if own is not None:
             if i + 2 < high:
-                prefetch_row(lines, table, np.int64(nodes[i + 2]) * width + column)
+                prefetch_row(far, table, np.int64(nodes[i + 2]) * width + column)
             vector = _load(lanes, table, np.int64(nodes[i]) * width + column, count)
             store(lanes, own, i * width + column, vector, count)
         total = zeros(lanes)
         for e in range(indptr[i], indptr[i + 1]):
             if e + ROWS_AHEAD < last:
-                prefetch_row(lines, table, np.int64(ids[e + ROWS_AHEAD]) * width + column)
+                prefetch_row(far, table, np.int64(ids[e + ROWS_AHEAD]) * width + column)
+            if near is not None and e + ROWS_NEAR < last:
+                prefetch_row_near(near, table, np.int64(ids[e + ROWS_NEAR]) * width + column)
             vector = _load(lanes, table, np.int64(ids[e]) * width + column, count)
             total = total + _rounded(vector, mean)
         total = total * (np.float32(1) / np.float32(max(1, indptr[i + 1] - indptr[i])))
@@ -115,16 +127,19 @@ def _choose_rounding(vector, out):  # type: ignore[no-untyped-def]
     return lambda vector, out: vector
 
 
-def table_tiles(table: Array) -> list[tuple[Lanes, int, int, int, Lines, Array]]:
+def table_tiles(table: Array) -> list[tuple[Lanes, int, int, int, Lines, Lines | None, Array]]:
     """Return the kernels' arguments for each tile of columns.
 
-    They are lanes, columns used, the row's width, first column, lines to prefetch, and the table as kernels read it.
+    They are lanes, columns used, the row's width, first column, lines to prefetch far and near, and the table as it is
+    read by kernels.
     """
     assert table.flags.c_contiguous, "tables of features are contiguous"
     width = table.shape[1]
     flat = _read_only(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
+    size = table.itemsize
     return [
-        (lanes, count, width, column, row_lines(count * table.itemsize), flat) for column, lanes, count in tiles(width)
+        (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat)
+        for column, lanes, count in tiles(width)
     ]
 
 
