@@ -109,7 +109,7 @@ def test_numbering_does_not_matter(tmp_path: Path, name: str) -> None:
     counts = block.indptr[1:] - block.indptr[:-1]
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts[order].cumsum(0)])
     old_edges = torch.cat([torch.arange(int(block.indptr[v]), int(block.indptr[v + 1])) for v in order])
-    renumbered = Block(indptr, place[block.indices[old_edges]], block.num_src)
+    renumbered = Block(indptr, place[block.indices[old_edges]].to(torch.int32), block.num_src)
     assert inputs.feat is not None
     model.eval()
     with torch.no_grad():

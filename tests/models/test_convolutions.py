@@ -34,7 +34,7 @@ def make_block(num_dst: int, num_src: int, num_edges: int, *, sampled: bool, see
     dst = np.sort(rng.integers(0, max(1, num_dst - 2), num_edges))  # the last two have no in-edges
     src = rng.integers(0, num_src, num_edges)
     indptr = np.searchsorted(dst, np.arange(num_dst + 1)).astype(np.int64)
-    block = Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src)
+    block = Block(torch.from_numpy(indptr), torch.from_numpy(src.astype(np.int32)), num_src)
     if sampled:
         extra = torch.from_numpy(rng.integers(0, 4, num_src).astype(np.float32))
         block.degree = extra + torch.cat([block.counts, torch.ones(num_src - num_dst)])
@@ -255,10 +255,10 @@ def test_bases_are_free_maps_in_another_form(shape: str, width: tuple[int, int])
 def test_a_sampled_sum_is_right_on_average() -> None:
     """All samples of 2 of 3 neighbours, averaged, give the full sum."""
     x = torch.tensor([[0.0], [1.0], [10.0], [100.0]])
-    full = Block(torch.tensor([0, 3, 3, 3, 3]), torch.tensor([1, 2, 3]), 4)
+    full = Block(torch.tensor([0, 3, 3, 3, 3]), torch.tensor([1, 2, 3], dtype=torch.int32), 4)
     degree = torch.tensor([3.0, 0, 0, 0])
     sums = [
-        aggregate(Block(torch.tensor([0, 2]), torch.tensor(pair), 4, degree=degree), x, "sum")
+        aggregate(Block(torch.tensor([0, 2]), torch.tensor(pair, dtype=torch.int32), 4, degree=degree), x, "sum")
         for pair in ([1, 2], [1, 3], [2, 3])
     ]
     torch.testing.assert_close(torch.stack(sums).mean(0), aggregate(full, x, "sum")[:1])
@@ -266,7 +266,7 @@ def test_a_sampled_sum_is_right_on_average() -> None:
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_no_neighbours_reduce_to_zero(reduce: str) -> None:
-    block = Block(torch.tensor([0, 1, 1]), torch.tensor([1]), 2)
+    block = Block(torch.tensor([0, 1, 1]), torch.tensor([1], dtype=torch.int32), 2)
     x = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
     y = aggregate(block, x, reduce)
     y.sum().backward()
@@ -279,7 +279,7 @@ def test_sampled_edges_of_one_source_get_their_degrees() -> None:
     """GCN on a block: the sources' degrees are those of the whole graph, not of the block."""
     conv = GcnConv(1, 1)
     conv.linear.weight.data.fill_(1)
-    block = Block(torch.tensor([0, 1]), torch.tensor([1]), 2, degree=torch.tensor([1.0, 8.0]))
+    block = Block(torch.tensor([0, 1]), torch.tensor([1], dtype=torch.int32), 2, degree=torch.tensor([1.0, 8.0]))
     y = conv(block, torch.tensor([[1.0], [6.0]]))
     torch.testing.assert_close(y, torch.tensor([[1 / 2 + 6 / (2**0.5 * 3)]]))
 
@@ -290,7 +290,7 @@ def test_the_dgl_block_is_the_same_graph() -> None:
     assert (handle.num_src_nodes(), handle.num_dst_nodes(), handle.num_edges()) == (13, 5, 17)
     src, dst, edge = handle.edges(form="all", order="eid")
     assert torch.equal(edge, torch.arange(17))
-    assert torch.equal(src, block.indices)
+    assert torch.equal(src, block.indices.long())
     assert torch.equal(dst, destinations(block))
     assert dgl_adapter.import_mode() in ("native", "stand-in")
 

@@ -17,7 +17,7 @@ def batch_of(num_nodes: int, dim: int) -> Batch:
     indptr = torch.arange(0, 2 * num_nodes + 1, 2)
     indices = torch.arange(2 * num_nodes) * 5 % num_nodes
     return Batch(
-        [Block(indptr, indices, num_nodes)],
+        [Block(indptr, indices.to(torch.int32), num_nodes)],
         Inputs(torch.arange(num_nodes), torch.randn(num_nodes, dim)),
         torch.empty(0),
         0,
