@@ -50,6 +50,10 @@ def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any
         key = f"{registry.kind}.{name}"
         definitions[key] = options
         choices.append({"$ref": f"#/$defs/{key}"})
+    if all("file" in registry.get(name).Config.model_fields for name in registry.names()):
+        named = {"name": {"type": "string"}, "file": {"type": "string"}}
+        meaning = "one that a file of your own registers, with its options"
+        choices.append({"type": "object", "required": ["file", "name"], "properties": named, "description": meaning})
     bare = {"enum": registry.names(), "description": "the component with its defaults"}
     return {"anyOf": [*choices, bare]}
 

@@ -12,7 +12,7 @@ from tasks.stage import Parent, Stage, StageContext
 from tasks.train.job import BEST, LAST, METRICS, Job, scaled_learning_rate, stage_config
 from tasks.train.launch import run_job
 
-VERSION = 1
+VERSION = 2
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
         context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
     carries = manifest.edge_feature_dim or manifest.edge_categories
     if carries and not MODELS.get(recipe.model.name).uses_edge_features:
-        context.message(f"{recipe.model.name} does not read the edge features; gin does")
+        context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
 
 
 def _remove_traces(context: StageContext) -> None:

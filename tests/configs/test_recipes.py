@@ -52,6 +52,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
     for path in shipped_recipes().values():
         validator.validate(yaml.safe_load(path.read_text()))
     validator.validate(TINY)
+    validator.validate({**TINY, "model": {"name": "mine", "file": "mine.py", "alpha": 2}})
     for section, value in {
         "train": {"epoch": 3},
         "model": {"name": "graphsage", "hidden": 3},
