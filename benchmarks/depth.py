@@ -76,7 +76,7 @@ class Deep:
         loss.backward()
         self.optimizer.step()
         right = scores.detach().argmax(1) == self.batch.target
-        return {"loss": float(loss), "accuracy": float(right.float().mean())}
+        return {"loss": float(loss.detach()), "accuracy": float(right.float().mean())}
 
     def gradient_norms(self) -> list[float]:
         """Norm of each layer's gradient, from the input on."""

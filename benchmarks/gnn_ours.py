@@ -66,7 +66,10 @@ class Training(Contender):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         options = settings.options
-        epochs = options.get("epochs", _NEVER)
+        epochs, overrides = options.get("epochs", _NEVER), options.get("overrides", ())
+        fanout = list(settings.fanout)
+        if "train.first_hop=precomputed" in overrides:
+            fanout[-1] = -1  # it is the mean of all neighbours
         self.recipe = graph_recipe(
             options["recipe"],
             (
@@ -74,7 +77,7 @@ class Training(Contender):
                 f"model.hidden_dim={settings.hidden_dim}",
                 f"model.num_layers={len(settings.fanout)}",
                 f"model.dropout={settings.dropout}",
-                f"train.fanout=[{','.join(map(str, settings.fanout))}]",
+                f"train.fanout={fanout}",
                 f"train.batch_size={settings.batch_size}",
                 f"train.learning_rate={settings.learning_rate}",
                 "train.schedule=constant",
@@ -84,7 +87,7 @@ class Training(Contender):
                 f"train.checkpoint_minutes={_NEVER}",
                 f"train.threads={settings.threads}",
                 f"train.device={settings.device}",
-                *options.get("overrides", ()),
+                *overrides,
             ),
         )
         self.gate = Gate()
