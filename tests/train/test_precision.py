@@ -25,7 +25,8 @@ from tasks.train.optimization import Optimization
 from tasks.train.schedule import describe_rate
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
-from tests.train.test_sparse_embeddings import job, trainer
+from tests.train.in_process import make_trainer, own_settings
+from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
 
 CPU = torch.device("cpu")
@@ -33,12 +34,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def _settings() -> Iterator[None]:
-    """A training in this process sets what is the process's own."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
+    with own_settings():
+        yield
 
 
 @pytest.fixture
@@ -109,7 +106,7 @@ def test_a_batch_without_labels_adds_nothing(tmp_path: Path, graph: Parent) -> N
 
 
 def test_bfloat16_computes_in_half_keeps_weights_and_validates_in_float32(tmp_path: Path, graph: Parent) -> None:
-    made = trainer(job(graph, tmp_path / "work", "train.precision=bfloat16", task="node"))
+    made = make_trainer(job(graph, tmp_path / "work", "train.precision=bfloat16", task="node"))
     seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}
 
     def look(module: Any, given: Any, scores: Any) -> None:
@@ -120,7 +117,7 @@ def test_bfloat16_computes_in_half_keeps_weights_and_validates_in_float32(tmp_pa
     assert seen == {True: {torch.bfloat16}, False: {torch.float32}}
     assert {value.dtype for value in made.model.state_dict().values()} == {torch.float32, torch.int64}
     losses = [line["train/loss"] for line in records(tmp_path / "work") if "train/loss" in line]
-    plain = trainer(job(graph, tmp_path / "plain", task="node"))
+    plain = make_trainer(job(graph, tmp_path / "plain", task="node"))
     plain.run()
     expected = [line["train/loss"] for line in records(tmp_path / "plain") if "train/loss" in line]
     assert losses != expected
@@ -166,7 +163,7 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
 
 def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
     overrides = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.precision=bfloat16")
-    made = trainer(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
+    made = make_trainer(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
     embedding = made.optimization.embedding
     assert embedding is not None
     before = embedding.weight.clone()

@@ -16,13 +16,12 @@ import torch
 from configs.errors import RecipeError
 from tasks.graph_store import GraphStore
 from tasks.train import checkpoint
-from tasks.train.device import choose_device
 from tasks.train.embeddings import RowAdagrad, SparseAdam, SparseEmbedding, build_model, coalesce
 from tasks.train.inference import Predictor
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.loaders.base import graph_facts
-from tasks.train.loop import Trainer
 from tasks.train.strategies.base import Ranks
+from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records, weights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,21 +30,12 @@ SPARSE = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512"
 
 @pytest.fixture(autouse=True)
 def _settings() -> Iterator[None]:
-    """A training in this process sets what is the process's own."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.set_num_threads(threads)
+    with own_settings():
+        yield
 
 
 def job(graph: Any, work: Path, *overrides: str, task: str = "link") -> Job:
-    work.mkdir(parents=True, exist_ok=True)
-    return Job.make(recipe(task, *overrides), graph.folder, graph.manifest.digest, work)
-
-
-def trainer(made: Job) -> Trainer:
-    return Trainer(made, Ranks(), choose_device("cpu"))
+    return make_job(recipe(task, *overrides), graph, work)
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 700])
@@ -102,8 +92,8 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -
     graph = partition(tmp_path / "g", "link")
     overrides = (*SPARSE, f"train.embedding_optimizer={optimizer}", "train.clip_norm=1", "train.accumulate_steps=2")
     calm, disturbed = (job(graph, tmp_path / name, *overrides) for name in ("calm", "disturbed"))
-    trainer(calm).run()
-    first = trainer(disturbed)
+    make_trainer(calm).run()
+    first = make_trainer(disturbed)
 
     def fail_in_third_epoch() -> None:
         if first.progress.step == 2 * first.steps + 1:
@@ -113,7 +103,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -
     first._save_in_between = fail_in_third_epoch  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         first.run()
-    second = trainer(disturbed)
+    second = make_trainer(disturbed)
     assert (second.progress.epoch, second.progress.step_in_epoch) == (2, 1)
     second.run()
     assert records(calm.work) == records(disturbed.work)
@@ -127,7 +117,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -
 def test_the_best_weights_are_those_of_a_dense_model(tmp_path: Path) -> None:
     graph = partition(tmp_path / "g", "link")
     made = job(graph, tmp_path / "work", *SPARSE, "train.epochs=2")
-    trained = trainer(made)
+    trained = make_trainer(made)
     before = trained.model.encoder.embedding.weight.clone()  # type: ignore[union-attr]
     trained.run()
     model = checkpoint.load_model(made.work / BEST)

@@ -1,4 +1,4 @@
-"""The train stage as a whole: real worker processes on small graphs."""
+"""The train stage as a whole on small graphs: in real worker processes where those matter."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from configs.schema import Recipe
 from tasks.home import Home
 from tasks.stage import Listener, Parent, run_stage
 from tasks.train import checkpoint
-from tasks.train.job import LAST, Job
+from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.loop import train
 from tasks.train.stage import STAGE
+from tasks.train.strategies.base import Ranks
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
+from tests.train.in_process import make_job, make_trainer, own_settings
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
@@ -72,10 +75,9 @@ class Recorder(Listener):
         self.records.append(record)
 
 
-@pytest.mark.parametrize("task", ["node", "link", "graph"])
-def test_every_task_trains_and_leaves_only_the_artifact(tmp_path: Path, home: Home, task: str) -> None:
+def test_a_worker_trains_and_leaves_only_the_artifact(tmp_path: Path, home: Home) -> None:
     listener = Recorder()
-    outcome = run_stage(STAGE, recipe(task), {"partition": partition(tmp_path / "g", task)}, home, listener=listener)
+    outcome = run_stage(STAGE, recipe(), {"partition": partition(tmp_path / "g")}, home, listener=listener)
     run = outcome.manifest
     assert set(run.files) == {"best.pt", "last.pt", "metrics.jsonl"}
     assert run.epochs_run == 4
@@ -87,6 +89,20 @@ def test_every_task_trains_and_leaves_only_the_artifact(tmp_path: Path, home: Ho
     assert len(listener.records) == len(records(outcome.folder))
     model = checkpoint.load_model(outcome.folder / "best.pt")
     assert checkpoint.count_parameters(model) == run.num_parameters
+
+
+@pytest.mark.parametrize("task", ["link", "graph"])
+def test_other_tasks_train(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = make_job(recipe(task), partition(tmp_path / "g", task), tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    assert "learning rate 0.01 x 1 (lr_scaling=none, ranks: 1) = 0.01; no warm-up, constant" in capsys.readouterr().out
+    losses = [line["train/loss"] for line in records(job.work) if "train/loss" in line]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+    result = json.loads((job.work / RESULT).read_text())
+    assert result["rows"] == 4 * run_size(tmp_path / "g")
+    assert checkpoint.count_parameters(checkpoint.load_model(job.work / BEST)) == result["num_parameters"]
 
 
 def run_size(folder: Path) -> int:
@@ -189,11 +205,14 @@ def test_a_worker_that_keeps_dying_ends_the_stage_with_its_last_words(tmp_path: 
         run_stage(STAGE, recipe("node", "train.max_restarts=0"), {"partition": graph}, home)
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, home: Home) -> None:
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> None:
     graph = partition(tmp_path / "g")
-    first = run_stage(STAGE, recipe(), {"partition": graph}, home)
-    with pytest.raises(IntegrityError, match="another configuration"):
-        checkpoint.load(first.folder / LAST, Job.make(recipe("node", "seed=1"), graph.folder, "x", tmp_path).digest)
+    first = make_job(recipe("node", "train.epochs=1"), graph, tmp_path / "work")
+    other = make_job(recipe("node", "train.epochs=1", "seed=1"), graph, tmp_path / "work")
+    with own_settings():
+        make_trainer(first).run()
+        with pytest.raises(IntegrityError, match="another configuration"):
+            make_trainer(other)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +221,6 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path, home: 
         ("train.fanout=5,5,5", "one a layer"),
         ("train.loader=graph", "does not fit"),
         ("model.decoder=dot", "is for link tasks"),
-        ("train.warmup_steps=10000", "leaves nothing"),
-        ("train.learning_rate=1e30", "diverged"),
     ],
 )
 def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, override: str, message: str) -> None:
@@ -212,8 +229,27 @@ def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, ove
         run_stage(STAGE, recipe("node", override), {"partition": partition(tmp_path / "g")}, home, listener=listener)
 
 
-def test_patience_stops_early(tmp_path: Path, home: Home) -> None:
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.warmup_steps=10000", "leaves nothing"),
+        ("train.learning_rate=1e30", r"diverged: the loss is .* at step \d+ \(epoch 1\)"),
+        ("train.accumulate_steps=50", "more than the 5 batches"),
+        ("train.precision=float16", "needs a GPU"),
+        ("train.embeddings=sparse", "nothing to embed"),
+    ],
+)
+def test_mistakes_that_only_training_sees(tmp_path: Path, override: str, message: str) -> None:
+    job = make_job(recipe("node", override), partition(tmp_path / "g"), tmp_path / "work")
+    with own_settings(), pytest.raises(RecipeError, match=message):
+        train(job, Ranks())
+
+
+def test_patience_stops_early(tmp_path: Path) -> None:
     overrides = ("train.epochs=200", "train.patience=2", "train.learning_rate=1e-9")
-    outcome = run_stage(STAGE, recipe("node", *overrides), {"partition": partition(tmp_path / "g")}, home)
-    assert outcome.manifest.epochs_run < 20
-    assert outcome.manifest.best_epoch == outcome.manifest.epochs_run - 2
+    job = make_job(recipe("node", *overrides), partition(tmp_path / "g"), tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    result = json.loads((job.work / RESULT).read_text())
+    assert result["epochs_run"] < 20
+    assert result["best_epoch"] == result["epochs_run"] - 2

@@ -1,0 +1,38 @@
+"""Trainings in the test's own process: a second each, where a worker of its own takes ten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.schema import Recipe
+from tasks.train.job import Job
+from tasks.train.loop import Trainer
+from tasks.train.strategies.base import Ranks
+
+
+def make_job(recipe: Recipe, graph: Any, work: Path) -> Job:
+    """A job that writes into `work`."""
+    work.mkdir(parents=True, exist_ok=True)
+    return Job.make(recipe, graph.folder, graph.manifest.digest, work)
+
+
+def make_trainer(job: Job) -> Trainer:
+    """The only rank of a job, on the CPU."""
+    return Trainer(job, Ranks(), torch.device("cpu"))
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Undo what a training sets for its whole process. One thread, so that sums have one order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_num_threads(threads)
