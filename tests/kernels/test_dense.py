@@ -16,6 +16,7 @@ def _through_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cpu._is_amx_tile_supported():
         pytest.skip("this processor has AMX: the setting would round")
     monkeypatch.setattr(dense, "_PREFERS_ONEDNN", True)
+    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 1)
 
 
 @pytest.mark.parametrize(("rows", "columns", "out"), [(1, 1, 1), (33, 100, 47), (700, 256, 128), (5, 300, 1)])
@@ -36,13 +37,15 @@ def test_settings_stay_as_they_were() -> None:
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
-def test_other_inputs_go_through_torch() -> None:
+def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = numbers(5, 7)
     assert linear(numbers(0, 7), weight).shape == (0, 5)
     assert linear(numbers(2, 3, 7), weight).shape == (2, 3, 5)
     assert linear(numbers(3, 7).double(), weight.double()).dtype == torch.float64
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(numbers(3, 7), weight).dtype == torch.bfloat16
+    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 3 * 7 * 5 + 1)
+    assert linear(numbers(3, 7), weight).grad_fn.name() != "_LinearBackward"
 
 
 def test_the_module_is_nn_linear() -> None:
