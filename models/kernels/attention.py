@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
@@ -134,6 +135,7 @@ class _Attention(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, score_src, score_dst, y, top, inverse = ctx.saved_tensors
         adj, slope, rule = ctx.adj, ctx.slope, ctx.rule

@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.edge_dropout import EdgeDropout
@@ -52,6 +53,7 @@ class _Attention(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, score_src, score_dst, y, log_sums = ctx.saved_tensors
         adj, rule, grad = ctx.adj, ctx.rule, grad.contiguous()

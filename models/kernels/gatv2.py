@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numba import njit
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
@@ -137,6 +138,7 @@ class _AttentionV2(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x_src, x_dst, attn, y, top, inverse = ctx.saved_tensors
         adj, slope, rule = ctx.adj, np.float32(ctx.slope), ctx.rule.arguments()

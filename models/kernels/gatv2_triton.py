@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention_triton import kept, sizes
@@ -46,6 +47,7 @@ class _AttentionV2(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x_src, x_dst, attn, y, log_sums = ctx.saved_tensors
         adj, rule, grad = ctx.adj, ctx.rule, grad.contiguous()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
@@ -208,6 +209,7 @@ class _MessageSum(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, term, codes = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
@@ -245,6 +247,7 @@ class _Mean(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, term, codes, scalar, y, log_sums = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)

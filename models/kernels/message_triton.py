@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.ranges import out_edges
@@ -57,6 +58,7 @@ class _Aggregate(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, term, codes, scalar, y, log_sums = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)

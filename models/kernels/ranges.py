@@ -1,4 +1,4 @@
-"""What passes over the sources need: their edges, and sums that have a copy for each range of rows, so as not to race."""
+"""What passes over the sources need: their edges, and sums with a copy for each range of rows: no race."""
 
 from __future__ import annotations
 
