@@ -1,0 +1,93 @@
+"""Edges as kernels take them, and the threads that run over ranges of their rows."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from models.kernels.adjacency import Adjacency, split_rows, transpose
+from models.kernels.threads import even_rows, run_rows
+from tests.kernels.graphs import large_graph, random_graph, symmetric_graph, without_edges
+
+
+def pairs(adj: Adjacency) -> list[tuple[int, int]]:
+    return list(zip(adj.indices.tolist(), adj.targets().tolist(), strict=True))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_transpose(wide: bool) -> None:
+    adj = random_graph()
+    out = transpose(adj.indptr, adj.indices.long() if wide else adj.indices, adj.num_src)
+    assert out.indices.dtype == (torch.int64 if wide else torch.int32)
+    sources = torch.repeat_interleave(out.indptr[1:] - out.indptr[:-1])
+    edges = pairs(adj)
+    found = list(zip(sources.tolist(), out.indices.tolist(), strict=True))
+    assert found == [edges[e] for e in out.edges.tolist()]
+    assert found == sorted(edges)  # destinations ascend within a source
+    assert sorted(out.edges.tolist()) == list(range(adj.num_edges))
+
+
+def test_transpose_of_nothing() -> None:
+    out = without_edges().transpose()
+    assert out.indptr.tolist() == [0, 0, 0, 0]
+    assert len(out.indices) == len(out.edges) == 0
+
+
+def test_reverse_is_made_once() -> None:
+    adj, symmetric = random_graph(), symmetric_graph()
+    reverse = adj.reverse()
+    assert reverse is adj.reverse(ordered=False)
+    assert (reverse.num_src, reverse.num_dst, reverse.num_edges) == (37, 53, 400)
+    assert symmetric.reverse(ordered=False) is symmetric
+    assert sorted(pairs(symmetric.reverse())) == sorted(pairs(symmetric))
+
+
+def test_ranges_cost_about_the_same() -> None:
+    adj = large_graph()
+    bounds = split_rows(adj.indptr.numpy(), 3)
+    assert bounds[0] == 0
+    assert bounds[-1] == adj.num_dst
+    assert np.all(np.diff(bounds) >= 0)
+    hub = int(adj.degrees().max())
+    work = np.diff(adj.indptr.numpy()[bounds] + 4 * bounds)
+    assert work.max() - work.min() <= hub + 8
+    assert split_rows(adj.indptr.numpy(), 1).tolist() == [0, adj.num_dst]
+    assert split_rows(random_graph().indptr.numpy(), 3).tolist() == [0, 37]  # too little for a second thread
+
+
+def test_every_range_runs_once(threads: int) -> None:
+    seen: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def kernel(low: int, high: int) -> None:
+        with lock:
+            seen.append((low, high))
+
+    bounds = even_rows(100)
+    run_rows(kernel, bounds)
+    assert sorted(seen) == list(itertools.pairwise(bounds))
+    assert len(bounds) == (2 if threads == 1 else 13)
+
+
+def test_an_error_of_a_range_is_raised(threads: int) -> None:
+    def kernel(low: int, high: int) -> None:
+        if low == 0:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_rows(kernel, even_rows(100))
+
+
+def test_kernels_run_side_by_side_with_others() -> None:
+    """Samplers run kernels beside the training step: nobody waits for a pool that is busy with the other's ranges."""
+    torch.set_num_threads(3)
+    gate = threading.Event()
+    slow = threading.Thread(target=lambda: run_rows(lambda low, high: gate.wait(20), even_rows(3)))
+    slow.start()
+    run_rows(lambda low, high: None, even_rows(3))
+    gate.set()
+    slow.join()
