@@ -175,26 +175,40 @@ class Dgl:
         return blocks, self.feat[inputs]
 
 
-def pyg_contender(graph: Graph) -> Contender | None:
-    """PyG's NeighborLoader, sampling and gathering; None where it cannot run."""
-    try:
+class Pyg:
+    """PyG's NeighborLoader."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Raises ImportError where it cannot run."""
         from torch_geometric.data import Data
         from torch_geometric.loader import NeighborLoader
         from torch_geometric.typing import WITH_PYG_LIB, WITH_TORCH_SPARSE
+
+        if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
+            raise ImportError("its NeighborLoader needs pyg-lib or torch-sparse")
+        backend = "pyg-lib" if WITH_PYG_LIB else "torch-sparse"
+        self.name = f"PyG {version('torch_geometric')} ({backend})"
+        dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+        edges = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
+        data = Data(x=torch.from_numpy(graph.feat), edge_index=edges, num_nodes=graph.num_nodes)
+        nodes = torch.arange(graph.num_nodes)
+        self.loader = NeighborLoader(data, list(FANOUTS), nodes, batch_size=BATCH_SIZE, is_sorted=True)
+
+    def sample(self, seeds: Array) -> Any:
+        from torch_geometric.sampler import NodeSamplerInput
+
+        return self.loader.node_sampler.sample_from_nodes(NodeSamplerInput(None, torch.from_numpy(seeds).long()))
+
+    def sample_and_gather(self, seeds: Array) -> Any:
+        return self.loader(torch.from_numpy(seeds).long())
+
+
+def open_pyg(graph: Graph) -> Pyg | None:
+    try:
+        return Pyg(graph)
     except ImportError as error:
         print(f"PyG takes no part: {error}")
         return None
-    if not (WITH_PYG_LIB or WITH_TORCH_SPARSE):
-        print("PyG takes no part: its NeighborLoader needs pyg-lib or torch-sparse")
-        return None
-    dst = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
-    edges = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
-    data = Data(x=torch.from_numpy(graph.feat), edge_index=edges, num_nodes=graph.num_nodes)
-    loader = NeighborLoader(data, list(FANOUTS), torch.arange(graph.num_nodes), batch_size=BATCH_SIZE, is_sorted=True)
-    return Contender(
-        f"PyG {version('torch_geometric')} NeighborLoader",
-        lambda seeds, key: loader.filter_fn(loader.collate_fn(torch.from_numpy(seeds).long())),
-    )
 
 
 def check(graph: Graph, dgl: Dgl, method: Method, ours: NeighborSampler) -> None:
@@ -215,7 +229,7 @@ def batch_of_seeds(graph: Graph, key: int) -> Array:
 
 
 def jobs_of(graph: Graph) -> list[Job]:
-    dgl, store = Dgl(graph), graph.store()
+    dgl, pyg, store = Dgl(graph), open_pyg(graph), graph.store()
     peer = f"DGL {version('dgl')}"
     jobs = []
     methods: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
@@ -228,6 +242,9 @@ def jobs_of(graph: Graph) -> list[Job]:
         ours = Contender("graphmill", lambda seeds, key, sampler=sampler: sampler.sample(seeds, key))
         theirs = Contender(peer, lambda seeds, key, method=method: dgl.sample(method, seeds))
         jobs.append(Job(f"sample, {method}", 6.0 if method == "uniform" else None, ours, theirs))
+        if pyg is not None and method == "uniform":
+            theirs = Contender(pyg.name, lambda seeds, key: pyg.sample(seeds))
+            jobs.append(Job("sample, uniform", 7.0, Contender("graphmill", ours.make), theirs))
     narrow = FeatureSource(graph.feat, None, dtype=torch.bfloat16)
     kinds: list[tuple[str, float | None, FeatureSource, tuple[int, ...], Any]] = [
         ("sample + gather", None, FeatureSource(graph.feat, None), FANOUTS, "sampled"),
@@ -236,7 +253,6 @@ def jobs_of(graph: Graph) -> list[Job]:
         ("same, mean of all neighbours known", None, FeatureSource(graph.feat, None), (15, 10, -1), "precomputed"),
         ("same, known and bfloat16", None, narrow, (15, 10, -1), "precomputed"),
     ]
-    pyg = pyg_contender(graph)
     for title, target, features, fanouts, first_hop in kinds:
         around = Neighborhoods(store, features, fanouts, first_hop=first_hop).around
 
@@ -246,7 +262,8 @@ def jobs_of(graph: Graph) -> list[Job]:
         theirs = Contender(f"{peer} sample + gather", lambda seeds, key: dgl.sample_and_gather(seeds))
         jobs.append(Job(title, target, Contender("graphmill", make), theirs))
         if pyg is not None and first_hop != "precomputed":
-            jobs.append(Job(title, target, Contender("graphmill", make), Contender(pyg.name, pyg.make)))
+            theirs = Contender(f"{pyg.name} sample + gather", lambda seeds, key: pyg.sample_and_gather(seeds))
+            jobs.append(Job(title, target, Contender("graphmill", make), theirs))
     return jobs
 
 
