@@ -19,6 +19,7 @@ from models.kernels.vector import (
     load,
     prefetch,
     prefetch_far,
+    prefetch_item,
     storage,
     store,
     tiles,
@@ -75,6 +76,10 @@ def sum_rows(  # type: ignore[no-untyped-def]
         for e in range(indptr[row], indptr[row + 1]):
             if e + FAR < last:
                 prefetch_far(lanes, x, source(indices, e + FAR) * stride + column)
+                if edges is not None:
+                    prefetch_item(weight, np.int64(edges[e + FAR]) * heads + head)
+                if source_scale is not None:
+                    prefetch_item(source_scale, source(indices, e + FAR))
             if e + NEAR < last:
                 prefetch(lanes, x, source(indices, e + NEAR) * stride + column)
             u = source(indices, e)
