@@ -70,6 +70,18 @@ def test_means_and_rows_in_one_pass(kind: str, width: int) -> None:
     assert own.shape == mean.shape == (0, width)
 
 
+def test_large_results_are_whole() -> None:
+    """They are written past the caches where rows are whole lines."""
+    x = torch.arange(64 * 32, dtype=torch.float32).view(64, 32)
+    rows = np.random.default_rng(0).integers(0, 64, 40_000).astype(np.int32)
+    assert torch.equal(gather_rows(x.numpy(), rows, torch.float32), x[rows])
+    indptr, ids = np.arange(40_001) // 2, rows[:20_000]
+    own, mean = gather_mean(x.numpy(), rows, indptr, ids, torch.float32)
+    assert torch.equal(own, x[rows])
+    assert torch.equal(mean[1::2], x[ids])
+    assert not mean[::2].any()
+
+
 def test_values_that_are_no_numbers_pass() -> None:
     table = np.array([[np.nan, 1.0], [np.inf, 2.0], [0.0, 3.0]], np.float32)
     indptr, ids = np.array([0, 2, 3]), np.array([0, 1, 2], np.int32)

@@ -94,5 +94,5 @@ def _fill(mean: Array, store: GraphStore, table: Array) -> None:
     """Fill mean (N, D) on all of torch's threads."""
     indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
     bounds = split_rows(indptr, num_threads())
-    for tile in table_tiles(table):
+    for tile in table_tiles(table, mean):
         run_rows(mean_rows, bounds, *tile, None, indptr, indices, None, mean.reshape(-1))
