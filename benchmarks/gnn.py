@@ -25,12 +25,13 @@ from typing import Any
 
 import psutil
 
-from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave
+from benchmarks.gnn_children import Child, ContenderError, Entry, Side, Timing, interleave
 from benchmarks.gnn_graphs import GRAPHS, graph_recipe, prepare
 from benchmarks.gnn_plan import (
     MEMORY,
     MINI_BATCH,
     OPERATORS,
+    Comparison,
     mini_batch_entries,
     operator_bytes,
     operator_entries,
@@ -91,48 +92,43 @@ class Benchmark:
     # ---- mini-batches
 
     def mini_batches(self, graph: str, folder: Path) -> None:
-        """Sampling, gathering, training steps, peak memory."""
-        with ExitStack() as stack:
-            children = self.start(stack, graph, mini_batch_entries(graph), folder)
-            timings: dict[tuple[str, str], Timing] = {}
-            for job in ("sample", "gather", "train"):
-                sides = sorted(
-                    {side for c in MINI_BATCH for side in (c.ours, c.peer) if side[1].startswith(job)},
-                    key=lambda side: (list(children).index(side[0]) if side[0] in children else -1, side[1]),
-                )
-                present = [side for side in sides if side[0] in children]
-                print(f"  {job}: {', '.join(' '.join(side) for side in present)}", flush=True)
-                lead_in = (
-                    {name: _LEAD_IN for name in children if name.startswith("graphmill")} if job == "train" else {}
-                )
-                measured = interleave(
-                    [(children[name], what) for name, what in present],
-                    self.args.rounds,
-                    self.args.chunk_seconds,
-                    lead_in,
-                )
-                timings.update(zip(present, measured, strict=True))
-            memory = {name: child.ask("memory") for name, child in children.items()}
-        self.raw[f"{graph} minibatch"] = {
-            "timings": {" ".join(side): timing.as_json() for side, timing in timings.items()},
-            "memory": memory,
-        }
-        self._mini_batch_lines(graph, folder, timings, memory)
+        """Sampling, gathering, training steps, peak memory: against DGL, then against PyG, whose graphs are large."""
+        for library in ("DGL", "PyG"):
+            comparisons = [c for c in MINI_BATCH if c.peer[0].startswith(library)]
+            sides = list(dict.fromkeys(side for c in comparisons for side in (c.ours, c.peer)))
+            entries = [entry for entry in mini_batch_entries(graph) if entry.name in {name for name, _ in sides}]
+            with ExitStack() as stack:
+                children = self.start(stack, graph, entries, folder)
+                timings: dict[Side, Timing] = {}
+                for job in ("sample", "gather", "train"):
+                    present = [(children[n], what) for n, what in sides if n in children and what.startswith(job)]
+                    print(f"  {job}: {', '.join(f'{child.entry.name} {what}' for child, what in present)}", flush=True)
+                    lead_in = {name: _LEAD_IN for name in children if name.startswith("graphmill") and job == "train"}
+                    timings |= interleave(present, self.args.rounds, self.args.chunk_seconds, lead_in)
+                alive = {name for name, job in timings if job.startswith("train")}
+                memory = {name: children[name].ask("memory") for name in alive}
+            self.raw[f"{graph} minibatch {library}"] = {
+                "timings": {" ".join(side): timing.as_json() for side, timing in timings.items()},
+                "memory": memory,
+            }
+            self._mini_batch_lines(graph, folder, comparisons, timings)
+            self._memory_lines(graph, library, memory)
 
     def _mini_batch_lines(
-        self, graph: str, folder: Path, timings: dict[tuple[str, str], Timing], memory: dict[str, dict[str, int]]
+        self, graph: str, folder: Path, comparisons: list[Comparison], timings: dict[Side, Timing]
     ) -> None:
         steps = -(-Arrays(str(folder)).manifest["splits"]["train"] // self.args.batch_size)
-        for c in MINI_BATCH:
+        for c in comparisons:
             if c.ours in timings and c.peer in timings:
-                line = timing_line(
-                    Head(graph, c.measure, c.ours[0], c.peer[0], c.target), timings[c.ours], timings[c.peer]
-                )
+                head = Head(graph, c.measure, c.ours[0], c.peer[0], c.target)
+                line = timing_line(head, timings[c.ours], timings[c.peer])
                 if c.ours[1] == "train":
                     line.details["steps_an_epoch"] = steps
                 self.lines.append(line)
+
+    def _memory_lines(self, graph: str, library: str, memory: dict[str, dict[str, int]]) -> None:
         for c in MEMORY:
-            if c.ours[0] in memory and c.peer[0] in memory:
+            if c.peer[0].startswith(library) and c.ours[0] in memory and c.peer[0] in memory:
                 head = Head(graph, c.measure, c.ours[0], c.peer[0], c.target)
                 self.lines.append(memory_line(head, memory[c.ours[0]], memory[c.peer[0]], "beyond_imports"))
 
@@ -158,12 +154,17 @@ class Benchmark:
             print(f"  {job}: {', '.join(children)}", flush=True)
             memory = {}
             # The training's thread has begun before a child is ready: its first step is what memory is taken of.
-            for name, child in children.items():
-                child.ask("reset_memory")
-                child.run("train" if "train" in child.jobs else job, 1)
-                memory[name] = child.ask("memory")
+            for name, child in list(children.items()):
+                try:
+                    child.ask("reset_memory")
+                    child.run("train" if "train" in child.jobs else job, 1)
+                    memory[name] = child.ask("memory")
+                except ContenderError as error:
+                    print(f"  left out: {error}", file=sys.stderr, flush=True)
+                    del children[name]
             sides = [(child, "train" if "train" in child.jobs else job) for child in children.values()]
-            timings = dict(zip(children, interleave(sides, self.args.rounds, self.args.chunk_seconds), strict=True))
+            measured = interleave(sides, self.args.rounds, self.args.chunk_seconds)
+            timings = {name: timing for (name, _), timing in measured.items()}
             extra = {}
             if self.args.device == "cuda" and job == "aggregate":
                 extra = self._bandwidth(children, timings)

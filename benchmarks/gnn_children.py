@@ -131,10 +131,14 @@ class Timing:
         return {"units_a_round": self.units, "wall_seconds": self.wall, "cpu_seconds": self.cpu}
 
 
+Side = tuple[str, str]
+"""Names of a contender and of its job."""
+
+
 def interleave(
     sides: list[tuple[Child, str]], rounds: int, chunk_seconds: float, lead_in: dict[str, int] | None = None
-) -> list[Timing]:
-    """Run the jobs in turn, round after round: A B C A B C ...
+) -> dict[Side, Timing]:
+    """Run the jobs in turn, round after round: A B C, C B A, A B C, ...
 
     Args:
         sides: a child and its job each.
@@ -142,22 +146,39 @@ def interleave(
         chunk_seconds: about how long each runs in a round.
         lead_in: by contender, units before each timed chunk that are not counted: caches hold the last one's data,
             and batches that were prepared while the others ran are used up.
+
+    Returns:
+        By side; a contender that fails under way (killed for its memory, as a rule) is said and left out.
     """
-    timings = []
+    timings: dict[Side, Timing] = {}
+    lost: set[str] = set()
+
+    def attempt(child: Child, job: str, units: int) -> dict[str, float] | None:
+        if child.entry.name in lost:
+            return None
+        try:
+            return child.run(job, units)
+        except ContenderError as error:
+            print(f"  left out: {error}", file=sys.stderr, flush=True)
+            lost.add(child.entry.name)
+            return None
+
     for child, job in sides:
-        child.run(job, 2)  # compiles, allocates
-        once = child.run(job, 1)["wall"]
-        timings.append(Timing(max(1, min(200, round(chunk_seconds / max(once, 1e-6))))))
+        attempt(child, job, 2)  # compiles, allocates
+        once = attempt(child, job, 1)
+        units = round(chunk_seconds / max(once["wall"], 1e-6)) if once else 0
+        timings[child.entry.name, job] = Timing(max(1, min(200, units)))
     for number in range(rounds):
-        order = list(zip(sides, timings, strict=True))
-        for (child, job), timing in order if number % 2 == 0 else reversed(order):
+        for child, job in sides if number % 2 == 0 else reversed(sides):
+            timing = timings[child.entry.name, job]
             extra = (lead_in or {}).get(child.entry.name, 0)
             if extra:
-                child.run(job, extra)
-            found = child.run(job, timing.units)
-            timing.wall.append(found["wall"])
-            timing.cpu.append(found["cpu"])
-    return timings
+                attempt(child, job, extra)
+            found = attempt(child, job, timing.units)
+            if found is not None:
+                timing.wall.append(found["wall"])
+                timing.cpu.append(found["cpu"])
+    return {side: timing for side, timing in timings.items() if side[0] not in lost}
 
 
 def ratio(peer: Timing, ours: Timing, clock: str) -> float:

@@ -140,7 +140,8 @@ class Training(Contender):
         loader = self.trainer.batches.loader
         for _ in range(units):
             self.drawn += 1
-            loader.sampler.sample(np.sort(np.asarray(loader.nodes[next(self.positions)], np.int64)), self.drawn)
+            seeds = np.sort(np.asarray(loader.nodes[next(self.positions)], np.int64))
+            loader.neighborhoods.sampler.sample(seeds, self.drawn)
 
     def _gather(self, units: int) -> None:
         for _ in range(units):
