@@ -26,7 +26,8 @@ from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
 from tests.support import as_partition, link_graph, node_graph
-from tests.train.test_training import recipe, records
+from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.test_training import partition, recipe, records
 
 
 def parts(parent: Parent, num_parts: int) -> Parent:
@@ -239,6 +240,21 @@ def test_a_rank_reads_features_of_its_own_part_and_halo_only(tmp_path: Path) -> 
     assert len(local["feat"]) == 100
     assert int(batch.inputs.node_ids.max()) < 100
     assert np.array_equal(batch.inputs.feat, store["feat"][batch.inputs.node_ids])
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> None:
+    graph = partition(tmp_path / "g", task)
+    loader = "edge" if task == "link" else "neighbor"
+    told = []
+    for strategy in STRATEGIES.names():
+        overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.batch_size=256")
+        job = make_job(recipe(task, *overrides, "train.epochs=2"), graph, tmp_path / strategy)
+        with own_settings():
+            make_trainer(job).run()
+        told.append(records(job.work))
+    assert len(told) == 3
+    assert told[0] == told[1] == told[2]
 
 
 # ---- real ranks

@@ -85,6 +85,8 @@ def main(path: Path) -> None:
         torch.testing.assert_close(table, expected, rtol=1e-4, atol=1e-6)
         for name, value in dense.model.state_dict().items():
             torch.testing.assert_close(sparse.model.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+        for state in from_all(dense.model.state_dict()):  # statistics of batches included
+            assert all(torch.equal(value, dense.model.state_dict()[name]) for name, value in state.items())
         # A checkpoint brings rank 0's table to both.
         file = path.parent / "state.pt"
         if ranks.is_main:
