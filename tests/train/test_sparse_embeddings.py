@@ -16,10 +16,11 @@ import torch
 from configs.errors import RecipeError
 from tasks.graph_store import GraphStore
 from tasks.train import checkpoint
-from tasks.train.embeddings import RowAdagrad, SparseAdam, SparseEmbedding, build_model, coalesce
+from tasks.train.embeddings import SparseEmbedding, build_model, coalesce
 from tasks.train.inference import Predictor
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.loaders.base import graph_facts
+from tasks.train.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records, weights

@@ -13,11 +13,12 @@ from models.block import Batch
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
-from tasks.train.embeddings import RowAdagrad, build_model, sparse_embedding, take_tables
+from tasks.train.embeddings import build_model, sparse_embedding, take_tables
 from tasks.train.job import Job
 from tasks.train.loaders.base import FeatureSource, graph_facts
 from tasks.train.loaders.choose import make_loader
 from tasks.train.optimization import Optimization
+from tasks.train.row_optimizers import RowAdagrad
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.data_parallel import DataParallel
 
