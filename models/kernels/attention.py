@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: N812
 from models.kernels.adjacency import Adjacency
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
+from models.kernels.exponentials import exp
 from models.kernels.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.ranges import few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows
@@ -21,7 +22,6 @@ from models.kernels.vector import (
     FAR,
     NEAR,
     Lanes,
-    exp,
     load,
     maximum,
     prefetch,

@@ -11,8 +11,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.exponentials import exp
 from models.kernels.threads import run_rows
-from models.kernels.vector import Lanes, exp, has_kernels, load, maximum, splat, storage, store, tiles, zeros
+from models.kernels.vector import (
+    Lanes,
+    has_kernels,
+    load,
+    maximum,
+    splat,
+    storage,
+    store,
+    tiles,
+    zeros,
+)
 
 _NARROW = (1, 2, 4, 8)
 """Heads for which vectors just as narrow are compiled: sixteen lanes would be mostly idle."""

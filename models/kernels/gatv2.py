@@ -15,6 +15,7 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.attention import reference_softmax
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
+from models.kernels.exponentials import exp
 from models.kernels.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.ranges import out_edges, range_number
 from models.kernels.threads import run_rows
@@ -22,7 +23,6 @@ from models.kernels.vector import (
     FAR,
     NEAR,
     Lanes,
-    exp,
     load,
     maximum,
     prefetch,

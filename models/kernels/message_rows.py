@@ -10,13 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from models.kernels.exponentials import exp, log
 from models.kernels.ranges import range_number
 from models.kernels.vector import (
     FAR,
     NEAR,
-    exp,
     load,
-    log,
     maximum,
     minimum,
     prefetch,

@@ -12,15 +12,14 @@ from numba import njit
 from numba.core.dispatcher import Dispatcher
 
 from models import kernels
+from models.kernels.exponentials import exp, log
 from models.kernels.product import sum_rows
 from models.kernels.vector import (
     STREAMED_BYTES,
     WIDEST,
     Lanes,
-    exp,
     is_streamed,
     load,
-    log,
     maximum,
     minimum,
     prefetch_item,
