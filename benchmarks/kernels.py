@@ -213,6 +213,9 @@ def run_task(args: argparse.Namespace) -> Any:
     torch.set_num_threads(args.threads)
     use_threads(args.threads)
     what, op, dim, rest = args.task
+    if what == "make":
+        load_graph(args.nodes, args.draws, rest)
+        return None
     return compare(op, int(dim), args, rest) if what == "time" else peak(op, int(dim), rest, args)
 
 
@@ -236,6 +239,8 @@ def measure(args: argparse.Namespace, op: str, dim: str) -> Iterator[dict[str, A
     """Yield one operation's records, each printed."""
     on_graph = op in GRAPH_OPS
     for order in args.order.split(",") if on_graph else ["given"]:
+        if on_graph:
+            child(args, ["make", op, dim, order], "stock")
         for malloc in args.malloc.split(","):
             found = child(args, ["time", op, dim, order], malloc)
             cells = [f"{name} {cell['milliseconds']:8.1f} ms {cell['ratio']:5.2f}x" for name, cell in found.items()]
