@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # of one holds up the other: ten times the time a step on two cores with one other busy process (2026-11, AMD EPYC).
 # A short spin, then sleep.
 #
-# glibc gives freed memory back to the kernel, and fresh pages cost about eight times a copy. Kept for the next batch
-# and in huge pages (GraphSAGE 3 x 256 on debdeps, batch 1024, two threads, 2026-11, AMD EPYC, medians of CPU time a
-# step): as it comes 248 ms and 20,000 page faults, kept 204 ms and 80, kept and huge 200 ms and 10; in bfloat16 144,
-# 140 and 139 ms. One arena for all threads was no faster. Memory levels off within the first epochs.
+# glibc gives freed memory back to the kernel, and fresh pages cost about eight times a copy. So it is kept for the next
+# batch, in huge pages. CPU time of a training step (GraphSAGE 3 x 256 on debdeps, batch 1024, two threads, 2026-11, AMD
+# EPYC, medians of three): as it comes 193 ms and 2,800 page faults, kept 185, kept and huge 174 ms and 22 faults; in
+# bfloat16 123, 111 and 108 ms. One arena for all threads and a larger step of the heap were no faster. Memory is a
+# tenth more, and levels off: the heap had one size from the fifth epoch to the sixteenth.
 WORKER_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     "GOMP_SPINCOUNT": "1000",

@@ -51,7 +51,8 @@ def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
     # Built around a single row, so that the table exists once, in the memory that it is to stay in.
     model: GraphModel = MODELS.create(job.model, replace(facts, num_nodes=1))
     model.facts = facts
-    assert model.encoder.embedding is not None
+    if model.encoder.embedding is None:
+        raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")
     dim = model.encoder.embedding.embedding_dim
     model.encoder.embedding = SparseEmbedding(facts.num_nodes, dim, job.train, ranks, job.seed)  # type: ignore[assignment]
     return model
