@@ -50,4 +50,9 @@ def main(job_path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not through the interpreter's own end: threads of gloo and torch that are still about when it takes their state
+    # away abort the process ("terminate called without an active exception"), and torchrun would start all over.
+    os._exit(code)
