@@ -85,9 +85,16 @@ def test_an_error_of_a_range_is_raised(threads: int) -> None:
 def test_kernels_run_side_by_side_with_others() -> None:
     """Samplers run kernels beside the training step: nobody waits for a pool that is busy with the other's ranges."""
     torch.set_num_threads(3)
-    gate = threading.Event()
-    slow = threading.Thread(target=lambda: run_rows(lambda low, high: gate.wait(20), even_rows(3)))
+    gate, entered = threading.Event(), threading.Barrier(4, timeout=20)
+
+    def wait(low: int, high: int) -> None:
+        entered.wait()
+        gate.wait(20)
+
+    slow = threading.Thread(target=lambda: run_rows(wait, even_rows(3)))
     slow.start()
+    entered.wait()  # the pool's two threads are taken
     run_rows(lambda low, high: None, even_rows(3))
+    assert slow.is_alive()
     gate.set()
     slow.join()
