@@ -19,7 +19,11 @@ from tasks.processes import WORKER_ENVIRONMENT
 ROOT = Path(__file__).resolve().parent.parent
 
 # Memory goes back to the next batch and not to the kernel: fresh pages cost about eight times a copy.
-MALLOC_KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+MALLOC_KEPT = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
 
 
 class ContenderError(Exception):

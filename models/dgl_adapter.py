@@ -45,22 +45,6 @@ def import_mode() -> str:
     return "native" if library.exists() else "stand-in"
 
 
-@cache
-def cuda_problem() -> str:
-    """Return why models cannot train on a GPU here, or an empty string where they can."""
-    if not torch.cuda.is_available():
-        return "torch sees no GPU"
-    dgl = load_dgl()
-    try:
-        dgl.graph(([0], [1]), device="cuda")
-    except Exception as error:  # DGL raises DGLError, which only exists once DGL is imported
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return (
-            f"the installed DGL has no CUDA kernels ({first}); install DGL's CUDA wheel from https://data.dgl.ai/wheels"
-        )
-    return ""
-
-
 def make_handle(indptr: Tensor, indices: Tensor, num_src: int) -> Any:
     """Make a DGL block from CSC arrays.
 

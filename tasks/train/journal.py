@@ -61,7 +61,7 @@ class Journal:
         """Append a record of metrics."""
         if not self.writes:
             return
-        progress, steps = self.progress, self.total_steps // self.epochs
+        progress, steps = self.progress, self.total_steps / self.epochs
         line = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.step_in_epoch / steps, 4),
