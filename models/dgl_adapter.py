@@ -60,24 +60,6 @@ def make_handle(indptr: Tensor, indices: Tensor, num_src: int) -> Any:
     )
 
 
-def copy_reduce(handle: Any, reduce: str, x: Tensor) -> Tensor:
-    """Reduce the sources' rows over each destination's in-edges: x (num_src, D) -> (num_dst, D); no edge messages.
-
-    `reduce` is sum, mean or max. A node without in-edges gets zeros, or -inf from max (use `models.block.aggregate`).
-    """
-    return getattr(load_dgl().ops, f"copy_u_{reduce}")(handle, x)
-
-
-def edge_sum(handle: Any, x: Tensor) -> Tensor:
-    """Sum rows of edges over each destination's in-edges: x (E, D) -> (num_dst, D)."""
-    return load_dgl().ops.copy_e_sum(handle, x)
-
-
-def add_source(handle: Any, x: Tensor, edge: Tensor) -> Tensor:
-    """Return x[source] + edge for each edge: x (num_src, D), edge (E, D) -> (E, D)."""
-    return load_dgl().ops.u_add_e(handle, x, edge)
-
-
 def use_threads(count: int) -> None:
     """Tell DGL's own OpenMP runtime, which may be another copy than torch's, how many threads to use."""
     load_dgl().utils.set_num_threads(count)
