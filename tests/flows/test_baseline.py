@@ -14,7 +14,8 @@ import yaml
 from configs.errors import RecipeError
 from configs.load import load_recipe
 from flows import baseline
-from flows.baseline import BaselineRequest, Row, Summary, identity, plan_runs, read_table, run_baseline, select_rows
+from flows.baseline import BaselineRequest, Summary, run_baseline
+from flows.baseline_table import RECIPES, Row, identity, plan_runs, read_table, select_rows
 from flows.execute import RunRequest
 from flows.runs import RunRecord
 from tasks.home import Home
@@ -180,10 +181,10 @@ def test_verdicts(
 
 def test_every_row_of_the_shipped_tables_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHMILL_DATA", "/nowhere")
-    for path in (baseline.RECIPES / "tables").glob("*.yaml"):
-        found = read_table(path.stem, baseline.RECIPES)
+    for path in (RECIPES / "tables").glob("*.yaml"):
+        found = read_table(path.stem, RECIPES)
         for name, row in found.rows.items():
-            recipes = [load_recipe(str(baseline.RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
+            recipes = [load_recipe(str(RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
             assert recipes[0] != recipes[1], name
             assert recipes[0].description
             assert row.published is None or (row.source and (row.tolerance or row.spread)), name
