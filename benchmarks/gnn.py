@@ -147,6 +147,7 @@ class Benchmark:
                 else:
                     fitting.append(entry)
             self._operator(graph, folder, job, fitting)
+            self.keep()
 
     def _operator(self, graph: str, folder: Path, job: str, entries: list[Entry]) -> None:
         with ExitStack() as stack:
