@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from configs.base import ComponentConfig
@@ -33,6 +33,7 @@ class Registry:
         self.package = package
         self._classes: dict[str, type] = {}
         self._scanned = False
+        self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator: make the component known as `name` and tell its `Config` so."""
@@ -72,11 +73,15 @@ class Registry:
         """First line of the component's docstring."""
         return (self.get(name).__doc__ or "").strip().splitlines()[0]
 
-    def config(self, value: Any) -> ComponentConfig:
+    def config(self, value: Any, copy: Path | None = None) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
 
         With `file` the component is loaded from there; `file_sha256` comes with the result, so that another content is
         another configuration, and whoever reads the result again gets that very content or an error.
+
+        Args:
+            value: what a recipe or a stored model says.
+            copy: a copy of the file, read where `file` is gone or has changed since `file_sha256` was taken.
 
         Raises:
             RecipeError: no name or an unknown one; a file that cannot be loaded, has changed, or registers no such
@@ -89,7 +94,7 @@ class Registry:
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise RecipeError(f"a {self.kind} needs a name; known: {', '.join(self.names())}")
         if value.get("file") is not None:
-            value = self._load_file(value)
+            value = self._load_file(value, copy)
         config_class: type[ComponentConfig] = self.get(value["name"]).Config
         return config_class.model_validate(value)
 
@@ -97,15 +102,23 @@ class Registry:
         """Build the component from its `Config`: `Component(config, *args, **kwargs)`."""
         return self.get(config.name)(config, *args, **kwargs)
 
-    def _load_file(self, value: dict[str, Any]) -> dict[str, Any]:
+    def own_file(self, config: ComponentConfig) -> bytes | None:
+        """Return the content of the user's file that a component was loaded from; None for one of ours."""
+        return self._own_files.get(getattr(config, "file_sha256", None) or "")
+
+    def _load_file(self, value: dict[str, Any], copy: Path | None) -> dict[str, Any]:
         """Run a user's file, whose components register themselves; returns `value` with the file's place and digest."""
-        path, name = Path(str(value["file"])).expanduser().resolve(), value["name"]
+        path, name, wanted = Path(str(value["file"])).expanduser().resolve(), value["name"], value.get("file_sha256")
+        if wanted in self._own_files and _module_of(self._classes.get(name)) == _OWN_FILE + wanted[:16]:
+            return {**value, "file": str(path)}  # what runs already does not care what becomes of the file
         try:
-            content = path.read_bytes()
+            source, content = _read_own(path, wanted, copy)
         except OSError as error:
-            raise RecipeError(f"{self.kind}.file={value['file']} cannot be read: {error}") from error
+            raise RecipeError(
+                f"{self.kind}.file={value['file']} cannot be read: {error}; put it there, or name where it is"
+            ) from error
         digest = hashlib.sha256(content).hexdigest()
-        if value.get("file_sha256") not in (None, digest):
+        if wanted not in (None, digest):
             raise RecipeError(
                 f"{path} is not what {self.kind} {name!r} was made with: put the old content back, or remove "
                 f"{self.kind}.file_sha256 and train anew"
@@ -113,13 +126,14 @@ class Registry:
         module_name = _OWN_FILE + digest[:16]
         if _module_of(self._classes.get(name)) != module_name:
             self._scan()  # so that a name that is taken is noticed
-            _run_file(path, module_name)
+            _run_file(source, content, module_name)
         if _module_of(self._classes.get(name)) != module_name:
             own = sorted(known for known, each in self._classes.items() if each.__module__ == module_name)
             raise RecipeError(
                 f"{path} registers no {self.kind} {name!r} but {', '.join(own) or 'none'}; name one of those, "
                 f"or remove {self.kind}.file"
             )
+        self._own_files[digest] = content
         return {**value, "file": str(path), "file_sha256": digest}
 
     def _scan(self) -> None:
@@ -141,15 +155,29 @@ def _is_own(cls: type) -> bool:
     return cls.__module__.startswith(_OWN_FILE)
 
 
-def _run_file(path: Path, module_name: str) -> None:
-    """Import a file under a name of its own. Raises RecipeError with what went wrong in it."""
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
+def _read_own(path: Path, wanted: str | None, copy: Path | None) -> tuple[Path, bytes]:
+    """Return a file and its content; those of its copy where the copy alone has the digest `wanted`."""
+    if copy is not None and _digest(path) != wanted and _digest(copy) == wanted:
+        path = copy
+    return path, path.read_bytes()
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _run_file(path: Path, content: bytes, module_name: str) -> None:
+    """Import a file under a name of its own. Raises RecipeError with what went wrong in it.
+
+    Not by an importer of Python's: that would read the file again, and leave bytecode beside it.
+    """
+    if path.suffix != ".py":
         raise RecipeError(f"{path} is not a Python file; its name has to end with .py")
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(module_name)
+    module.__file__ = str(path)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:  # whatever a user's code raises
         del sys.modules[module_name]
         raise RecipeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error

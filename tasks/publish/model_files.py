@@ -1,7 +1,8 @@
-"""A trained model as plain files that run no code when they are read.
+"""A trained model as plain files; no code runs when they are read but that of `model.py`.
 
     model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
     model.json          the model's name and options, and the facts of the graph that size it
+    model.py            where the model is the user's own: the file that it was trained with
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +56,10 @@ model = load_published(Path("."))   # a torch.nn.Module in evaluation mode
 
 `recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output.
 """
+OWN_CODE = """
+The model is not one of graphmill's: `model.py` is the file that it was trained with. Loading the model runs that file,
+so read it first.
+"""
 
 
 def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any], lineage: dict[str, Any]) -> int:
@@ -66,6 +72,7 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
         IntegrityError: it is not a checkpoint.
     """
     from tasks.train.checkpoint import load
+    from tasks.train.job import OWN_MODEL
 
     state = load(checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,21 +80,32 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     described = {"config": state["model_config"], "facts": state["facts"], "epoch": state.get("epoch")}
     for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
         write_atomic(folder / file, json.dumps(content, indent=1).encode())
-    write_atomic(folder / "README.md", README.format(name=name).encode())
+    readme = README.format(name=name)
+    if state["model_config"].get("file") is not None:
+        shutil.copyfile(checkpoint.parent / OWN_MODEL, folder / OWN_MODEL)
+        readme += OWN_CODE
+    write_atomic(folder / "README.md", readme.encode())
     return weights
 
 
 def load_published(folder: Path) -> GraphModel:
-    """Rebuild a model from its files, in evaluation mode. Raises IntegrityError if they do not fit together."""
+    """Rebuild a model from its files, in evaluation mode.
+
+    Raises:
+        IntegrityError: they do not fit together.
+        RecipeError: `model.py` is not what the model was trained with, or does not run here.
+    """
     from configs.registry import MODELS
     from models.base import GraphFacts
+    from tasks.train.job import OWN_MODEL
 
     described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
     known = {field.name for field in dataclasses.fields(GraphFacts)}
     facts: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in described["facts"].items() if k in known
     }
-    model: GraphModel = MODELS.create(MODELS.config(described["config"]), GraphFacts(**facts))
+    config = MODELS.config(described["config"], folder / OWN_MODEL)
+    model: GraphModel = MODELS.create(config, GraphFacts(**facts))
     try:
         model.load_state_dict(read_tensors(folder / WEIGHTS))
     except RuntimeError as error:

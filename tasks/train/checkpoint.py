@@ -1,6 +1,7 @@
 """Checkpoints: plain tensors and numbers, written whole or not at all, read without running code.
 
-`last.pt` holds all that a run needs to go on; `best.pt` all that it takes to rebuild and apply the best model.
+`last.pt` holds all that a run needs to go on; `best.pt` all that it takes to rebuild and apply the best model. A model
+from the user's own file is rebuilt with the copy of that file that lies beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from tasks.train.embeddings import sparse_embedding
+from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
 
@@ -66,10 +68,16 @@ def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dic
 
 
 def load_model(path: Path) -> GraphModel:
-    """Rebuild the model of a `best.pt`, in evaluation mode. Raises IntegrityError if the file is not one."""
+    """Rebuild the model of a `best.pt`, in evaluation mode.
+
+    Raises:
+        IntegrityError: the file is not one.
+        RecipeError: the user's own file that it was made with is neither where it was nor beside the checkpoint.
+    """
     state = load(path)
+    config = MODELS.config(state["model_config"], path.parent / OWN_MODEL)
     facts: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in state["facts"].items()}
-    model: GraphModel = MODELS.create(MODELS.config(state["model_config"]), GraphFacts(**facts))
+    model: GraphModel = MODELS.create(config, GraphFacts(**facts))
     model.load_state_dict(state["model"])
     return model.eval()
 

@@ -19,6 +19,8 @@ from tasks.manifests import PartitionManifest
 
 BEST = "best.pt"
 LAST = "last.pt"
+OWN_MODEL = "model.py"
+"""Copy of the file that the model comes from, where that is the user's own."""
 METRICS = "metrics.jsonl"
 PROGRESS = "progress.json"
 LOGS = "logs"
@@ -40,9 +42,12 @@ def scaled_learning_rate(train: TrainConfig, world_size: int) -> float:
 
 def stage_config(recipe: Recipe) -> dict[str, Any]:
     """Return the part of a recipe that decides what is trained."""
+    model = recipe.model.model_dump(mode="json")
+    if model.get("file") is not None:
+        del model["file"]  # its digest counts, not its place
     return {
         "seed": recipe.seed,
-        "model": recipe.model.model_dump(mode="json"),
+        "model": model,
         "train": cache_view(recipe.train),
         "evaluator": recipe.evaluate.evaluator.model_dump(mode="json"),  # chooses the best checkpoint
     }
@@ -69,7 +74,7 @@ class Job:
         return cls(recipe.seed, recipe.model, recipe.train, recipe.evaluate, graph, work, digest)
 
     def save(self) -> Path:
-        """Write the job into its work folder."""
+        """Write the job into its work folder, and a copy of the user's own model file."""
         content = {
             "seed": self.seed,
             "model": self.model.model_dump(mode="json"),
@@ -79,6 +84,9 @@ class Job:
             "work": str(self.work),
             "digest": self.digest,
         }
+        own_file = MODELS.own_file(self.model)
+        if own_file is not None:
+            write_atomic(self.work / OWN_MODEL, own_file)
         path = self.work / JOB
         write_atomic(path, json.dumps(content, indent=1).encode())
         return path
@@ -89,7 +97,7 @@ class Job:
         content = json.loads(path.read_text())
         return cls(
             seed=content["seed"],
-            model=MODELS.config(content["model"]),
+            model=MODELS.config(content["model"], path.parent / OWN_MODEL),
             train=TrainConfig.model_validate(content["train"]),
             evaluate=EvaluateConfig.model_validate(content["evaluate"]),
             graph=Path(content["graph"]),

@@ -9,7 +9,7 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
-from tasks.train.job import BEST, LAST, METRICS, Job, scaled_learning_rate, stage_config
+from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, Job, scaled_learning_rate, stage_config
 from tasks.train.launch import run_job
 
 VERSION = 2
@@ -67,7 +67,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
 def _remove_traces(context: StageContext) -> None:
     """Leave the artifact's files only: no logs, drafts or scratch folders of killed attempts."""
     for path in context.work.iterdir():
-        if path.name not in (BEST, LAST, METRICS):
+        if path.name not in (BEST, LAST, METRICS, OWN_MODEL):
             if path.is_dir():
                 shutil.rmtree(path)
             else:

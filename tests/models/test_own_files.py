@@ -12,9 +12,13 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
+from configs.schema import Recipe
+from models.base import GraphFacts
 from tasks.home import Home
+from tasks.publish.model_files import load_published, write_model
 from tasks.stage import run_stage
 from tasks.train import checkpoint
+from tasks.train.job import Job
 from tasks.train.stage import STAGE
 from tests.models.test_contract import EXAMPLE
 from tests.support import as_partition, node_graph
@@ -40,7 +44,81 @@ def test_the_example_trains_in_a_worker_of_its_own(tmp_path: Path, monkeypatch: 
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
     outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(tmp_path / "home"))
     assert outcome.manifest.epochs_run == 2
+    assert (outcome.folder / "model.py").read_bytes() == EXAMPLE.read_bytes()
+    assert "model.py" in outcome.manifest.files
     assert type(checkpoint.load_model(outcome.folder / "best.pt")).__name__ == "DampedMean"
+
+
+def saved(own_file: Path, folder: Path) -> Path:
+    """What a training with the file leaves; the file is not yet touched."""
+    folder.mkdir()
+    recipe = recipe_with(own_file)
+    Job.make(recipe, folder, "graph", folder).save()
+    model = MODELS.create(recipe.model, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
+    checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), folder / "best.pt")
+    return folder
+
+
+def recipe_with(own_file: Path) -> Recipe:
+    model = {"name": "damped_mean", "file": str(own_file), "hidden_dim": 8, "num_layers": 2}
+    return build_recipe({"name": "demo", "dataset": {"name": "synthetic"}, "model": model})
+
+
+def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget all that was loaded."""
+    monkeypatch.setattr(MODELS, "_classes", {k: v for k, v in MODELS._classes.items() if k != "damped_mean"})
+    monkeypatch.setattr(MODELS, "_own_files", {})
+
+
+@pytest.mark.parametrize("change", ["moved", "changed"])
+def test_a_checkpoint_is_read_with_the_file_that_lies_beside_it(
+    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    folder = saved(own_file, tmp_path / "work")
+    if change == "moved":
+        own_file.rename(tmp_path / "elsewhere.py")
+    else:
+        own_file.write_text("raise SystemExit")
+    another_process(monkeypatch)
+    assert Job.load(folder / "job.json").model.file == str(own_file)  # type: ignore[attr-defined]
+    another_process(monkeypatch)
+    model = checkpoint.load_model(folder / "best.pt")
+    assert type(model).__name__ == "DampedMean"
+    another_process(monkeypatch)
+    (folder / "model.py").write_text("broken")
+    with pytest.raises(RecipeError, match="cannot be read" if change == "moved" else "is not what model"):
+        checkpoint.load_model(folder / "best.pt")
+
+
+def test_a_published_model_brings_its_file_along(
+    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = checkpoint.load_model(saved(own_file, tmp_path / "work") / "best.pt")
+    write_model(tmp_path / "model", tmp_path / "work" / "best.pt", "demo", {"name": "demo"}, {})
+    shutil.rmtree(tmp_path / "work")
+    own_file.unlink()
+    another_process(monkeypatch)
+    back = load_published(tmp_path / "model")
+    assert type(back) is not type(before)
+    assert back.config.model_dump() == before.config.model_dump()
+    assert {path.name for path in (tmp_path / "model").iterdir()} >= {"model.py", "README.md"}
+    assert "Loading the model runs that file" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_the_key_holds_the_files_content_and_not_its_place(own_file: Path, tmp_path: Path) -> None:
+    def key(file: Path) -> str:
+        return json.dumps(STAGE.config(recipe_with(file)), sort_keys=True)
+
+    first = key(own_file)
+    assert key(Path(shutil.copy(own_file, tmp_path / "moved.py"))) == first
+    own_file.write_text(own_file.read_text() + "# changed")
+    assert key(own_file) != first
+
+
+def test_a_change_of_the_file_does_not_stop_the_run_that_loaded_it(own_file: Path) -> None:
+    described = json.loads(json.dumps(dump_recipe(recipe_with(own_file))))
+    own_file.unlink()
+    assert build_recipe(described).model.name == "damped_mean"
 
 
 def test_another_content_is_another_configuration(own_file: Path) -> None:
