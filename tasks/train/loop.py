@@ -59,7 +59,7 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        name = check_loader(self.config, len(self.model.layers), store.manifest)
+        name = check_loader(self.config, self.model.config, store.manifest)
         strategy.check(self.config, name, store)
         graph = strategy.open(store)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))

@@ -53,7 +53,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     from tasks.train.loaders.choose import check_loader
 
     train = recipe.train
-    loader = check_loader(train, getattr(recipe.model, "num_layers", len(train.fanout)), manifest)
+    loader = check_loader(train, recipe.model, manifest)
     world_size = train.num_ranks * train.num_machines
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if train.lr_scaling != "none" and world_size > 1:

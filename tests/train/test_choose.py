@@ -122,9 +122,28 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path, options: dict
 
 def test_more_clusters_than_parts_are_refused(tmp_path: Path) -> None:
     store = opened(tmp_path, num_parts=4)
-    assert check_loader(TrainConfig(loader="cluster", clusters_per_batch=4), 2, store.manifest) == "cluster"
+    train, model = TrainConfig(loader="cluster", clusters_per_batch=4), made(store).config
+    assert check_loader(train, model, store.manifest) == "cluster"
     with pytest.raises(RecipeError, match=r"clusters_per_batch=5 is more than the partition's 4 parts"):
         loader(store, loader="cluster", clusters_per_batch=5)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "ways_out"),
+    [
+        ("node", "auto", "full or cluster or random_partition or saint"),
+        ("node", "neighbor", "full or cluster or random_partition or saint"),
+        ("link", "edge", "full"),
+    ],
+)
+def test_sampled_neighbourhoods_are_refused_to_reversible_models(
+    tmp_path: Path, task: str, name: str, ways_out: str
+) -> None:
+    store = opened(tmp_path, task)
+    reversible = made(store, "deepgcn", reversible=True).config
+    with pytest.raises(RecipeError, match=rf"model\.reversible=true .* take train\.loader={ways_out}, or set"):
+        check_loader(TrainConfig(loader=name, fanout=(3, 3)), reversible, store.manifest)
+    assert check_loader(TrainConfig(loader="full"), reversible, store.manifest) == "full"
 
 
 def test_link_options_reach_their_loaders(tmp_path: Path) -> None:

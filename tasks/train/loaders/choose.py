@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.base import GraphModel
@@ -53,12 +54,13 @@ def loader_name(train: TrainConfig, manifest: GraphManifest) -> str:
     return train.loader
 
 
-def check_loader(train: TrainConfig, num_layers: int, manifest: GraphManifest) -> str:
+def check_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphManifest) -> str:
     """Return the loader's name. Raises RecipeError where options do not fit the task, the graph, the model or it."""
     name = loader_name(train, manifest)
     _refuse_idle_options(train, name, manifest)
     if name in ("neighbor", "edge"):
-        _check_fanout(train, num_layers)
+        _check_reversible(name, model, manifest)
+        _check_fanout(train, getattr(model, "num_layers", len(train.fanout)))
     elif name == "cluster":
         _check_clusters(train, manifest)
     elif name == "random_partition" and 2 * train.num_clusters > manifest.num_nodes:
@@ -93,7 +95,7 @@ def make_loader(
     Raises:
         RecipeError: options that do not fit.
     """
-    name = check_loader(train, len(model.layers), store.manifest)
+    name = check_loader(train, model.config, store.manifest)
     if store.manifest.task == "link":
         return _link_loader(name, train, model, store, features)
     if name == "graph":
@@ -179,6 +181,16 @@ def _refuse_idle_options(train: TrainConfig, name: str, manifest: GraphManifest)
 def _is_default(train: TrainConfig, option: str) -> bool:
     default: Any = TrainConfig.model_fields[option].default
     return bool(getattr(train, option) == default)
+
+
+def _check_reversible(name: str, model: ComponentConfig, manifest: GraphManifest) -> None:
+    """Refuse sampled neighbourhoods, whose nodes become fewer from layer to layer, where a model wants them to stay."""
+    if getattr(model, "reversible", False):
+        fits = [other for other in _FITS[manifest.task] if other not in (name, "precomputed")]
+        raise RecipeError(
+            f"model.reversible=true wants batches whose nodes stay from layer to layer, and train.loader={name} gives "
+            f"each layer fewer; take train.loader={' or '.join(fits)}, or set model.reversible=false"
+        )
 
 
 def _check_fanout(train: TrainConfig, num_layers: int) -> None:
