@@ -59,8 +59,7 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        name = check_loader(self.config, self.model.config, store.manifest)
-        strategy.check(self.config, name, store)
+        name = check_loader(self.config, job.model, store.manifest)
         graph = strategy.open(store)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
         options = self.config.model_copy(update={"loader": name})  # what `auto` means may differ in a part of the graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from configs.registry import MODELS
+from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
@@ -51,10 +51,13 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     """Refuse what cannot work before any process starts, and say what will happen."""
     # Here and not above: `plan` needs the stage's key, not torch.
     from tasks.train.loaders.choose import check_loader
+    from tasks.train.strategies.base import Ranks, Strategy
 
     train = recipe.train
     loader = check_loader(train, recipe.model, manifest)
     world_size = train.num_ranks * train.num_machines
+    strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
+    strategy.check(train, loader, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if train.lr_scaling != "none" and world_size > 1:
         rate = scaled_learning_rate(train, world_size)

@@ -87,12 +87,12 @@ def test_ranks_of_parallel_epochs_take_all_epochs_between_them() -> None:
     ranks = strategies("parallel_epochs", 3)
     assert [[rank.epoch(r) for rank in ranks] for r in range(2)] == [[0, 1, 2], [3, 4, 5]]
     assert ranks[0].epochs_a_round == 3
-    store = SimpleNamespace(manifest=SimpleNamespace(task="node"))
-    ranks[0].check(TrainConfig(epochs=6), "neighbor", store)  # type: ignore[arg-type]
+    manifest: Any = SimpleNamespace(task="node")
+    ranks[0].check(TrainConfig(epochs=6), "neighbor", manifest)
     with pytest.raises(RecipeError, match=r"train\.epochs=20 is no multiple; take 21"):
-        ranks[0].check(TrainConfig(epochs=20), "neighbor", store)  # type: ignore[arg-type]
+        ranks[0].check(TrainConfig(epochs=20), "neighbor", manifest)
     with pytest.raises(RecipeError, match="would have all ranks do the same"):
-        ranks[0].check(TrainConfig(epochs=6), "full", store)  # type: ignore[arg-type]
+        ranks[0].check(TrainConfig(epochs=6), "full", manifest)
 
 
 def batches(name: str, world_size: int, loader: Loader, **train: Any) -> list[Batches]:
@@ -221,13 +221,13 @@ def test_ranks_of_unequal_parts_take_equally_many_steps_and_seeds(tmp_path: Path
 
 
 def test_partitions_that_ranks_cannot_share_are_refused(tmp_path: Path) -> None:
-    store = opened(parts(node_graph(tmp_path), 3))
+    manifest: Any = parts(node_graph(tmp_path), 3).manifest
     [_, rank] = strategies("partition_parallel", 2)
     with pytest.raises(RecipeError, match=r"the partition has 3; set partition\.num_parts=2 or a multiple"):
-        rank.check(TrainConfig(), "neighbor", store)
+        rank.check(TrainConfig(), "neighbor", manifest)
     with pytest.raises(RecipeError, match="works with the loaders neighbor, edge, full and this is cluster"):
-        rank.check(TrainConfig(), "cluster", store)
-    strategies("partition_parallel", 3)[0].check(TrainConfig(), "neighbor", store)
+        rank.check(TrainConfig(), "cluster", manifest)
+    strategies("partition_parallel", 3)[0].check(TrainConfig(), "neighbor", manifest)
 
 
 def test_a_rank_reads_features_of_its_own_part_and_halo_only(tmp_path: Path) -> None:

@@ -230,6 +230,24 @@ def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, ove
 
 
 @pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("train.fanout=5,5,5",), "one a layer"),
+        (("train.strategy.name=parallel_epochs", "train.epochs=3"), "epochs=3 is no multiple; take 4"),
+        (("train.strategy.name=partition_parallel",), r"the partition has 1; set partition\.num_parts=2"),
+        (("model.name=deepgcn", "model.reversible=true"), r"reversible=true wants batches whose nodes stay"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_rank_starts(
+    tmp_path: Path, home: Home, overrides: tuple[str, ...], message: str
+) -> None:
+    graph = {"partition": partition(tmp_path / "g")}
+    with pytest.raises(RecipeError, match=message):
+        run_stage(STAGE, recipe("node", "train.num_ranks=2", *overrides), graph, home)
+    assert not list(home.work.glob("*/*"))  # no job, no logs
+
+
+@pytest.mark.parametrize(
     ("override", "message"),
     [
         ("train.warmup_steps=10000", "leaves nothing"),

@@ -28,6 +28,7 @@ from configs.base import ComponentConfig
 from configs.schema import TrainConfig
 from models.block import Batch
 from tasks.graph_store import GraphStore
+from tasks.manifests import PartitionManifest
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,11 @@ class Strategy:
         """Epochs of the data that all ranks together go through in a round."""
         return 1
 
-    def check(self, train: TrainConfig, loader: str, store: GraphStore) -> None:
-        """Raise RecipeError for options, a loader (by name) or a graph that the strategy cannot work with."""
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+        """Raise RecipeError for options, a loader (by name) or a graph that the strategy cannot work with.
+
+        Asked before any worker starts, as the first of so many ranks.
+        """
 
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""

@@ -9,7 +9,7 @@ from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
-from tasks.graph_store import GraphStore
+from tasks.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
 
 
@@ -31,7 +31,7 @@ class ParallelEpochs(Strategy):
         """One a rank."""
         return self.ranks.world_size
 
-    def check(self, train: TrainConfig, loader: str, store: GraphStore) -> None:
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse epochs that do not divide, and batches that are the same in every epoch."""
         world_size = self.ranks.world_size
         if train.epochs % world_size:
@@ -39,7 +39,7 @@ class ParallelEpochs(Strategy):
                 f"train.strategy=parallel_epochs trains {world_size} epochs at once, one a rank, and train.epochs="
                 f"{train.epochs} is no multiple; take {-(-train.epochs // world_size) * world_size}"
             )
-        if loader == "full" and store.manifest.task == "node":
+        if loader == "full" and manifest.task == "node":
             raise RecipeError(
                 "train.strategy=parallel_epochs with the full loader would have all ranks do the same; "
                 "take train.loader=random_partition or train.strategy=data_parallel"

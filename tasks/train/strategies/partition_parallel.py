@@ -43,15 +43,14 @@ class PartitionParallel(Strategy):
         self._largest = 0
         self._nodes = torch.empty(0, dtype=torch.int64)
 
-    def check(self, train: TrainConfig, loader: str, store: GraphStore) -> None:
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
-        world_size, manifest = self.ranks.world_size, store.manifest
+        world_size = self.ranks.world_size
         if loader not in _LOADERS:
             raise RecipeError(
                 f"train.strategy=partition_parallel works with the loaders {', '.join(_LOADERS)} and this is {loader}; "
                 "choose one of them or train.strategy=data_parallel"
             )
-        assert isinstance(manifest, PartitionManifest)
         if manifest.num_parts % world_size:
             raise RecipeError(
                 f"train.strategy=partition_parallel gives each of the {world_size} ranks equally many parts and the "
