@@ -120,10 +120,10 @@ class Block(_Movable):
 
     @cached_property
     def weight_sums(self) -> Tensor:
-        """Sum of the in-edges' weights, (num_dst, 1); 1 where it is 0."""
+        """Sum of the in-edges' weights, (num_dst,); 1 where it is 0."""
         assert self.weight is not None
         ones = torch.ones(self.num_src, 1, device=self.weight.device)
-        sums = weighted_sum(self.adjacency, ones, self.weight)
+        sums = weighted_sum(self.adjacency, ones, self.weight).squeeze(1)
         return sums.masked_fill(sums == 0, 1)
 
     @cached_property
@@ -132,6 +132,16 @@ class Block(_Movable):
         if self.degree is None:
             return None
         return self.degree[: self.num_dst] / self.counts.clamp(min=1)
+
+    def target_scale(self, reduce: str) -> Tensor | None:
+        """Return what makes the `sum` or `mean` of `aggregate` of a plain (weighted) sum: float32 (num_dst,) or None.
+
+        A mean's is one over the number of in-edges or the sum of their weights; a sum's is `scale`, if no weights are
+        there to make it unbiased.
+        """
+        if reduce == "mean":
+            return self.adjacency.degree_scale() if self.weight is None else self.weight_sums.reciprocal()
+        return self.scale if self.weight is None else None
 
 
 @dataclass
@@ -186,9 +196,4 @@ def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
         return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)
     if reduce == "max":
         return spmm(block.adjacency, x, "max")
-    if block.weight is None:
-        if reduce == "mean":
-            return weighted_sum(block.adjacency, x, target_scale=block.adjacency.degree_scale())
-        return weighted_sum(block.adjacency, x, target_scale=block.scale)
-    y = weighted_sum(block.adjacency, x, block.weight)
-    return y if reduce == "sum" else y / block.weight_sums.to(y.dtype)
+    return weighted_sum(block.adjacency, x, block.weight, target_scale=block.target_scale(reduce))

@@ -10,6 +10,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Block, aggregate
+from models.kernels.convolve import convolve
 from models.kernels.dense import Linear
 from models.layers import own_rows
 
@@ -26,16 +27,22 @@ class SageConv(nn.Module):
         self.own = Linear(in_dim, out_dim)
         self.neighbor = Linear(in_dim, out_dim, bias=False)
         self.pool = nn.Sequential(Linear(in_dim, in_dim), nn.ReLU()) if aggregator == "max" else None
-        # Linear reductions commute with the linear map: aggregate whichever side is narrower.
-        self.map_first = aggregator != "max" and out_dim < in_dim
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
-        own = self.own(own_rows(block, x))
-        if self.map_first and block.mean is None:
-            return own + aggregate(block, self.neighbor(x), self.aggregator)
-        pooled = x if self.pool is None else self.pool(x)
-        return own + self.neighbor(aggregate(block, pooled, self.aggregator))
+        if self.pool is not None:
+            return self.own(own_rows(block, x)) + self.neighbor(aggregate(block, self.pool(x), "max"))
+        known = block.mean is not None
+        return convolve(
+            block.adjacency,
+            x,
+            self.own.weight,
+            self.neighbor.weight,
+            self.own.bias,
+            edge_weight=block.weight,
+            target_scale=None if known else block.target_scale(self.aggregator),
+            pooled=aggregate(block, x, self.aggregator) if known else None,
+        )
 
 
 @MODELS.register("graphsage")

@@ -1,53 +1,43 @@
-"""Dense parts of a layer on the CPU: the linear map by the faster library, ReLU and dropout in one pass."""
+"""The linear map, on the CPU by the faster library and without compiling anew for each batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from llvmlite import binding
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-_MKLDNN: Any = torch.backends.mkldnn
-_PREFERS_ONEDNN = (
-    binding.get_host_cpu_name().startswith("znver")
-    and _MKLDNN.is_available()
-    and not torch.cpu._is_amx_tile_supported()
-)
-"""AMD's Zen, where MKL takes none of its fast paths.
+from models.kernels.dense_products import gradients_of_map, multiply_rows, new_rows, takes_pieces
 
-GFLOP/s of one core in float32, forward / by input / by weight, 15,000 x 256 times 256 x 256, November 2026:
-Zen 4: MKL 85 / 82 / 91, oneDNN 101 / 101 / 97. Zen 5: MKL about 100, oneDNN 200 to 250.
-By the name of the processor and not by a measurement, which on a busy machine would change results between runs.
-"""
-_LEAST_PRODUCTS = 1 << 28
-"""Multiplications from which oneDNN is taken: 4096 x 256 x 256.
-
-It compiles its code anew for each shape, 2 ms for the three products, and no two sampled batches have the same. From
-here on it is ahead even so (Zen 4: 4,000 rows 21.0 ms against 21.9, 15,000 rows 70 against 75, or 64 if seen before).
-"""
+_LEAST_PRODUCTS = 1 << 22
+"""Multiplications from which this file's products are taken: 64 x 256 x 256. Below, Python's own time counts."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y = x W^T + b.
 
     Args:
-        x: (..., in), any dtype and device; large float32 matrices on AMD's processors go through oneDNN instead of MKL,
-            in both directions. bfloat16, and float32 under autocast, do in torch itself.
+        x: (..., in), any dtype and device. Large bfloat16 matrices on a CPU, and float32 ones on AMD's processors, go
+            through oneDNN piece by piece (`dense_products`), in both directions.
         weight: (out, in).
         bias: (out,) or None.
 
     Returns:
-        (..., out). Only the order of additions differs from `torch.nn.functional.linear`.
+        (..., out), in autocast's dtype where that is on. Only roundings differ from `torch.nn.functional.linear`.
     """
-    plain = x.device.type == "cpu" and x.dim() == 2 and x.dtype == weight.dtype == torch.float32
-    large = x.numel() * len(weight) >= _LEAST_PRODUCTS
-    if _PREFERS_ONEDNN and plain and large and not torch.is_autocast_enabled("cpu"):
-        return _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    rows = to_compute(x)
+    same = rows.dtype == weight.dtype or rows is not x
+    if same and takes_pieces(rows) and x.numel() * len(weight) >= _LEAST_PRODUCTS:
+        return _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return F.linear(x, weight, bias)
+
+
+def to_compute(x: Tensor) -> Tensor:
+    """Return x in the dtype that autocast asks products for; x itself without."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 class Linear(nn.Linear):
@@ -62,32 +52,21 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        bias = None if bias is None else bias.to(x.dtype)
+        return multiply_rows([(x, weight.to(x.dtype).t())], new_rows(x, len(weight)), bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        grad = grad.contiguous()
         grad_x = grad_weight = grad_bias = None
-        with _matrix_products_by_onednn():
-            if ctx.needs_input_grad[0]:
-                grad_x = grad @ weight
-            if ctx.needs_input_grad[1]:
-                grad_weight = grad.t() @ x
-        if ctx.needs_input_grad[2]:
-            grad_bias = grad.sum(0)
-        return grad_x, grad_weight, grad_bias
+        if ctx.needs_input_grad[0]:
+            grad_x = multiply_rows([(grad, weight.to(grad.dtype))], new_rows(grad, x.shape[1]))
+        if any(ctx.needs_input_grad[1:]):
+            grad_weight, grad_bias = gradients_of_map(grad, x, with_bias=ctx.needs_input_grad[2])
+        return grad_x, _as(grad_weight, weight), _as(grad_bias, weight)
 
 
-@contextmanager
-def _matrix_products_by_onednn() -> Iterator[None]:
-    """Send torch.matmul of float32 to oneDNN, which reads transposed operands where they lie.
-
-    torch does so where it may round factors to bfloat16; without AMX oneDNN has no such product and computes in float32
-    (a test compares with float64). The setting is the process's: products of other threads are as right either way.
-    """
-    before = _MKLDNN.matmul.fp32_precision
-    _MKLDNN.matmul.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        _MKLDNN.matmul.fp32_precision = before
+def _as(grad: Tensor | None, weight: Tensor) -> Tensor | None:
+    return None if grad is None else grad.to(weight.dtype)

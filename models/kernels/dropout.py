@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
+from models.kernels.memory import empty
 from models.kernels.threads import even_rows, run_rows
 from models.kernels.vector import (
     Lanes,
@@ -94,7 +95,7 @@ class _ReluDropout(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
-        grad, grad_x = grad.contiguous(), torch.empty(y.shape, dtype=y.dtype)
+        grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
         arrays = (_whole(grad_x), _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
         run_rows(_gradient_blocks, _blocks(y), *arrays)
         return grad_x, None, None, None, None
@@ -111,14 +112,14 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x = torch.empty(grad.shape, dtype=grad.dtype)
+        grad_x = empty(grad.shape, grad.dtype)
         _drop(grad, grad_x, ctx.rate, ctx.key, None)
         return grad_x, None, None, None
 
 
 def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
     if not inplace:
-        return torch.empty(x.shape, dtype=x.dtype)
+        return empty(x.shape, x.dtype)
     if not x.is_contiguous():
         raise ValueError("dropout writes over contiguous tensors only; leave inplace out")
     ctx.mark_dirty(x)

@@ -10,6 +10,7 @@ from numba import njit
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.memory import empty
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     FAR,
@@ -45,7 +46,7 @@ def multiply(
         heads, width = 1, x[:1].numel() if len(x) else x.shape[1:].numel()
     else:
         _, heads, width = x.shape
-    y = torch.empty(adj.num_dst, *x.shape[1:], dtype=x.dtype)
+    y = empty((adj.num_dst, *x.shape[1:]), x.dtype)
     weight = None if weight is None else weight.detach().to(torch.float32).contiguous().view(-1)
     given = (weight, edges, source_scale, target_scale)
     factors = [None if tensor is None else tensor.numpy() for tensor in given]

@@ -11,6 +11,7 @@ import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 CHUNKS_A_THREAD = 4
 """Ranges a thread, so that one that is held up leaves its share to the others."""
 
+_starting = Lock()
 _pool: ThreadPoolExecutor | None = None
 _pool_size = 0
 
@@ -37,39 +39,68 @@ def even_rows(count: int) -> NDArray[np.int64]:
 
 
 def run_rows(kernel: Callable[..., Any], bounds: NDArray[np.int64], *args: Any) -> None:
-    """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads.
+    """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads; see `run_parts`."""
+    run_parts(lambda i: kernel(bounds[i], bounds[i + 1], *args), len(bounds) - 1)
 
-    The ranges must write to different places. An exception of any of them is raised here.
+
+def run_parts(part: Callable[[int], None], count: int) -> None:
+    """Call part(0), ..., part(count - 1) on `num_threads()` threads.
+
+    A thread takes the next part as soon as it is done with one, and torch takes one thread in it: where a sampler holds
+    a core for a while, the others go on, while torch's own threads would wait for the slowest after every operation.
+    The parts must write to different places; they run without gradients and autocast. An exception of any is raised.
     """
-    count = len(bounds) - 1
     threads = min(num_threads(), count)
     if threads <= 1:
         for i in range(count):
-            kernel(bounds[i], bounds[i + 1], *args)
+            part(i)
         return
     numbers = itertools.count()  # next() on it is atomic
 
+    @torch.no_grad()  # the mode is a thread's own
     def work() -> None:
         while (i := next(numbers)) < count:
-            kernel(bounds[i], bounds[i + 1], *args)
+            part(i)
 
-    pending = [_executor(threads - 1).submit(work) for _ in range(threads - 1)]
-    work()
-    for future in pending:
+    # The caller only waits: torch's number of threads is also a thread's own, and the caller's is not 1.
+    first, *others = [_executor(threads).submit(work) for _ in range(threads)]
+    first.result()
+    for future in others:
         if not future.cancel():  # one that found no free thread has nothing left to do
             future.result()
 
 
 def _executor(size: int) -> ThreadPoolExecutor:
     global _pool, _pool_size
-    if _pool is None or _pool_size < size:
-        _pool, _pool_size = ThreadPoolExecutor(size, thread_name_prefix="kernel"), size
-    return _pool
+    with _starting:
+        if _pool is None or _pool_size < size:
+            _pool, _pool_size = _start(size), size
+        return _pool
+
+
+def _start(size: int) -> ThreadPoolExecutor:
+    """Start threads in which torch takes one thread, each on a core of its own where the machine's ranks have them."""
+    pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix="kernel"), num_threads(), Barrier(size)
+    cores = sorted(os.sched_getaffinity(0))
+    first = int(os.environ.get("LOCAL_RANK", "0")) * size
+    is_pinned = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) * size <= len(cores)
+
+    def prepare(number: int) -> None:
+        torch.get_num_threads()  # what a thread asks torch first makes it take over the process's number
+        torch.set_num_threads(1)
+        if is_pinned:  # else Linux may wake them all on the caller's core, and leave them there for seconds
+            os.sched_setaffinity(0, {cores[first + number]})
+        met.wait()
+
+    for future in [pool.submit(prepare, number) for number in range(size)]:
+        future.result()
+    torch.set_num_threads(threads)  # it is also what threads that torch starts later begin with
+    return pool
 
 
 def _forget() -> None:
-    global _pool
-    _pool = None
+    global _pool, _starting
+    _pool, _starting = None, Lock()
 
 
 os.register_at_fork(after_in_child=_forget)  # a child has no threads but its own

@@ -33,6 +33,7 @@ def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
 def use_threads(count: int) -> None:
     """Let torch, our kernels (which follow it) and DGL, where a model has loaded it, compute on so many threads."""
     torch.set_num_threads(count)
+    torch.get_num_threads()  # a thread that never asked would later take over what another set meanwhile
     if "dgl" in sys.modules:
         dgl_adapter.use_threads(count)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels import dense
+from models.kernels import dense, dense_products
 from models.kernels.dense import Linear, linear
 from tests.kernels.graphs import compare, numbers
 
@@ -15,11 +15,11 @@ def _through_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on machines where MKL is the faster one; but not where oneDNN would round to bfloat16."""
     if torch.cpu._is_amx_tile_supported():
         pytest.skip("this processor has AMX: the setting would round")
-    monkeypatch.setattr(dense, "_PREFERS_ONEDNN", True)
+    monkeypatch.setattr(dense_products, "_PREFERS_ONEDNN", True)
     monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 1)
 
 
-@pytest.mark.parametrize(("rows", "columns", "out"), [(1, 1, 1), (33, 100, 47), (700, 256, 128), (5, 300, 1)])
+@pytest.mark.parametrize(("rows", "columns", "out"), [(64, 1, 1), (133, 100, 47), (2700, 256, 128), (105, 300, 1)])
 def test_values_and_gradients_are_float32_s(rows: int, columns: int, out: int) -> None:
     x, weight, bias = numbers(rows, columns), numbers(out, columns, seed=2), numbers(out, seed=3)
     compare(linear, torch.nn.functional.linear, x, weight, bias)
@@ -27,13 +27,31 @@ def test_values_and_gradients_are_float32_s(rows: int, columns: int, out: int) -
     assert linear(x, weight).grad_fn.name() == "_LinearBackward"
 
 
+@pytest.mark.parametrize(("rows", "columns", "out"), [(1, 3, 2), (64, 1, 1), (133, 100, 47), (2700, 64, 128)])
+def test_bfloat16(rows: int, columns: int, out: int) -> None:
+    kind = torch.bfloat16
+    x, weight = numbers(rows, columns, dtype=kind), numbers(out, columns, seed=2, dtype=kind)
+    compare(linear, torch.nn.functional.linear, x, weight, numbers(out, seed=3, dtype=kind), slack=2.0)
+
+
+def test_autocast_keeps_gradients_of_weights_in_float32() -> None:
+    x, weight, bias = numbers(200, 30), numbers(20, 30, seed=2), numbers(20, seed=3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = linear(x, weight, bias)
+    y.float().sum().backward()
+    assert y.grad_fn.name() == "_LinearBackward"
+    rounded = x.detach().to(torch.bfloat16).float()
+    torch.testing.assert_close(weight.grad, rounded.sum(0).expand(20, 30), rtol=1e-2, atol=0.2)
+    assert weight.grad.dtype == torch.float32
+
+
 def test_operands_that_are_not_contiguous() -> None:
-    compare(lambda x, w: linear(x.t(), w.t()), lambda x, w: x.t() @ w, numbers(7, 40), numbers(7, 9, seed=2))
+    compare(lambda x, w: linear(x.t(), w.t()), lambda x, w: x.t() @ w, numbers(7, 80), numbers(7, 9, seed=2))
 
 
 def test_settings_stay_as_they_were() -> None:
     before = torch.backends.mkldnn.matmul.fp32_precision
-    linear(numbers(4, 4), numbers(4, 4)).sum().backward()
+    linear(numbers(70, 4), numbers(4, 4)).sum().backward()
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
@@ -44,8 +62,9 @@ def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert linear(numbers(3, 7).double(), weight.double()).dtype == torch.float64
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(numbers(3, 7), weight).dtype == torch.bfloat16
-    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 3 * 7 * 5 + 1)
-    assert linear(numbers(3, 7), weight).grad_fn.name() != "_LinearBackward"
+    assert linear(numbers(63, 7), weight).grad_fn.name() != "_LinearBackward"
+    monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 64 * 7 * 5 + 1)
+    assert linear(numbers(64, 7), weight).grad_fn.name() != "_LinearBackward"
 
 
 def test_the_module_is_nn_linear() -> None:
@@ -53,3 +72,28 @@ def test_the_module_is_nn_linear() -> None:
     theirs.load_state_dict(ours.state_dict())
     x = numbers(3, 7)
     torch.testing.assert_close(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 2047, 2048, 2049, 16_384, 20_001])
+def test_pieces_cover_all_rows_once_and_their_sizes_come_again(count: int) -> None:
+    bounds, rest = dense_products._pieces(torch.empty(count, 1))
+    edges = [*bounds, rest]
+    assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
+    assert edges[-1][1] == count
+    assert {high - low for low, high in bounds} <= {2048, 1024, 512, 256, 128, 64}
+    assert rest[1] - rest[0] < 64
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_results_do_not_depend_on_the_number_of_threads(kind: torch.dtype) -> None:
+    x, weight = numbers(3000, 70, dtype=kind), numbers(90, 70, seed=2, dtype=kind)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            y = linear(x, weight)
+            results.append((y, *torch.autograd.grad(y.sum(), (x, weight))))
+    finally:
+        torch.set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))

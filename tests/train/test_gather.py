@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from models.kernels.memory import _SPARE_BYTES, Recycler, recycled
 from tasks.train.loaders import base
 from tasks.train.loaders.base import FeatureSource, bfloat16_copy, take_rows
-from tasks.train.loaders.buffers import _SPARE_BYTES, Recycler, recycled
 from tasks.train.loaders.gather import gather_mean, gather_rows
 
 MIB = 1 << 20

@@ -19,9 +19,9 @@ from torch import Tensor
 from configs.errors import DataError
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs
+from models.kernels.memory import recycled
 from tasks.graph_store import GraphStore
 from tasks.manifests import GraphManifest
-from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.gather import gather_mean, gather_rows
 from tasks.train.loaders.sampling import derive_key
 

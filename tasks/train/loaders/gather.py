@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.half import load_half, round_to_bfloat16
+from models.kernels.memory import recycled
 from models.kernels.prefetch import (
     ROWS_AHEAD,
     ROWS_NEAR,
@@ -26,7 +27,6 @@ from models.kernels.prefetch import (
     row_lines,
 )
 from models.kernels.vector import Lanes, load, store, tiles, zeros
-from tasks.train.loaders.buffers import recycled
 
 Array = NDArray[Any]
 _LINE_BYTES = 64

@@ -15,9 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from models.kernels.memory import recycled
 from tasks.ingest.counter_random import below, bits, permute
 from tasks.train.loaders import draws
-from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.exclusion import drop_edges, hash_pairs
 from tasks.train.loaders.labor import draw_labor
 from tasks.train.loaders.relabel import relabel

@@ -14,10 +14,10 @@ import torch
 from numba import njit
 
 from models.block import Batch, Block
+from models.kernels.memory import recycled
 from models.kernels.prefetch import AHEAD, prefetch
 from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader, hide_labels, targets
-from tasks.train.loaders.buffers import recycled
 from tasks.train.loaders.lookup import frozen
 
 _ROWS_AHEAD = 8  # nodes whose first edges are asked for; most have few cache lines of them

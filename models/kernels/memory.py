@@ -1,8 +1,9 @@
 """Arrays whose memory is used again once nobody holds them.
 
-A batch of a large graph is a hundred megabytes. Fresh memory for each costs a page fault every 4 KiB, which makes
-gathering features several times as slow; so what a batch lets go of goes to the next one. Arrays are ordinary: when
-the last array or tensor that looks at the memory is gone, it comes back by itself.
+A batch of a large graph, and each layer's rows of it, is tens of megabytes. Fresh memory costs a page fault every
+4 KiB, which makes gathering features several times as slow; and no two batches are of one size, so that malloc's heap
+grows to a multiple of what is in use. So what one step lets go of goes to the next. Arrays are ordinary: when the last
+array or tensor that looks at the memory is gone, it comes back by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 _SMALL = 1 << 17  # malloc keeps what is smaller
 _HUGE_PAGE = 1 << 21
@@ -79,3 +82,12 @@ def _allocate(size: int) -> mmap.mmap:
 _recycler = Recycler()
 recycled = _recycler.empty
 """`Recycler.empty` of the process's own."""
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """Return a tensor with arbitrary content: `torch.empty`, recycled where it is a large one on the CPU."""
+    size = math.prod(shape)
+    if (device is not None and device.type != "cpu") or size * dtype.itemsize < _SMALL:
+        return torch.empty(shape, dtype=dtype, device=device)
+    owner = recycled(size * dtype.itemsize, np.uint8)
+    return torch.from_numpy(owner).view(dtype).view(shape)
