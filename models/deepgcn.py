@@ -16,9 +16,11 @@ from models.block import Batch, Block
 from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.genconv import GenConv
+from models.kernels.segment import segment_broadcast
 from models.layers import Activation, make_norm, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly
+from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
 class DeepConfig(ModelConfig):
@@ -49,6 +51,8 @@ class DeepConfig(ModelConfig):
     """message_norm: learn a factor a layer."""
     mlp_layers: int = Field(default=1, ge=1)
     """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
+    virtual_node: bool = False
+    """Graph tasks with block=res+: join all nodes of a graph to one more node."""
     checkpoint: bool = False
     """Compute each layer again in the backward pass in place of keeping what it computed."""
     reversible: bool = False
@@ -115,6 +119,17 @@ class DeepLayer(nn.Module):
         y = self.dropout(y)
         return torch.cat([own, y], 1) if self.kind == "dense" else y
 
+    def run_joined(
+        self, block: Block, x: Tensor, virtual: VirtualNode, state: Tensor, offsets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Compute a res+ layer to whose convolution's input the graphs' virtual nodes, state (G, dim), add their own.
+
+        They hear of that input first. Returns the layer's result and their new state.
+        """
+        ready = self.activation(self.norm(x))
+        state = virtual(state, ready, offsets)
+        return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets)), state
+
 
 class Group(nn.Module):
     """f(x) = conv(drop(act(norm(x)))): one group's part of a reversible layer."""
@@ -146,6 +161,14 @@ class DeepGcn(GraphModel):
         """Raises RecipeError for options that exclude each other or would do nothing."""
         _refuse(config, facts)
         super().__init__(config, facts)
+        self.virtual: nn.ModuleList | None = None
+        if config.virtual_node:
+            self.start = nn.Parameter(torch.zeros(1, config.hidden_dim))
+            nodes = (
+                VirtualNode(config.hidden_dim, config.dropout, norm=config.norm, maps=1)
+                for _ in range(config.num_layers - 1)
+            )
+            self.virtual = nn.ModuleList(nodes)
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
@@ -198,15 +221,30 @@ class DeepGcn(GraphModel):
 
     @property
     def is_layered(self) -> bool:
-        """Reversible layers want the same nodes before and after them, and so the whole graph."""
-        return not self.config.reversible
+        """Reversible layers want the same nodes before and after them, virtual nodes hear of all: the whole graph."""
+        return not (self.config.reversible or self.config.virtual_node)
 
     def represent(self, batch: Batch) -> Tensor:
         """Return nodes as vectors; reversible layers remember the last one's result only."""
+        if self.virtual is not None:
+            return self._represent_joined(batch, self.virtual)
         if not self.config.reversible:
             return super().represent(batch)
         x = run_reversibly(list(self.layers), batch.blocks[0], self.encoder(batch.inputs))  # type: ignore[arg-type]
         return x[: batch.blocks[-1].num_dst]
+
+    def _represent_joined(self, batch: Batch, virtual: nn.ModuleList) -> Tensor:
+        """Return nodes as vectors, virtual nodes' messages included: as in the authors' code for OGB's molecules."""
+        offsets = batch.graph_offsets
+        assert offsets is not None
+        state = self.start.expand(len(offsets) - 1, -1)
+        x = self.layers[0](batch.block(0), self.encoder(batch.inputs) + segment_broadcast(state, offsets))
+        collected = self.collect(None, x)
+        for number, node in enumerate(virtual, 1):
+            layer: Any = self.layers[number]
+            x, state = layer.run_joined(batch.block(number), x, node, state, offsets)
+            collected = self.collect(collected, x)
+        return collected
 
 
 _NOT_HERE = ("norm_first", "feed_forward", "residual")
@@ -241,6 +279,7 @@ def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
     if config.tie_weights and config.block == "dense":
         raise RecipeError("model.tie_weights wants layers of one width, which block=dense has not; take block=res+")
     _refuse_reversible(config)
+    _refuse_virtual(config, facts)
 
 
 def _refuse_reversible(config: DeepConfig) -> None:
@@ -251,3 +290,16 @@ def _refuse_reversible(config: DeepConfig) -> None:
     for name, value in (("block", "res+"), ("checkpoint", False), ("jumping", "none")):
         if getattr(config, name) != value:
             raise RecipeError(f"model.reversible works with model.{name}={str(value).lower()} only; remove one of them")
+
+
+def _refuse_virtual(config: DeepConfig, facts: GraphFacts) -> None:
+    if not config.virtual_node:
+        return
+    refuse_without_graphs(facts)
+    if config.num_layers == 1:
+        raise RecipeError("model.virtual_node carries messages from one layer to the next; take model.num_layers=2")
+    for name, value in (("block", "res+"), ("checkpoint", False), ("reversible", False)):
+        if getattr(config, name) != value:
+            raise RecipeError(
+                f"model.virtual_node works with model.{name}={str(value).lower()} only; remove one of them"
+            )

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel, ModelConfig
 from models.block import Batch, Block, aggregate
 from models.encoders import EdgeEncoder
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
-from models.kernels.segment import segment_broadcast, segment_reduce
+from models.kernels.segment import segment_broadcast
 from models.layers import Activation, own_rows
+from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
 class GinConv(nn.Module):
@@ -43,25 +43,6 @@ class GinConv(nn.Module):
         return self.mlp((1 + self.eps).to(x.dtype) * own_rows(block, x) + summed)
 
 
-class VirtualNode(nn.Module):
-    """A node joined to all nodes of its graph: added to their inputs, then updated from their sum."""
-
-    def __init__(self, dim: int, dropout: float) -> None:
-        super().__init__()
-        self.mlp = nn.Sequential(
-            Linear(dim, 2 * dim),
-            nn.BatchNorm1d(2 * dim),
-            Activation("relu"),
-            Linear(2 * dim, dim),
-            nn.BatchNorm1d(dim),
-            Activation("relu", dropout),
-        )
-
-    def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
-        """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""
-        return self.mlp(state + segment_reduce(x, offsets, "sum"))
-
-
 @MODELS.register("gin")
 class Gin(GraphModel):
     """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
@@ -80,8 +61,7 @@ class Gin(GraphModel):
         super().__init__(config, facts)
         self.virtual: nn.ModuleList | None = None
         if config.virtual_node:
-            if facts.task != "graph":
-                raise RecipeError(f"model.virtual_node is for graph tasks and this is a {facts.task} task; remove it")
+            refuse_without_graphs(facts)
             self.start = nn.Parameter(torch.zeros(1, config.hidden_dim))
             count = config.num_layers - 1
             self.virtual = nn.ModuleList(VirtualNode(config.hidden_dim, config.dropout) for _ in range(count))

@@ -185,6 +185,25 @@ def test_depth_needs_residual_blocks() -> None:
     assert final_loss(block="plain") > 0.9 * guess
 
 
+def test_virtual_nodes_join_res_blocks_as_published() -> None:
+    """They hear of what a layer's convolution would read, and add their own to it."""
+    model: Any = deep("graph", virtual_node=True, norm="batch", num_layers=3).double().eval()
+    nn.init.normal_(model.start)
+    batch = ring(12, 5, "graph", torch.float64)
+    graph, block = torch.arange(12) // 6, batch.blocks[0]
+    state = model.start.expand(2, -1)
+    x = model.layers[0].conv(block, model.encoder(batch.inputs) + state[graph])
+    for layer, virtual in zip(model.layers[1:], model.virtual, strict=True):
+        ready = layer.norm(x).relu()
+        linear, norm = virtual.mlp[0], virtual.mlp[1]
+        state = norm(linear(state + torch.stack([ready[:6].sum(0), ready[6:].sum(0)]))).relu()
+        x = x + layer.conv(block, ready + state[graph])
+    torch.testing.assert_close(model.represent(batch), x)
+    [scores, grads] = gradients(model, batch)
+    assert scores.shape == (2, 3)
+    assert grads.keys() == {name for name, _ in model.named_parameters()}
+
+
 def test_tied_layers_share_their_weights() -> None:
     def count(**options: Any) -> int:
         model = deep(edges=False, **options)
@@ -219,6 +238,15 @@ def test_tied_layers_share_their_weights() -> None:
         ({"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
         ({"reversible": True, "checkpoint": True}, "model.checkpoint=false only"),
         ({"reversible": True, "jumping": "cat"}, "model.jumping=none only"),
+        ({"virtual_node": True}, "model.virtual_node is for graph tasks and this is a node task"),
+        ({"virtual_node": True, "task": "link"}, "model.virtual_node is for graph tasks and this is a link task"),
+        (
+            {"virtual_node": True, "task": "graph", "block": "res"},
+            "model.virtual_node works with model.block=res. only",
+        ),
+        ({"virtual_node": True, "task": "graph", "checkpoint": True}, "model.checkpoint=false only"),
+        ({"virtual_node": True, "task": "graph", "reversible": True}, "model.reversible=false only"),
+        ({"virtual_node": True, "task": "graph", "num_layers": 1}, "take model.num_layers=2"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

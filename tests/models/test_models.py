@@ -202,12 +202,13 @@ def test_options_that_would_do_nothing_are_refused(task: str, options: dict[str,
         MODELS.create(MODELS.config({"name": "gin", **options}), facts)
 
 
-def test_virtual_nodes_carry_messages_between_components_of_a_graph() -> None:
+@pytest.mark.parametrize("name", ["gin", "deepgcn"])
+def test_virtual_nodes_carry_messages_between_components_of_a_graph(name: str) -> None:
     torch.manual_seed(0)
     facts = GraphFacts("graph", 1, 4, 3)
     lonely = Block(torch.zeros(5, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 4)
     for virtual, moves in ((False, False), (True, True)):
-        config = MODELS.config({"name": "gin", "hidden_dim": 8, "num_layers": 2, "virtual_node": virtual})
+        config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2, "virtual_node": virtual})
         model: GraphModel = MODELS.create(config, facts).eval()
         x = torch.randn(4, 3)
         offsets = torch.tensor([0, 2, 4])

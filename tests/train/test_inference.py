@@ -183,10 +183,11 @@ def test_drawn_negatives_are_the_same_each_time_and_no_edges(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("virtual_node", [False, True])
-def test_graphs_score_alike_alone_and_in_batches(tmp_path: Path, virtual_node: bool) -> None:
+@pytest.mark.parametrize("name", ["gin", "deepgcn"])
+def test_graphs_score_alike_alone_and_in_batches(tmp_path: Path, name: str, virtual_node: bool) -> None:
     parent = molecule_graph(tmp_path)
     store = GraphStore(parent.folder, parent.manifest)
-    model = make_model(store, {"name": "gin", "virtual_node": virtual_node})
+    model = make_model(store, {"name": name, "virtual_node": virtual_node})
     together, alone = Predictor(store).predict(model, "test"), Predictor(store, batch_size=1).predict(model, "test")
     few = Predictor(store, chunk_edges=50).predict(model, "test")
     assert together.scores is not None

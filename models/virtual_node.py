@@ -1,0 +1,39 @@
+"""One more node a graph, joined to all of its nodes: what every node knows reaches every other in two steps."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from models.base import GraphFacts
+from models.kernels.dense import Linear
+from models.kernels.segment import segment_reduce
+from models.layers import Activation, make_norm
+
+
+class VirtualNode(nn.Module):
+    """s' = MLP(s + sum of the graph's rows): how virtual nodes go from one layer to the next.
+
+    Each map of the MLP has norm and ReLU behind it, the last one dropout as well; all but the last are twice as wide.
+    """
+
+    def __init__(self, dim: int, dropout: float, *, norm: str = "batch", maps: int = 2) -> None:
+        """`maps`: linear maps of the MLP, at least one."""
+        super().__init__()
+        parts: list[nn.Module] = []
+        for number in range(maps):
+            last = number == maps - 1
+            width = dim if last else 2 * dim
+            parts += [Linear(dim if number == 0 else 2 * dim, width), make_norm(norm, width)]
+            parts.append(Activation("relu", dropout if last else 0.0))
+        self.mlp = nn.Sequential(*parts)
+
+    def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
+        """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""
+        return self.mlp(state + segment_reduce(x, offsets, "sum"))
+
+
+def refuse_without_graphs(facts: GraphFacts) -> None:
+    """Raise RecipeError where `model.virtual_node` has no graphs to join the nodes of."""
+    if facts.task != "graph":
+        raise RecipeError(f"model.virtual_node is for graph tasks and this is a {facts.task} task; remove it")
