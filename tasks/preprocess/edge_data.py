@@ -7,7 +7,6 @@ features 0, and a code of its own (the last one) in categorical columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.graph_store import ArrayWriter
 from tasks.manifests import EdgeType, FeatureColumn
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
+from tasks.preprocess.transform import check_codes
 
 Array = NDArray[Any]
 _CHUNK_EDGES = 1 << 20
@@ -84,8 +84,11 @@ class EdgeData:
         """Return float32, a weight for each row of all edge tables."""
         return self._raw("weight", np.float32, 1.0)[:, 0]
 
-    def _raw(self, column: str, dtype: Any, absent: Any, dim: int = 1) -> Array:
-        """Return a column of all edge tables end to end, (rows, dim), memory-mapped."""
+    def _raw(self, column: str, dtype: Any, absent: Any, dim: int = 1, codes: tuple[int, ...] = ()) -> Array:
+        """Return a column of all edge tables end to end, (rows, dim), memory-mapped.
+
+        `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
+        """
         raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.layout.table_starts[-1]), dim), dtype))
         types = self.store.manifest.edge_types
         having = dict(self._types_with(column))
@@ -95,9 +98,12 @@ class EdgeData:
                 raw[place : place + edge_type.num_edges] = absent
                 continue
             for shard in self.store.shards(f"edges/{edge_type.name}"):
+                first = place
                 for group in iter_row_groups(shard, [column]):
-                    values = to_numpy(group.column(column))
-                    raw[place : place + len(values)] = values.reshape(len(values), dim)
+                    values = to_numpy(group.column(column)).reshape(group.num_rows, dim)
+                    if codes:
+                        check_codes(values, codes, column, shard.path, place - first)
+                    raw[place : place + len(values)] = values
                     place += len(values)
         return raw
 
@@ -111,35 +117,39 @@ class EdgeData:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
         if self.numeric:
             out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
-            self._columns(self.numeric, eids, out, lambda feature: (np.zeros(feature.dim), np.float32))
+            self._columns(self.numeric, eids, out, np.float32, {})
             _refuse_overflow(out)
         if self.categorical:
             self._write_categorical(size, eids, writer)
 
     def _columns(
-        self, features: list[FeatureColumn], eids: Array, out: Array, absent: Callable[[FeatureColumn], tuple[Any, Any]]
+        self, features: list[FeatureColumn], eids: Array, out: Array, dtype: Any, codes: dict[str, tuple[int, ...]]
     ) -> None:
-        """Fill the columns of `out` one feature at a time: only one of them is in memory."""
+        """Fill the columns of `out` one feature at a time: only one of them is in memory.
+
+        Where there is none, numbers are 0, and codes the one behind the last of `codes`.
+        """
         place = 0
         for feature in features:
-            value, dtype = absent(feature)
-            raw = self._raw(feature.column, dtype, value, feature.dim)
+            known = codes.get(feature.column, ())
+            absent = np.asarray(known or [0] * feature.dim)
+            raw = self._raw(feature.column, dtype, absent, feature.dim, known)
             with np.errstate(over="ignore"):
-                _gather(eids, raw, out[:, place : place + feature.dim], value)
+                _gather(eids, raw, out[:, place : place + feature.dim], absent)
             place += feature.dim
 
     def _write_categorical(self, size: int, eids: Array, writer: ArrayWriter) -> None:
         """Codes as they are; one more code where a relation or an added self-loop has none."""
         cardinalities: list[int] = []
-        absent: dict[str, Array] = {}
+        codes: dict[str, tuple[int, ...]] = {}
         num_types = len(self.store.manifest.edge_types)
         for feature in self.categorical:
             known = feature.cardinalities or self._count_codes(feature)
             somewhere_absent = self.layout.add_loops or len(self._types_with(feature.column)) < num_types
-            absent[feature.column] = np.asarray(known if somewhere_absent else [0] * feature.dim)
+            codes[feature.column] = known
             cardinalities += [count + somewhere_absent for count in known]
         out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
-        self._columns(self.categorical, eids, out, lambda feature: (absent[feature.column], np.int32))
+        self._columns(self.categorical, eids, out, np.int32, codes)
         self.categories = tuple(cardinalities)
 
     def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from tasks.graph_store import Array
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.scaling import refuse_overflow
 from tasks.preprocess.shards import ShardJob, digest, result
-from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
+from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform, check_codes
 
 VERSION = 1
 # Rows at a time through the transforms: their intermediate values, often float64, stay small.
@@ -89,14 +89,20 @@ def read_column(work: Work, track: Track) -> Array:
         computed: Array = result(work.rows.computed)["x"]
         return computed
     values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
-    return plain_values(values.reshape(len(values), track.source.dim), track.source)
+    return plain_values(values.reshape(len(values), track.source.dim), track.source, work.rows.shard)
 
 
-def plain_values(values: Array, column: Column) -> Array:
-    """Return a table's values in the dtype that transforms work with; categories without codes stay as they are."""
+def plain_values(values: Array, column: Column, shard: ShardRef, first_row: int = 0) -> Array:
+    """Return a table's values in the dtype that transforms work with; categories without codes stay as they are.
+
+    `first_row` is the shard's row that the first of them is. Raises DataError for codes that the column has not.
+    """
     if column.kind == "numeric":
         return values.astype(np.float32, copy=False)
-    return values.astype(np.int32, copy=False) if column.kind == "categorical" else values
+    if column.kind == "raw":
+        return values
+    check_codes(values, column.cardinalities, column.name, shard.path, first_row)
+    return values.astype(np.int32, copy=False)
 
 
 def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:

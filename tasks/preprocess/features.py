@@ -232,8 +232,9 @@ class FeatureBuilder:
             work = Work(rows, tuple(group), dtype=dtype)
             for table in iter_row_groups(rows.shard, [track.source.name for track in group]):
                 for track in group:
-                    values = to_numpy(table.column(track.source.name))
-                    x = finished(work, track, plain_values(values.reshape(len(values), track.source.dim), track.source))
+                    values = to_numpy(table.column(track.source.name)).reshape(-1, track.source.dim)
+                    plain = plain_values(values, track.source, rows.shard, first - rows.first_node)
+                    x = finished(work, track, plain)
                     place = places[track.source.name]
                     out[first : first + len(x), place : place + x.shape[1]] = x
                 first += table.num_rows

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.base import ComponentConfig, StrTuple
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 
 Array = NDArray[Any]
@@ -42,6 +42,27 @@ class Column:
     """Codes of each of the `dim` values; categorical only."""
     dtype: Literal["float32", "float16"] = "float32"
     """Precision that a numeric column has been cast to."""
+
+
+def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:
+    """Check a table's codes: int (rows, dim), each of the `dim` values from 0 to its cardinality - 1.
+
+    Here, once a graph, since embeddings and kernels look codes up as they are. Raises DataError naming the row.
+    """
+    if not len(codes):
+        return
+    wrong = (codes.min(0) < 0) | (codes.max(0) >= np.asarray(cardinalities))
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        limit = cardinalities[place]
+        row = int(np.flatnonzero((codes[:, place] < 0) | (codes[:, place] >= limit))[0])
+        raise DataError(
+            f"the code {int(codes[row, place])} is not in 0..{limit - 1}; correct it, or declare more codes where the "
+            "data set says how many the column has",
+            path=path,
+            row=first_row + row,
+            column=repr(column) if codes.shape[1] == 1 else f"{column!r}, value {place}",
+        )
 
 
 class TransformConfig(ComponentConfig):

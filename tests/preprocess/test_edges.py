@@ -166,6 +166,20 @@ def test_categorical_edge_features_get_a_code_where_there_is_none(
     assert graph["edge_feat_cat"].tolist() == [[4, 3], [0, 2], [0, 2], [4, 3], [1, 1], [1, 1], [4, 3]]
 
 
+@pytest.mark.parametrize(("code", "declared"), [(3, (4, 3)), (-1, (4, 3)), (-1, ())])
+def test_codes_of_edges_that_the_column_has_not_are_refused(
+    make_dataset: Any, node_splits: Any, preprocess: Any, code: int, declared: tuple[int, ...]
+) -> None:
+    bond = np.zeros((9, 2), np.int32)
+    bond[8, 1] = code
+    edges = {"src": np.arange(9), "dst": np.arange(1, 10), "bond": bond}
+    dataset = make_dataset({"node": (10, {})}, {NODE: edges}, node_splits(10), cardinalities={"bond": declared})
+    with pytest.raises(
+        DataError, match=rf"00001\.parquet \(row 1, column 'bond', value 1\): the code {code} is not in"
+    ):
+        preprocess(dataset)
+
+
 def test_edge_between_graphs_is_refused(make_dataset: Any, preprocess: Any) -> None:
     tables = {
         "graphs": {"graph_id": np.arange(3), "num_nodes": np.array([2, 3, 2]), "label": np.array([0, 1, 1])},

@@ -132,6 +132,19 @@ def test_categories_unknown_to_training_share_a_code(make_dataset: Any, node_spl
         preprocess(dataset, transforms=[{"name": "one_hot", "columns": "x", "max_categories": 3}])
 
 
+@pytest.mark.parametrize("transforms", [[], [{"name": "one_hot", "columns": "size"}]])
+def test_codes_that_a_column_has_not_are_refused(
+    make_dataset: Any, node_splits: Any, preprocess: Any, transforms: list[dict[str, Any]]
+) -> None:
+    size = np.arange(18) % 6
+    edges = {NODE: {"src": [0], "dst": [1]}}
+    dataset = make_dataset({"node": (18, {"size": size})}, edges, node_splits(18), cardinalities={"size": (5,)})
+    with pytest.raises(
+        DataError, match=r"00000\.parquet \(row 5, column 'size'\): the code 5 is not in 0\.\.4; correct"
+    ):
+        preprocess(dataset, transforms=transforms)
+
+
 def test_float16(dataset: Any, preprocess: Any, table: Any, make_dataset: Any, node_splits: Any) -> None:
     graph = preprocess(dataset, feature_dtype="float16")
     assert graph["feat"].dtype == np.float16
