@@ -20,6 +20,7 @@ from tasks.ingest.counter_random import below, bits, permute
 from tasks.train.loaders import draws
 from tasks.train.loaders.exclusion import drop_edges, hash_pairs
 from tasks.train.loaders.labor import draw_labor
+from tasks.train.loaders.lookup import find_edge, frozen
 from tasks.train.loaders.relabel import relabel
 from tasks.train.loaders.weighted import draw_weighted, draw_with_chances, largest_weights
 
@@ -31,19 +32,6 @@ _LAST_BASE = 1 << 30  # the table starts over above it; a batch has room for as 
 
 
 @njit(cache=True, nogil=True)
-def is_edge(indptr, indices, source, target):  # type: ignore[no-untyped-def]
-    """Whether source -> target is in the CSC (binary search: sources ascend within a node)."""
-    low, high = indptr[target], indptr[target + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if indices[middle] < source:
-            low = middle + 1
-        else:
-            high = middle
-    return low < indptr[target + 1] and indices[low] == source
-
-
-@njit(cache=True, nogil=True)
 def draw_negatives(indptr, indices, key, tries, out):  # type: ignore[no-untyped-def]
     """Fill out (n, 2) with uniform pairs that are neither edges nor loops (a last try is taken as it is)."""
     num_nodes = len(indptr) - 1
@@ -51,7 +39,7 @@ def draw_negatives(indptr, indices, key, tries, out):  # type: ignore[no-untyped
         for t in range(tries):
             out[i, 0] = below(key, i, 2 * t, num_nodes)
             out[i, 1] = below(key, i, 2 * t + 1, num_nodes)
-            if out[i, 0] != out[i, 1] and not is_edge(indptr, indices, out[i, 0], out[i, 1]):
+            if out[i, 0] != out[i, 1] and find_edge(indptr, indices, out[i, 0], out[i, 1]) < 0:
                 break
 
 
@@ -152,12 +140,12 @@ class NeighborSampler:
         Raises:
             DataError: an edge's weight is negative or no number.
         """
-        self.indptr, self.indices = _frozen(indptr), _frozen(indices)
+        self.indptr, self.indices = frozen(indptr), frozen(indices)
         self.fanouts = fanouts
         self.method = method
         self.inverse_chances = inverse_chances
         self.positions = positions
-        self.edge_weight = None if edge_weight is None else _frozen(edge_weight)
+        self.edge_weight = None if edge_weight is None else frozen(edge_weight)
         assert (method == "weighted") == (edge_weight is not None), "weights belong to weighted sampling"
         self._largest = np.empty(0 if edge_weight is None else len(indptr) - 1, np.float32)
         if edge_weight is not None and not largest_weights(self.indptr, self.edge_weight, self._largest):
@@ -263,10 +251,3 @@ class NeighborSampler:
         if self.method == "replace" or fanout <= draws.SMALL_FANOUT:
             return (len(nodes) + 1) * fanout
         return int(draws.count_edges(self.indptr, nodes, fanout))
-
-
-def _frozen(array: Array) -> Array:
-    """Return a read-only view, as memory maps are, so that numba compiles kernels once."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
