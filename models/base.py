@@ -45,6 +45,7 @@ class GraphFacts:
     edge_feature_dim: int = 0
     edge_categories: tuple[int, ...] = ()
     num_edge_types: int = 1
+    num_node_types: int = 1
     has_edge_weights: bool = False
 
     @property
@@ -105,6 +106,8 @@ class GraphModel(nn.Module):
 
     uses_edge_features: ClassVar[bool] = False
     uses_edge_types: ClassVar[bool] = False
+    uses_node_types: ClassVar[bool] = False
+    """Whether each type of nodes has its own map from numeric features to hidden_dim, where there are several types."""
     uses_edge_weights: ClassVar[bool] = False
     """Whether option `edge_weights` means something to the model."""
     project_inputs: ClassVar[bool] = False
@@ -143,6 +146,7 @@ class GraphModel(nn.Module):
             project=self.project_inputs or config.norm_first,
             embedding_dim=config.embedding_dim,
             labels=facts.out_dim if config.label_reuse else 0,
+            node_types=facts.num_node_types if self.uses_node_types else 1,
             dropout=config.input_dropout,
             activation=config.activation if config.norm_first else None,
         )

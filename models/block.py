@@ -156,6 +156,8 @@ class Inputs(_Movable):
     """int64 (n, C)."""
     label: Tensor | None = None
     """int64 (n,): known labels that a model may read, -1 where there is none (label reuse)."""
+    node_type: Tensor | None = None
+    """int64 (n,): type of each node, on heterogeneous graphs."""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from models.dropout import Dropout
 from models.kernels.dense import Linear
 from models.layers import Activation
+from models.node_types import TypedLinear
 
 if TYPE_CHECKING:
     from models.base import GraphFacts
@@ -44,7 +45,8 @@ class CategoryEmbedding(nn.Module):
 class NodeEncoder(nn.Module):
     """Numeric features, category embeddings, both added up, or a learnable row for each node where there is nothing.
 
-    Numeric features alone pass through unless `project` asks for a linear map to `dim`. Known labels (label reuse) are
+    Numeric features alone pass through unless `project` asks for a linear map to `dim`, or there are several types of
+    nodes, each of which then gets a map of its own. Known labels (label reuse) are
     appended to numeric features, or added through an embedding where there are none.
     """
 
@@ -56,6 +58,7 @@ class NodeEncoder(nn.Module):
         project: bool,
         embedding_dim: int | None = None,
         labels: int = 0,
+        node_types: int = 1,
         dropout: float = 0.0,
         activation: str | None = None,
     ) -> None:
@@ -67,6 +70,7 @@ class NodeEncoder(nn.Module):
             project: map whatever has another width to `dim`.
             embedding_dim: width of learnable embeddings; None: `dim`.
             labels: columns of known labels to read; 0: none.
+            node_types: types of nodes whose numeric features are mapped apart.
             dropout: share of the result that is dropped while training.
             activation: what comes after that; None: nothing.
         """
@@ -78,19 +82,20 @@ class NodeEncoder(nn.Module):
             self.embedding = nn.Embedding(count, embedding_dim or dim)
             nn.init.xavier_uniform_(self.embedding.weight)
             width = embedding_dim or dim
-        mapped = facts.categories or (project and (facts.feature_dim or width != dim))
-        self.linear = Linear(width, dim) if width and mapped else None
+        typed = bool(facts.feature_dim) and node_types > 1
+        mapped = typed or facts.categories or (project and (facts.feature_dim or width != dim))
+        self.linear: Linear | TypedLinear | None = None
+        if width and mapped:
+            self.linear = TypedLinear(width, dim, node_types) if typed else Linear(width, dim)
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
-        self.out_dim = dim if self.linear is not None or self.categories is not None else width
+        self.out_dim = dim if mapped else width
         """Columns of the result."""
         self.num_labels = labels
         self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
         self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
-        self.is_plain = (
-            bool(facts.feature_dim) and self.linear is None and not labels and not dropout and not activation
-        )
+        self.is_plain = bool(facts.feature_dim) and not (mapped or labels or dropout or activation)
         """Whether the result is the numeric features as they are."""
 
     def add_embedding(self, num_nodes: int) -> None:
@@ -108,7 +113,10 @@ class NodeEncoder(nn.Module):
             x = self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
         elif x is not None and known is not None:
             x = torch.cat([x, known.to(x.dtype)], 1)
-        if self.linear is not None:
+        if isinstance(self.linear, TypedLinear):
+            assert inputs.node_type is not None, "the loader gave no types of nodes"
+            x = self.linear(x, inputs.node_type)
+        elif self.linear is not None:
             x = self.linear(x)
         if self.categories is not None:
             embedded = self.categories(inputs.feat_cat)

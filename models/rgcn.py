@@ -99,9 +99,10 @@ class RelationalConv(nn.Module):
 
 @MODELS.register("rgcn")
 class Rgcn(GraphModel):
-    """R-GCN: a map for each relation; for graphs with several types of edges and nodes."""
+    """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
     uses_edge_types = True
+    uses_node_types = True
 
     class Config(ModelConfig):
         """Options."""
@@ -109,7 +110,7 @@ class Rgcn(GraphModel):
         num_bases: int | None = Field(default=None, ge=1)
         """Maps of relations are combinations of so many; null: each relation has its own."""
         embed_nodes: bool = False
-        """Learn a vector for each node beside its features: for types of nodes that have none."""
+        """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for more bases than relations, or for embeddings that are there already."""

@@ -12,6 +12,7 @@ from models.block import Block, Inputs
 from models.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
 from models.heads import LinkHead
 from models.losses import LOSSES
+from models.node_types import TypedLinear
 
 
 def test_category_embedding_adds_its_columns_up() -> None:
@@ -36,6 +37,30 @@ def test_node_encoder_in_all_its_forms() -> None:
     torch.testing.assert_close(learnt(inputs), learnt.embedding.weight[inputs.node_ids])
     shared = NodeEncoder(GraphFacts("graph", 2, 9), 6, project=True)  # unseen graphs' nodes have no rows of their own
     assert torch.equal(shared(inputs), shared(inputs)[:1].expand(4, -1))
+
+
+@pytest.mark.parametrize("labels", [0, 2])
+def test_types_of_nodes_have_maps_of_their_own(labels: int) -> None:
+    facts = GraphFacts("node", 2, 9, feature_dim=3, categories=(2,))
+    encoder = NodeEncoder(facts, 6, project=False, labels=labels, node_types=4)
+    node_type, codes = torch.tensor([2, 0, 2, 0, 3]), torch.tensor([[0], [1], [1], [0], [0]])  # none of type 1
+    feat = torch.randn(5, 3)
+    known = torch.tensor([1, -1, 0, 0, -1]) if labels else None
+    inputs = Inputs(torch.arange(5), feat, codes, known, node_type)
+    assert isinstance(encoder.linear, TypedLinear)
+    assert encoder.categories is not None
+    for bias in [each.bias for each in encoder.linear.maps]:
+        torch.nn.init.normal_(bias)  # type: ignore[arg-type]
+    encoded = encoder(inputs)
+    one_hot = torch.tensor([[0, 1], [0, 0], [1, 0], [1, 0], [0, 0]])
+    rows = torch.cat([feat, one_hot], 1) if labels else feat
+    for row in range(5):
+        expected = encoder.linear.maps[node_type[row]](rows[row : row + 1])[0] + encoder.categories.table[codes[row, 0]]
+        torch.testing.assert_close(encoded[row], expected)
+    encoded.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())  # as DDP wants
+    one_type = NodeEncoder(facts, 6, project=False, node_types=1)
+    assert not isinstance(one_type.linear, TypedLinear)
 
 
 def test_edge_encoder_with_numbers_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,13 @@ def test_sources_open_what_the_model_reads(tmp_path: Path) -> None:
     block, _ = whole_graph(store, types)
     assert block.edge_type is not None
     assert block.edge_type.tolist() == [0] * block.num_edges
+    assert types.node_type is None  # one type
+    kinds = np.arange(store.manifest.num_nodes, dtype=np.int16) % 2
+    several = replace(types, node_type=kinds)
+    nodes = np.array([7, 2, 4], np.int32)
+    for inputs in (several.inputs(nodes), whole_graph(store, several)[1]):
+        assert inputs.node_type is not None
+        assert torch.equal(inputs.node_type, inputs.node_ids % 2)
     parent = molecule_graph(tmp_path / "molecules")
     molecules = GraphStore(parent.folder, parent.manifest)
     config = MODELS.config({"name": "gin", "hidden_dim": 8, "num_layers": 2})

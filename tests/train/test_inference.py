@@ -42,6 +42,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"name": "gcn", "edge_weights": True, "head": "none"},
     {"name": "gat", "head": "none", "heads": 2},
     {"name": "rgcn", "norm_first": True},
+    {"name": "rgcn", "num_bases": 1},
     {"name": "deepgcn"},
 ]
 
@@ -69,7 +70,8 @@ def rich_graph(folder: Path, *, features: bool, edges: bool, seed: int = 0) -> G
         writer.write("edge_feat_cat", rng.integers(0, 4, (m, 1)).astype(np.int32))
         writer.write("edge_weight", rng.exponential(1, m).astype(np.float32))
         writer.write("edge_type", rng.integers(0, 2, m).astype(np.int16))
-        fields |= {"edge_feature_dim": 3, "edge_categories": (4,), "edge_types": ("a", "b")}
+        writer.write("node_type", rng.integers(0, 2, n).astype(np.int16))
+        fields |= {"edge_feature_dim": 3, "edge_categories": (4,), "edge_types": ("a", "b"), "node_types": ("p", "q")}
     writer.write("label", rng.integers(0, 3, n))
     writer.write("node_ids", np.arange(n, dtype=np.int64))
     writer.write("test_idx", np.array([0, 3, 5, 40, 89, 90, 96], np.int32))

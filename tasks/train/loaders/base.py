@@ -82,6 +82,7 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         categories=manifest.categories,
         edge_feature_dim=manifest.edge_feature_dim,
         edge_categories=manifest.edge_categories,
+        num_node_types=len(manifest.node_types),
         num_edge_types=len(manifest.edge_types),
         has_edge_weights="edge_weight" in manifest.arrays,
     )
@@ -107,6 +108,8 @@ class FeatureSource:
     edge_feat_cat: Array | None = None
     edge_weight: Array | None = None
     edge_type: Array | None = None
+    node_type: Array | None = None
+    """Where there are several types, and the model tells them apart."""
     label: Array | None = None
     """Labels of the training nodes, none for the others, where the model reads labels (`label_reuse`)."""
     dtype: torch.dtype = torch.float32
@@ -140,6 +143,7 @@ class FeatureSource:
             cls.open(store, edges=model.uses_edge_features),
             edge_weight=store["edge_weight"] if model.config.edge_weights else None,
             edge_type=types if model.uses_edge_types else None,
+            node_type=store.get("node_type") if model.uses_node_types else None,
             label=training_labels(store) if model.config.label_reuse else None,
             dtype=dtype,
         )
@@ -154,7 +158,8 @@ class FeatureSource:
         """Return the inputs of nodes, int32 or int64 (n,)."""
         feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
-        return Inputs(_node_ids(nodes), feat, take_rows(self.feat_cat, nodes, np.int64), label)
+        codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
+        return Inputs(_node_ids(nodes), feat, codes, label, node_type)
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations and the mean (n, D) of their in-neighbours' numeric features.
@@ -235,6 +240,7 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
         None if feat is None else feat.to(features.dtype),
         _whole(features.feat_cat, np.int64),
         None if features.label is None else torch.from_numpy(features.label),
+        _whole(features.node_type, np.int64),
     )
     return block, inputs
 
