@@ -12,7 +12,6 @@ SAGE = (
     "model.head=none",
     "model.aggregator=mean",
     "train.loader=neighbor",
-    "train.prefetch=4",
 )
 
 

@@ -132,10 +132,10 @@ class TrainConfig(ConfigModel):
     """Optimizer of sparse embeddings: Adagrad with one accumulator a row, or SparseAdam."""
     embedding_learning_rate: float = Field(default=0.01, gt=0)
     """Learning rate of sparse embeddings."""
-    prefetch: int = Field(default=4, ge=0)
-    """Batches prepared ahead by background threads."""
+    prefetch: int = Field(default=2, ge=0)
+    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
     sampling_threads: int = Field(default=1, ge=1)
-    """Background threads that prepare batches."""
+    """Background threads that prepare batches; no more than `prefetch`."""
     threads: int = Field(default=0, ge=0)
     """CPU threads a rank; 0: cores divided by ranks."""
     max_restarts: int = Field(default=2, ge=0)
@@ -160,6 +160,15 @@ class TrainConfig(ConfigModel):
         if not value or any(f == 0 or f < -1 for f in value):
             raise ValueError("fanout needs a number a layer, each positive or -1 (all neighbours)")
         return value
+
+    @model_validator(mode="after")
+    def _threads_have_work(self) -> TrainConfig:
+        if self.sampling_threads > max(1, self.prefetch):
+            raise ValueError(
+                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={self.prefetch}, for each "
+                f"prepares one batch at a time; set prefetch to {self.sampling_threads} or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _machines_meet(self) -> TrainConfig:

@@ -43,7 +43,7 @@ class _Movable:
 
     def pin_memory(self: T) -> T:
         """Return a copy in page-locked memory, from which a GPU reads without waiting."""
-        return self._map(lambda tensor: tensor if tensor.is_cuda else tensor.pin_memory())
+        return self._map(_pinned)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Note that `stream` reads the tensors, so that their memory is not given out again before it has."""
@@ -53,6 +53,12 @@ class _Movable:
             return tensor
 
         self._map(note)
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    if tensor.is_cuda or tensor.is_contiguous():
+        return tensor if tensor.is_cuda else tensor.pin_memory()
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)  # columns of a wider matrix
 
 
 @dataclass

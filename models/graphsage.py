@@ -21,6 +21,9 @@ class SageConv(nn.Module):
     AGG is mean, sum or max (max first maps neighbours through a ReLU layer, the paper's pooling aggregator).
     """
 
+    returns_own_rows = True
+    """Nobody else reads the result, no backward pass either: what follows may write over it."""
+
     def __init__(self, in_dim: int, out_dim: int, aggregator: str) -> None:
         super().__init__()
         self.aggregator = aggregator

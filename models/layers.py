@@ -25,15 +25,16 @@ def own_rows(block: Block, x: Tensor) -> Tensor:
 class Activation(nn.Module):
     """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
 
-    def __init__(self, kind: str, rate: float = 0.0) -> None:
+    def __init__(self, kind: str, rate: float = 0.0, *, inplace: bool = False) -> None:
+        """`inplace`: a ReLU with dropout may write over its input, which nobody else reads."""
         super().__init__()
-        self.kind, self.rate = kind, rate
+        self.kind, self.rate, self.inplace = kind, rate, inplace
         self.dropout = Dropout(rate)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
-            return relu_dropout(x, self.rate)
+            return relu_dropout(x, self.rate, inplace=self.inplace)
         return self.dropout(self.activate(x))
 
     def activate(self, x: Tensor) -> Tensor:
@@ -98,7 +99,8 @@ class Layer(nn.Module):
         self.activation: nn.Module = Dropout(0.0 if bare else config.dropout)
         """And dropout."""
         if activate and not bare:
-            self.activation = Activation(config.activation, config.dropout)
+            own = maps > 0 or config.norm != "none" or getattr(conv, "returns_own_rows", False)
+            self.activation = Activation(config.activation, config.dropout, inplace=own)
         self.shortcut: nn.Module | None = None
         if config.residual:
             self.shortcut = nn.Identity() if in_dim == out_dim else Linear(in_dim, out_dim, bias=False)

@@ -76,6 +76,19 @@ def _maps_first(adj: Adjacency, weight: Tensor) -> bool:
     return out < width and (adj.num_src - adj.num_dst) * out * width < 40 * adj.num_edges * (width - out)
 
 
+def _side_by_side(left: Tensor, right: Tensor) -> Tensor | None:
+    """Return the matrix (n, 2 D) whose halves these are, as loaders make them on the CPU; None if they are not.
+
+    One product with it is a tenth faster than two with its halves.
+    """
+    width, stride = left.shape[1], left.stride()
+    if left.shape != right.shape or stride != right.stride() or stride != (2 * width, 1):
+        return None
+    if right.data_ptr() != left.data_ptr() + width * left.element_size():
+        return None
+    return left.as_strided((len(left), 2 * width), stride)
+
+
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -95,7 +108,10 @@ class _Convolve(torch.autograd.Function):
         ctx.adj, ctx.edge_weight, ctx.target_scale = adj, edge_weight, target_scale
         ctx.maps_first = pooled is None and _maps_first(adj, own_weight)
         ctx.is_known = pooled is not None
-        if ctx.maps_first:
+        both = None if pooled is None else _side_by_side(own_rows, pooled)
+        if both is not None:
+            y = multiply_rows([(both, torch.cat([own, neighbor]))], new_rows(both, len(own_weight)), bias)
+        elif ctx.maps_first:
             mapped = multiply_rows([(x, neighbor)], new_rows(x, len(own_weight)))
             y = multiply(adj, mapped, edge_weight, None, None, target_scale)
             multiply_rows([(own_rows, own)], y, bias, accumulate=True)
@@ -123,11 +139,16 @@ class _Convolve(torch.autograd.Function):
             else:
                 grad_x = _to_sources(ctx, multiply_rows([(grad, neighbor)], new_rows(grad, x.shape[1])))
             multiply_rows([(grad, own)], grad_x[:num_dst], accumulate=True)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
-            grad_own, grad_bias = gradients_of_map(grad, x[:num_dst], with_bias=ctx.needs_input_grad[3])
-        if ctx.needs_input_grad[2]:
-            pair = (grad, pooled) if grad_mapped is None else (grad_mapped, x)
-            grad_neighbor = gradient_of_matrix(*pair)
+        both = _side_by_side(x[:num_dst], pooled) if ctx.is_known else None
+        if both is not None:
+            grad_both, grad_bias = gradients_of_map(grad, both, with_bias=ctx.needs_input_grad[3])
+            grad_own, grad_neighbor = grad_both[:, : x.shape[1]], grad_both[:, x.shape[1] :]
+        else:
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[3]:
+                grad_own, grad_bias = gradients_of_map(grad, x[:num_dst], with_bias=ctx.needs_input_grad[3])
+            if ctx.needs_input_grad[2]:
+                pair = (grad, pooled) if grad_mapped is None else (grad_mapped, x)
+                grad_neighbor = gradient_of_matrix(*pair)
         grads = (None if g is None else g.to(own_weight.dtype) for g in (grad_own, grad_neighbor, grad_bias))
         return grad_x, *grads, None, None, None, None
 

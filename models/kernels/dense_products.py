@@ -1,8 +1,8 @@
 """Products of dense matrices whose number of rows no two batches share; without gradients.
 
-oneDNN compiles its code for each shape of operands, 1 to 2 ms a product. So rows are taken in pieces of 2048, 1024,
-..., 64, which are found compiled from the second batch on, and the last few by other means. Threads take a piece each;
-it stays in their cache from one product to the next that reads it.
+oneDNN compiles its code for each shape of operands, 1 to 2 ms a product. So rows are taken in pieces of multiples of
+256, which are found compiled when the next batch has about as many, and the last few by other means. Threads take a
+piece each; it stays in their cache from one product to the next that reads it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ GFLOP/s of one core in float32, forward / by input / by weight, 15,000 x 256 tim
 Zen 4: MKL 85 / 82 / 91, oneDNN 97 / 105 / 100. Zen 5: MKL about 100, oneDNN 200 to 250.
 By the name of the processor and not by a measurement, which on a busy machine would change results between runs.
 """
-_LARGEST, _SMALLEST = 2048, 64
-"""Rows of a piece. One core, 21,525 x 256 times 256 x 256, GFLOP/s: float32 95 to 100 in pieces of 512 to 21,525 rows
-alike; bfloat16 178 to 197 with 512 rows, 188 to 206 with 2048, 196 to 213 undivided, less 2 ms for each compilation."""
-_LEAST_PIECES = 8
-"""So that threads are done at about the same time."""
-_GROUPS = 8
-"""Partial sums over rows, so that results do not depend on which thread was faster, nor on how many there are."""
+_STEP, _SMALLEST, _LARGEST = 256, 64, 4096
+"""Rows of a piece: multiples of the first, or half and a quarter of it at the end, up to the last. One core, 21,525 x
+256 times 256 x 256, GFLOP/s: float32 95 to 100 in pieces of 512 to 21,525 rows alike; bfloat16 178 to 197 with 512
+rows, 188 to 206 with 2048, 196 to 213 undivided, less 2 ms for each compilation (Zen 4, November 2026)."""
+_PARTS = 8
+"""Pieces at least, where rows suffice, so that threads are done at about the same time."""
+_SUMS = 4, 1 << 15
+"""Partial sums over rows, and up to how many rows; beyond, twice as many. They do not follow from the number of
+threads, nor do results."""
 
 Bounds = list[tuple[int, int]]
 
@@ -60,14 +62,18 @@ def multiply_rows(
         accumulate: add to what is in out.
     """
 
-    def fill(low: int, high: int) -> None:
-        for number, (x, matrix) in enumerate(terms):
-            _add_product(x[low:high], matrix, out[low:high], None if number else bias, accumulate or number > 0)
+    bounds, rest = _pieces(out, min(-(-len(out) // _PARTS), _LARGEST))
+    sizes = [high - low for low, high in (*bounds, rest)]
+    factors = [(torch.split(x, sizes), matrix) for x, matrix in terms]
+    results = torch.split(out, sizes)
 
-    bounds, rest = _pieces(out)
+    def fill(i: int) -> None:
+        for number, (x, matrix) in enumerate(factors):
+            _add_product(x[i], matrix, results[i], None if number else bias, accumulate or number > 0)
+
     with _float32_by_onednn(out):
-        run_parts(lambda i: fill(*bounds[i]), len(bounds))
-    fill(*rest)
+        run_parts(fill, len(bounds))
+    fill(len(bounds))
     return out
 
 
@@ -97,31 +103,31 @@ def gradients_of_map(grad: Tensor, x: Tensor, *, with_bias: bool = True) -> tupl
     Both are float32 where grad and x are bfloat16, else of their dtype.
     """
     kind = torch.float32 if grad.dtype == torch.bfloat16 else grad.dtype
-    bounds, rest = _pieces(grad)
-    groups = [bounds[i::_GROUPS] for i in range(min(_GROUPS, len(bounds)))]
-    products = empty((len(groups) + 1, grad.shape[1], x.shape[1]), kind, grad.device)
-    sums = torch.zeros(len(groups) + 1, grad.shape[1], dtype=kind, device=grad.device)
+    count, most = _SUMS
+    bounds, rest = _pieces(grad, -(-len(grad) // (count if len(grad) <= most else 2 * count)))
+    products = empty((len(bounds) + 1, grad.shape[1], x.shape[1]), kind, grad.device)
+    sums = torch.empty(len(bounds) + 1, grad.shape[1], dtype=kind, device=grad.device)
 
-    def add(group: int, pieces: Bounds) -> None:
-        total = products[group].zero_()
-        for low, high in pieces:
-            _add_outer(grad[low:high], x[low:high], total)
-            if with_bias:
-                sums[group] += grad[low:high].sum(0)
+    def multiply(i: int) -> None:
+        low, high = bounds[i] if i < len(bounds) else rest
+        _multiply_transposed(grad[low:high], x[low:high], products[i])
+        if with_bias:
+            sums[i] = grad[low:high].sum(0)
 
     with _float32_by_onednn(grad):
-        run_parts(lambda i: add(i, groups[i]), len(groups))
-    add(len(groups), [rest])
+        run_parts(multiply, len(bounds))
+    multiply(len(bounds))
     return products.sum(0), sums.sum(0) if with_bias else None
 
 
-def _add_outer(grad: Tensor, x: Tensor, total: Tensor) -> None:
-    if grad.dtype == total.dtype:
-        total.addmm_(grad.t(), x)
+def _multiply_transposed(grad: Tensor, x: Tensor, out: Tensor) -> None:
+    """out = grad^T x."""
+    if grad.dtype == out.dtype:
+        torch.mm(grad.t(), x, out=out)
     elif _is_rest(grad):
-        total.addmm_(grad.float().t(), x.float())
+        torch.mm(grad.float().t(), x.float(), out=out)
     else:
-        total += grad.t() @ x
+        out.copy_(grad.t() @ x)
 
 
 def new_rows(x: Tensor, columns: int) -> Tensor:
@@ -129,23 +135,19 @@ def new_rows(x: Tensor, columns: int) -> Tensor:
     return empty((len(x), columns), x.dtype, x.device)
 
 
-def _pieces(rows: Tensor) -> tuple[Bounds, tuple[int, int]]:
-    """Return bounds of pieces whose sizes come again, and of the rest; all is rest where pieces bring nothing.
+def _pieces(rows: Tensor, size: int) -> tuple[Bounds, tuple[int, int]]:
+    """Return bounds of pieces of about `size` rows, and of the rest; all is rest where pieces bring nothing.
 
     They follow from the number of rows alone, so that results do too.
     """
     count = len(rows)
     if not takes_pieces(rows):
         return [], (0, count)
-    bounds, low, size = [], 0, _LARGEST
-    while size > _SMALLEST and size * _LEAST_PIECES > count:
-        size //= 2
-    while count - low >= _SMALLEST:
-        if count - low < size:
-            size //= 2
-            continue
-        bounds.append((low, low + size))
-        low += size
+    bounds, low = [], 0
+    for piece in (-(-size // _STEP) * _STEP, (count % size) // _STEP * _STEP, _STEP, _STEP // 2, _SMALLEST):
+        while 0 < piece <= count - low:
+            bounds.append((low, low + piece))
+            low += piece
     return bounds, (low, count)
 
 

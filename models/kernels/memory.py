@@ -89,5 +89,5 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | Non
     size = math.prod(shape)
     if (device is not None and device.type != "cpu") or size * dtype.itemsize < _SMALL:
         return torch.empty(shape, dtype=dtype, device=device)
-    owner = recycled(size * dtype.itemsize, np.uint8)
-    return torch.from_numpy(owner).view(dtype).view(shape)
+    storage = torch.from_numpy(recycled(size * dtype.itemsize, np.uint8)).untyped_storage()
+    return torch.empty(0, dtype=dtype).set_(storage).resize_(shape)  # no view: autograd lets nothing write over one

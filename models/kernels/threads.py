@@ -79,20 +79,15 @@ def _executor(size: int) -> ThreadPoolExecutor:
 
 
 def _start(size: int) -> ThreadPoolExecutor:
-    """Start threads in which torch takes one thread, each on a core of its own where the machine's ranks have them."""
+    """Start threads in which torch takes one thread."""
     pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix="kernel"), num_threads(), Barrier(size)
-    cores = sorted(os.sched_getaffinity(0))
-    first = int(os.environ.get("LOCAL_RANK", "0")) * size
-    is_pinned = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) * size <= len(cores)
 
-    def prepare(number: int) -> None:
+    def prepare() -> None:
         torch.get_num_threads()  # what a thread asks torch first makes it take over the process's number
         torch.set_num_threads(1)
-        if is_pinned:  # else Linux may wake them all on the caller's core, and leave them there for seconds
-            os.sched_setaffinity(0, {cores[first + number]})
         met.wait()
 
-    for future in [pool.submit(prepare, number) for number in range(size)]:
+    for future in [pool.submit(prepare) for _ in range(size)]:
         future.result()
     torch.set_num_threads(threads)  # it is also what threads that torch starts later begin with
     return pool

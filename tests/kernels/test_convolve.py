@@ -48,6 +48,20 @@ def test_a_pooled_sum_that_is_known_already(out: int) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_features_and_means_in_one_matrix(dtype: torch.dtype) -> None:
+    adj, both = random_graph(150, 150, 10), numbers(150, 14, dtype=dtype).detach()
+    weights = numbers(5, 7, seed=2), numbers(5, 7, seed=3), numbers(5, seed=4)
+    results = []
+    for left, right in ((both[:, :7], both[:, 7:]), (both[:, :7].contiguous(), both[:, 7:].contiguous())):
+        y = convolve(adj, left, *weights, pooled=right)
+        grads = torch.autograd.grad(y.float().square().sum(), weights)
+        results.append((y.float(), *grads))
+    slack = {"rtol": 2e-2, "atol": 2e-2 if dtype == torch.bfloat16 else 1e-4}
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one / one.abs().max(), other / one.abs().max(), **slack)
+
+
 def test_autocast_makes_bfloat16_and_float32_gradients() -> None:
     adj = random_graph(200, 300, 2000)
     x, own, neighbor, bias = numbers(300, 16), numbers(8, 16, seed=2), numbers(8, 16, seed=3), numbers(8, seed=4)

@@ -76,12 +76,15 @@ def test_the_module_is_nn_linear() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 2047, 2048, 2049, 16_384, 20_001])
 def test_pieces_cover_all_rows_once_and_their_sizes_come_again(count: int) -> None:
-    bounds, rest = dense_products._pieces(torch.empty(count, 1))
-    edges = [*bounds, rest]
-    assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
-    assert edges[-1][1] == count
-    assert {high - low for low, high in bounds} <= {2048, 1024, 512, 256, 128, 64}
-    assert rest[1] - rest[0] < 64
+    for size in (1, 256, 1000, 4096):
+        bounds, rest = dense_products._pieces(torch.empty(count, 1), size)
+        edges = [*bounds, rest]
+        assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
+        assert edges[-1][1] == count
+        assert rest[1] - rest[0] < 64
+        sizes = {high - low for low, high in bounds}
+        assert all(found % 256 == 0 or found in (128, 64) for found in sizes)
+        assert len(sizes) <= 5
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.memory import _SPARE_BYTES, Recycler, recycled
+from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
 from tasks.train.loaders import base
 from tasks.train.loaders.base import FeatureSource, bfloat16_copy, take_rows
 from tasks.train.loaders.gather import gather_mean, gather_rows
@@ -207,3 +207,17 @@ def test_threads_never_get_the_same_memory() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> None:
+    x = torch.ones(300, 500, requires_grad=True)
+    tensor = empty((300, 500), dtype)
+    assert tensor.shape == (300, 500)
+    assert tensor.dtype == dtype
+    assert not tensor._is_view()
+    tensor.fill_(2)
+    (tensor * x).sum().backward()
+    place = tensor.data_ptr()
+    del tensor
+    assert empty((300, 500), dtype).data_ptr() == place

@@ -22,7 +22,7 @@ from models.block import Batch, Block, Inputs
 from models.kernels.memory import recycled
 from tasks.graph_store import GraphStore
 from tasks.manifests import GraphManifest
-from tasks.train.loaders.gather import gather_mean, gather_rows
+from tasks.train.loaders.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.train.loaders.sampling import derive_key
 
 Array = NDArray[Any]
@@ -171,7 +171,13 @@ class FeatureSource:
         """
         assert self.table is not None, "a mean is taken of numeric features"
         feat, mean = gather_mean(self.table, nodes, indptr, ids, self.dtype)
-        return Inputs(_node_ids(nodes), feat, take_rows(self.feat_cat, nodes, np.int64)), mean
+        return Inputs(_node_ids(nodes), feat), mean
+
+    def inputs_and_known_mean(self, nodes: Array, means: Array) -> tuple[Inputs, Tensor]:
+        """Return the same from a table of all nodes' means (N, D), which is gathered from like `table`."""
+        assert self.table is not None, "a mean is taken of numeric features"
+        feat, mean = gather_side_by_side(self.table, means, nodes, self.dtype)
+        return Inputs(_node_ids(nodes), feat), mean
 
     def attach(self, block: Block, positions: Array | None) -> Block:
         """Give a block what its edges carry, by their CSC positions, int64 (E,), which may lack where that is nothing.

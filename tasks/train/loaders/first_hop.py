@@ -95,4 +95,4 @@ def _fill(mean: Array, store: GraphStore, table: Array) -> None:
     indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
     bounds = split_rows(indptr, num_threads())
     for tile in table_tiles(table, mean):
-        run_rows(mean_rows, bounds, *tile, None, indptr, indices, None, mean.reshape(-1))
+        run_rows(mean_rows, bounds, *tile, None, indptr, indices, None, mean.reshape(-1), mean.shape[1])

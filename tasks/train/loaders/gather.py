@@ -45,9 +45,24 @@ def gather_rows(table: Array, rows: Array, dtype: torch.dtype) -> Tensor:
         (n, D) of `dtype`.
     """
     out = _new(len(rows), table.shape[1], dtype)
-    for tile in table_tiles(table, out):
-        copy_rows(0, len(rows), *tile, _read_only(rows), out.reshape(-1))
+    _copy(table, rows, out)
     return _tensor(out, dtype)
+
+
+def gather_side_by_side(left: Array, right: Array, rows: Array, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return left[rows] and right[rows], the halves of one (n, 2 D) matrix; arguments as of `gather_rows`."""
+    assert left.shape == right.shape
+    width = left.shape[1]
+    both = _new(len(rows), 2 * width, dtype)
+    _copy(left, rows, both[:, :width])
+    _copy(right, rows, both[:, width:])
+    whole = _tensor(both, dtype)
+    return whole[:, :width], whole[:, width:]
+
+
+def _copy(table: Array, rows: Array, out: Array) -> None:
+    for tile in table_tiles(table, out):
+        copy_rows(0, len(rows), *tile, _read_only(rows), flat_rows(out), row_stride(out))
 
 
 def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -64,37 +79,45 @@ def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: to
         dtype: torch.float32 or torch.bfloat16.
 
     Returns:
-        own and mean, each (num_dst, D) of `dtype`.
+        own and mean, each (num_dst, D) of `dtype`: the halves of one (num_dst, 2 D) matrix.
     """
-    own, mean = (_new(len(nodes), table.shape[1], dtype) for _ in range(2))
+    width = table.shape[1]
+    both = _new(len(nodes), 2 * width, dtype)
+    own, mean = both[:, :width], both[:, width:]
     edges = _read_only(nodes), _read_only(indptr), _read_only(ids)
     for tile in table_tiles(table, own):
-        mean_rows(0, len(nodes), *tile, *edges, own.reshape(-1), mean.reshape(-1))
-    return _tensor(own, dtype), _tensor(mean, dtype)
+        mean_rows(0, len(nodes), *tile, *edges, flat_rows(own), flat_rows(mean), row_stride(own))
+    whole = _tensor(both, dtype)
+    return whole[:, :width], whole[:, width:]
 
 
 @njit(cache=True, nogil=True)
-def copy_rows(low, high, lanes, count, width, column, far, near, table, rows, out):  # type: ignore[no-untyped-def]
-    """Copy one tile of rows low..high-1 of `rows`."""
+def copy_rows(low, high, lanes, count, width, column, far, near, table, rows, out, stride):  # type: ignore[no-untyped-def]
+    """Copy one tile of rows low..high-1 of `rows`; results lie `stride` numbers apart."""
     for i in range(low, high):
         if i + ROWS_AHEAD < high:
             prefetch_row(far, table, np.int64(rows[i + ROWS_AHEAD]) * width + column)
         if near is not None and i + ROWS_NEAR < high:
             prefetch_row_near(near, table, np.int64(rows[i + ROWS_NEAR]) * width + column)
         vector = _load(lanes, table, np.int64(rows[i]) * width + column, count)
-        store(lanes, out, i * width + column, vector, count)
+        store(lanes, out, i * stride + column, vector, count)
 
 
 @njit(cache=True, nogil=True)
-def mean_rows(low, high, lanes, count, width, column, far, near, table, nodes, indptr, ids, own, mean):  # type: ignore[no-untyped-def]
-    """Fill one tile of own (num_dst, D), unless it is None, and mean, for destinations low..high-1."""
+def mean_rows(  # type: ignore[no-untyped-def]
+    low, high, lanes, count, width, column, far, near, table, nodes, indptr, ids, own, mean, stride
+):
+    """Fill one tile of own (num_dst, D), unless it is None, and mean, for destinations low..high-1.
+
+    Their rows lie `stride` numbers apart.
+    """
     last = indptr[high]
     for i in range(low, high):
         if own is not None:
             if i + 2 < high:
                 prefetch_row(far, table, np.int64(nodes[i + 2]) * width + column)
             vector = _load(lanes, table, np.int64(nodes[i]) * width + column, count)
-            store(lanes, own, i * width + column, vector, count)
+            store(lanes, own, i * stride + column, vector, count)
         total = zeros(lanes)
         for e in range(indptr[i], indptr[i + 1]):
             if e + ROWS_AHEAD < last:
@@ -104,7 +127,7 @@ def mean_rows(low, high, lanes, count, width, column, far, near, table, nodes, i
             vector = _load(lanes, table, np.int64(ids[e]) * width + column, count)
             total = total + _rounded(vector, mean)
         total = total * (np.float32(1) / np.float32(max(1, indptr[i + 1] - indptr[i])))
-        store(lanes, mean, i * width + column, total, count)
+        store(lanes, mean, i * stride + column, total, count)
 
 
 def _load(lanes: Any, table: Any, offset: Any, count: Any) -> Any:
@@ -140,12 +163,24 @@ def table_tiles(table: Array, out: Array) -> list[tuple[Lanes, int, int, int, Li
     width = table.shape[1]
     flat = _read_only(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
     size = table.itemsize
-    whole_lines = out.ctypes.data % _LINE_BYTES == 0 and width * out.itemsize % _LINE_BYTES == 0
+    whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], width * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
     return [
         (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat)
         for column, lanes, count in tiles(width, streaming=streaming)
     ]
+
+
+def flat_rows(out: Array) -> Array:
+    """Return rows (n, D), which may be columns of a wider matrix, as the flat array that kernels write."""
+    count = len(out)
+    size = (count - 1) * row_stride(out) + out.shape[1] if count else 0
+    return np.lib.stride_tricks.as_strided(out, (size,), (out.itemsize,))
+
+
+def row_stride(out: Array) -> int:
+    """Return how many numbers lie between one row and the next."""
+    return out.strides[0] // out.itemsize
 
 
 def _read_only(array: Array) -> Array:

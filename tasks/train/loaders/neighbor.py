@@ -14,7 +14,6 @@ from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import Array, FeatureSource, Loader, targets, without_labels
 from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
-from tasks.train.loaders.gather import gather_rows
 from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
 
 
@@ -107,9 +106,8 @@ class Neighborhoods:
         nodes, layers = self.sampler.sample(seeds, key, excluded, open_last=fused)
         if self.mean is not None:
             assert excluded is None, "a mean over all neighbours cannot leave edges out"
-            return [self._known_mean(nodes, self.mean), *make_blocks(layers, self.features)], self.features.inputs(
-                nodes
-            )
+            inputs, mean = self.features.inputs_and_known_mean(nodes, self.mean)
+            return [self._mean_of_all(nodes, mean), *make_blocks(layers, self.features)], inputs
         if not fused:
             return make_blocks(layers, self.features), self.features.inputs(nodes)
         outer, *inner = layers
@@ -121,13 +119,13 @@ class Neighborhoods:
             degree = (np.diff(outer.indptr) * np.maximum(1, degree / self.sampler.fanouts[-1])).astype(np.float32)
         return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
 
-    def _known_mean(self, nodes: Array, table: Array) -> Block:
+    def _mean_of_all(self, nodes: Array, mean: Tensor) -> Block:
         """Return the block of nodes that the mean over all in-edges is known of."""
         degree = np.empty(len(nodes), np.float32)
         indptr = np.zeros(len(nodes) + 1, np.int64)
         in_degrees(self.indptr, nodes, degree)
         np.cumsum(degree, out=indptr[1:], dtype=np.int64)
-        return _mean_block(indptr, degree, gather_rows(table, nodes, self.features.dtype))
+        return _mean_block(indptr, degree, mean)
 
 
 def _mean_block(indptr: Array, degree: Array, mean: Tensor) -> Block:
