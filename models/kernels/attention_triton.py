@@ -14,18 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.attention_rows_triton import fold, kept, load_row, load_rows, sizes, store_sum
 from models.kernels.edge_dropout import EdgeDropout
 from models.kernels.ranges import out_edges
-
-EDGES = 16
-"""Edges of a block: with 64 columns, 1024 numbers in a warp or two."""
-
-
-def sizes(heads: int, dim: int, rule: EdgeDropout) -> dict[str, Any]:
-    """Return what kernels are compiled for: the shape, padded to a power of two, and whether weights are dropped."""
-    width = max(16, triton.next_power_of_2(dim))
-    warps = 1 if width <= 32 else 2 if width <= 128 else 4
-    return {"H": heads, "D": dim, "EDGES": EDGES, "WIDTH": width, "DROPS": rule.threshold > 0, "num_warps": warps}
 
 
 def gat_attention_triton(
@@ -74,20 +65,6 @@ class _Attention(torch.autograd.Function):
         return grad_x, grad_src, grad_dst, None, None, None
 
 
-@triton.jit
-def _mix(word):  # type: ignore[no-untyped-def]
-    word = (word ^ (word >> 16)) * tl.full([], 0x85EBCA6B, tl.uint32)
-    word = (word ^ (word >> 13)) * tl.full([], 0xC2B2AE35, tl.uint32)
-    return word ^ (word >> 16)
-
-
-@triton.jit
-def kept(counter, low, high, threshold):  # type: ignore[no-untyped-def]
-    """Return whether the weight of a counter is kept, by the hash of `edge_dropout`."""
-    word = _mix(counter.to(tl.uint32) ^ tl.cast(low, tl.uint32))
-    return _mix(word + tl.cast(high, tl.uint32)) >= tl.cast(threshold, tl.uint32)
-
-
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _forward(  # type: ignore[no-untyped-def]
     indptr, indices, x, score_src, score_dst, y, log_sums, slope, low, high, threshold, scale,
@@ -95,7 +72,6 @@ def _forward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    columns = tl.arange(0, WIDTH)
     target = tl.load(score_dst + row * H + head)
     acc = tl.zeros([WIDTH], tl.float32)
     weights, largest = 0.0, -float("inf")
@@ -104,18 +80,11 @@ def _forward(  # type: ignore[no-untyped-def]
         u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
         score = tl.load(score_src + u, mask=e < end, other=0.0) + target
         score = tl.where(e < end, tl.where(score > 0, score, score * slope), -float("inf"))
-        top = tl.maximum(largest, tl.max(score, 0))
-        shrunk, weight = tl.exp(largest - top), tl.exp(score - top)
-        weights = weights * shrunk + tl.sum(weight, 0)
-        if DROPS:
-            weight = tl.where(kept(e * H + head, low, high, threshold), weight * scale, 0.0)
-        there = (e < end)[:, None] & (columns < D)[None, :]
-        rows = tl.load(x + u[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
-        acc = acc * shrunk + tl.sum(weight[:, None] * rows, 0)
-        largest = top
-    acc = tl.where(weights > 0, acc / weights, acc)
-    tl.store(y + (row * H + head) * D + columns, acc.to(y.dtype.element_ty), mask=columns < D)
-    tl.store(log_sums + row * H + head, largest + tl.log(weights))
+        rows = load_rows(x, u, e < end, D, WIDTH)
+        acc, weights, largest = fold(
+            acc, weights, largest, score, rows, e * H + head, low, high, threshold, scale, DROPS
+        )
+    store_sum(y, log_sums, row * H + head, acc, weights, largest, D, WIDTH)
 
 
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
@@ -126,11 +95,9 @@ def _backward_targets(  # type: ignore[no-untyped-def]
     """Sum the score gradients of a destination, a (<dy, x> - <dy, y>) through LeakyReLU; leave <dy, y> in `dots`."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    columns = tl.arange(0, WIDTH)
     at = row * H + head
-    gradient = tl.load(grad + at * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    result = tl.load(y + at * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-    dot_y = tl.sum(gradient * result, 0)
+    gradient = load_row(grad, at, D, WIDTH)
+    dot_y = tl.sum(gradient * load_row(y, at, D, WIDTH), 0)
     tl.store(dots + at, dot_y)
     target, log_sum = tl.load(score_dst + at), tl.load(log_sums + at)
     total = 0.0
@@ -139,9 +106,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
         u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
         score = tl.load(score_src + u, mask=e < end, other=0.0) + target
         weight = tl.where(e < end, tl.exp(tl.where(score > 0, score, score * slope) - log_sum), 0.0)
-        there = (e < end)[:, None] & (columns < D)[None, :]
-        rows = tl.load(x + u[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
-        dot = tl.sum(rows * gradient[None, :], 1)
+        dot = tl.sum(load_rows(x, u, e < end, D, WIDTH) * gradient[None, :], 1)
         if DROPS:
             dot = tl.where(kept(e * H + head, low, high, threshold), dot * scale, 0.0)
         total += tl.sum(weight * (dot - dot_y) * tl.where(score > 0, 1.0, slope), 0)
@@ -158,7 +123,7 @@ def _backward_sources(  # type: ignore[no-untyped-def]
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     columns = tl.arange(0, WIDTH)
     at = row * H + head
-    value = tl.load(x + at * D + columns, mask=columns < D, other=0.0).to(tl.float32)
+    value = load_row(x, at, D, WIDTH)
     source = tl.load(score_src + at)
     acc = tl.zeros([WIDTH], tl.float32)
     total = 0.0
@@ -168,8 +133,7 @@ def _backward_sources(  # type: ignore[no-untyped-def]
         score = tl.load(score_dst + v, mask=e < end, other=0.0) + source
         log_sum = tl.load(log_sums + v, mask=e < end, other=0.0)
         weight = tl.where(e < end, tl.exp(tl.where(score > 0, score, score * slope) - log_sum), 0.0)
-        there = (e < end)[:, None] & (columns < D)[None, :]
-        rows = tl.load(grad + v[:, None] * D + columns[None, :], mask=there, other=0.0).to(tl.float32)
+        rows = load_rows(grad, v, e < end, D, WIDTH)
         dot = tl.sum(rows * value[None, :], 1)
         passed = weight
         if DROPS:

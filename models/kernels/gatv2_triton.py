@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention_triton import kept, sizes
+from models.kernels.attention_rows_triton import fold, kept, load_row, load_rows, sizes, store_sum
 from models.kernels.edge_dropout import EdgeDropout
 from models.kernels.ranges import out_edges
 
@@ -69,20 +69,6 @@ class _AttentionV2(torch.autograd.Function):
         return grad_src, grad_dst, shares.sum(0), None, None, None
 
 
-@triton.jit
-def _load_rows(x, rows, there, D: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return rows of D columns, in float32, 0 where they are not there."""
-    columns = tl.arange(0, WIDTH)
-    mask = there[:, None] & (columns < D)[None, :]
-    return tl.load(x + rows[:, None] * D + columns[None, :], mask=mask, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _load_row(x, row, D: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    columns = tl.arange(0, WIDTH)
-    return tl.load(x + row * D + columns, mask=columns < D, other=0.0).to(tl.float32)
-
-
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
 def _forward(  # type: ignore[no-untyped-def]
     indptr, indices, x_src, x_dst, attn, y, log_sums, slope, low, high, threshold, scale,
@@ -90,27 +76,20 @@ def _forward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-    columns = tl.arange(0, WIDTH)
-    vector, target = _load_row(attn, head, D, WIDTH), _load_row(x_dst, row * H + head, D, WIDTH)
+    vector, target = load_row(attn, head, D, WIDTH), load_row(x_dst, row * H + head, D, WIDTH)
     acc = tl.zeros([WIDTH], tl.float32)
     weights, largest = 0.0, -float("inf")
     for start in range(begin, end, EDGES):
         e = start + tl.arange(0, EDGES)
         u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
-        rows = _load_rows(x_src, u, e < end, D, WIDTH)
+        rows = load_rows(x_src, u, e < end, D, WIDTH)
         joined = rows + target[None, :]
         score = tl.sum(vector[None, :] * tl.where(joined > 0, joined, joined * slope), 1)
         score = tl.where(e < end, score, -float("inf"))
-        top = tl.maximum(largest, tl.max(score, 0))
-        shrunk, weight = tl.exp(largest - top), tl.exp(score - top)
-        weights = weights * shrunk + tl.sum(weight, 0)
-        if DROPS:
-            weight = tl.where(kept(e * H + head, low, high, threshold), weight * scale, 0.0)
-        acc = acc * shrunk + tl.sum(weight[:, None] * rows, 0)
-        largest = top
-    acc = tl.where(weights > 0, acc / weights, acc)
-    tl.store(y + (row * H + head) * D + columns, acc.to(y.dtype.element_ty), mask=columns < D)
-    tl.store(log_sums + row * H + head, largest + tl.log(weights))
+        acc, weights, largest = fold(
+            acc, weights, largest, score, rows, e * H + head, low, high, threshold, scale, DROPS
+        )
+    store_sum(y, log_sums, row * H + head, acc, weights, largest, D, WIDTH)
 
 
 @triton.jit(do_not_specialize=["low", "high", "threshold"])
@@ -122,12 +101,12 @@ def _backward_targets(  # type: ignore[no-untyped-def]
     """Go over some destinations: dx_dst, this program's share of d attn, and <dy, y> for the sources' pass."""
     first, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     columns = tl.arange(0, WIDTH)
-    vector = _load_row(attn, head, D, WIDTH)
+    vector = load_row(attn, head, D, WIDTH)
     share = tl.zeros([WIDTH], tl.float32)
     for row in range(first, num_dst, tl.num_programs(0)):
         at = row * H + head
-        gradient, target = _load_row(grad, at, D, WIDTH), _load_row(x_dst, at, D, WIDTH)
-        dot_y = tl.sum(gradient * _load_row(y, at, D, WIDTH), 0)
+        gradient, target = load_row(grad, at, D, WIDTH), load_row(x_dst, at, D, WIDTH)
+        dot_y = tl.sum(gradient * load_row(y, at, D, WIDTH), 0)
         tl.store(dots + at, dot_y)
         log_sum = tl.load(log_sums + at)
         end = tl.load(indptr + row + 1)
@@ -135,7 +114,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
         for start in range(tl.load(indptr + row), end, EDGES):
             e = start + tl.arange(0, EDGES)
             u = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
-            rows = _load_rows(x_src, u, e < end, D, WIDTH)
+            rows = load_rows(x_src, u, e < end, D, WIDTH)
             joined = rows + target[None, :]
             active = tl.where(joined > 0, joined, joined * slope)
             weight = tl.where(e < end, tl.exp(tl.sum(vector[None, :] * active, 1) - log_sum), 0.0)
@@ -159,13 +138,13 @@ def _backward_sources(  # type: ignore[no-untyped-def]
     begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
     columns = tl.arange(0, WIDTH)
     at = row * H + head
-    vector, source = _load_row(attn, head, D, WIDTH), _load_row(x_src, at, D, WIDTH)
+    vector, source = load_row(attn, head, D, WIDTH), load_row(x_src, at, D, WIDTH)
     acc, changes = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.float32)
     for start in range(begin, end, EDGES):
         e = start + tl.arange(0, EDGES)
         v = tl.load(indices + e, mask=e < end, other=0).to(tl.int64) * H + head
-        gradient = _load_rows(grad, v, e < end, D, WIDTH)
-        joined = source[None, :] + _load_rows(x_dst, v, e < end, D, WIDTH)
+        gradient = load_rows(grad, v, e < end, D, WIDTH)
+        joined = source[None, :] + load_rows(x_dst, v, e < end, D, WIDTH)
         score = tl.sum(vector[None, :] * tl.where(joined > 0, joined, joined * slope), 1)
         log_sum = tl.load(log_sums + v, mask=e < end, other=0.0)
         weight = tl.where(e < end, tl.exp(score - log_sum), 0.0)
