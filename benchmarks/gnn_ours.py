@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from models.kernels.adjacency import Adjacency
 from tasks.train import loop
 from tasks.train.job import Job
+from tasks.train.loaders.pipeline import Pipeline
 from tasks.train.strategies.base import Ranks
 
 _NEVER = 1_000_000
+Array = np.ndarray[Any, Any]
 
 
 class Gate:
@@ -138,15 +141,25 @@ class Training(Contender):
 
     def _sample(self, units: int) -> None:
         loader = self.trainer.batches.loader
-        for _ in range(units):
-            self.drawn += 1
-            seeds = np.sort(np.asarray(loader.nodes[next(self.positions)], np.int64))
-            loader.neighborhoods.sampler.sample(seeds, self.drawn)
+
+        def sample(positions: Array, key: int) -> Any:
+            seeds = np.sort(np.asarray(loader.nodes[positions], np.int64))
+            return loader.neighborhoods.sampler.sample(seeds, key)
+
+        self._make(units, sample)
 
     def _gather(self, units: int) -> None:
-        for _ in range(units):
-            self.drawn += 1
-            self.trainer.batches.loader.batch(next(self.positions), self.drawn)
+        self._make(units, self.trainer.batches.loader.batch)
+
+    def _make(self, units: int, make: Callable[[Array, int], Any]) -> None:
+        """Make so many batches as the pipeline makes them, on all threads that a contender has."""
+        threads, first = self.settings.threads, self.drawn + 1
+        self.drawn += units
+        chosen = [next(self.positions) for _ in range(units)]
+        options = {"ahead": threads, "threads": threads, "device": torch.device("cpu")}
+        with Pipeline(lambda key: make(chosen[key - first], key), first, first + units, **options) as pipeline:
+            for _ in pipeline:
+                pass
 
     def fit(self, epochs: int) -> dict[str, float]:
         """Train to the end of the recipe's epochs; test accuracy by full neighbourhoods."""

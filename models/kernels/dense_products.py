@@ -36,9 +36,8 @@ _STEP, _SMALLEST, _LARGEST = 256, 64, 4096
 rows, 188 to 206 with 2048, 196 to 213 undivided, less 2 ms for each compilation (Zen 4, November 2026)."""
 _PARTS = 8
 """Pieces at least, where rows suffice, so that threads are done at about the same time."""
-_SUMS = 4, 1 << 15
-"""Partial sums over rows, and up to how many rows; beyond, twice as many. They do not follow from the number of
-threads, nor do results."""
+_SUMS = 8
+"""Partial sums over rows: a number of their own, so that results do not follow from the number of threads."""
 
 Bounds = list[tuple[int, int]]
 
@@ -103,8 +102,7 @@ def gradients_of_map(grad: Tensor, x: Tensor, *, with_bias: bool = True) -> tupl
     Both are float32 where grad and x are bfloat16, else of their dtype.
     """
     kind = torch.float32 if grad.dtype == torch.bfloat16 else grad.dtype
-    count, most = _SUMS
-    bounds, rest = _pieces(grad, -(-len(grad) // (count if len(grad) <= most else 2 * count)))
+    bounds, rest = _pieces(grad, -(-len(grad) // _SUMS))
     products = empty((len(bounds) + 1, grad.shape[1], x.shape[1]), kind, grad.device)
     sums = torch.empty(len(bounds) + 1, grad.shape[1], dtype=kind, device=grad.device)
 
