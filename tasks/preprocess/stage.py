@@ -1,6 +1,7 @@
 """The preprocess stage: Parquet tables to a graph in memory-mapped arrays.
 
-Order: graphs and splits (small), edges (they decide the structure), node features (some come from the structure).
+Order: graphs and splits (small), edges (they decide the structure), node features (some come from the structure), and
+what features and labels look like some hops away.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tasks.manifests import DatasetManifest, GraphManifest
 from tasks.preprocess.edges import build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.graph_view import GraphView
+from tasks.preprocess.hops import split_hops
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
 from tasks.stage import Parent, Stage, StageContext
@@ -38,7 +40,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: a transform's columns or options.
     """
     ingested: DatasetManifest = parents["ingest"].manifest
-    options = recipe.preprocess
+    options, hops = split_hops(recipe.preprocess)
     store = DatasetStore(parents["ingest"].folder, ingested)
     layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
     if not options.symmetrize and not ingested.directed:
@@ -53,8 +55,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
         check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
     graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
-    features = FeatureBuilder(context, store, layout, options, graph, training_rows(store, layout, writer))
-    built = features.build(writer)
+    train_rows = training_rows(store, layout, writer)
+    built = FeatureBuilder(context, store, layout, options, graph, train_rows).build(writer)
+    if hops is not None:
+        built = hops.widen(writer, ingested, options.symmetrize, train_rows, built)
     return {
         "dataset": ingested.dataset,
         "task": ingested.task,

@@ -1,0 +1,343 @@
+"""Transform that lets a node's row tell of its surroundings too: hops.
+
+A path such as `out-in` is read from the node: its out-neighbours, then their in-neighbours (what depends on the same).
+A step `like` leads to nodes with much the same features, whether edges join them or not.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+from pydantic import Field, field_validator
+
+from configs.base import ComponentConfig, StrTuple
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from configs.registry import TRANSFORMS
+from configs.schema import PreprocessConfig
+from tasks.graph_store import Array, ArrayWriter, create_array
+from tasks.manifests import DatasetManifest
+from tasks.preprocess.alike import check_alike, find_alike
+
+_STEPS = ("in", "out", "like")
+_MOST_STEPS, _MOST_LABEL_STEPS = 3, 2
+_CHUNK_ROWS = 1 << 14
+# Shares of rare classes have deviations far below this: scaled to 1 they would drown the others, and a single neighbour
+# would be dozens of deviations away. Both limits were set once, by validation accuracy on ogbn_debdeps.
+_LEAST_DEVIATION, _LARGEST = 0.02, 8.0
+
+
+@njit(cache=True, nogil=True)
+def mean_rows(indptr: Array, indices: Array, x: Array, out: Array) -> None:
+    """out_v = mean of x_u over v's edges: indptr int64 (N + 1,), indices id (E,), x and out float32 (N, D)."""
+    for v in range(len(out)):
+        first, last = indptr[v], indptr[v + 1]
+        out[v] = 0.0
+        for e in range(first, last):
+            row = x[indices[e]]
+            for j in range(out.shape[1]):
+                out[v, j] += row[j]
+        if last > first:
+            share = np.float32(1.0) / np.float32(last - first)
+            for j in range(out.shape[1]):
+                out[v, j] *= share
+
+
+@njit(cache=True, nogil=True)
+def count_labels(indptr: Array, indices: Array, known: Array, out: Array) -> None:
+    """Count the classes of v's neighbours but v itself.
+
+    Args:
+        indptr: int64 (N + 1,).
+        indices: id (E,).
+        known: int64 (N,), labels that may be read, -1 for none.
+        out: float32 (N, C), filled; numbers of edges are exact up to 2^24.
+    """
+    for v in range(len(out)):
+        out[v] = 0.0
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if u != v and known[u] >= 0:
+                out[v, known[u]] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def mean_shares(
+    indptr: Array, indices: Array, far_indptr: Array, far_indices: Array, counts: Array, known: Array, out: Array
+) -> None:
+    """out_v = mean over v's neighbours u of the shares of classes among u's far neighbours, v's own label left out.
+
+    What v itself adds to u's counts is taken off before anything is divided or added up, so that nothing of it
+    remains, not even a rounding error that a model could read.
+
+    Args:
+        indptr: int64 (N + 1,), indices: id (E,): first step.
+        indices: see indptr.
+        far_indptr: int64 (N + 1,), of the second step.
+        far_indices: id (E,), ascending within a node.
+        counts: float32 (N, C), `count_labels` of the second step.
+        known: int64 (N,), labels that may be read, -1 for none.
+        out: float32 (N, C), filled.
+    """
+    for v in range(len(out)):
+        first, last = indptr[v], indptr[v + 1]
+        out[v] = 0.0
+        for e in range(first, last):
+            u = indices[e]
+            far = far_indices[far_indptr[u] : far_indptr[u + 1]]
+            if u == v or not len(far):
+                continue
+            own = 0  # how often v is among u's far neighbours with its own label
+            if known[v] >= 0:
+                place = np.searchsorted(far, v)
+                while place + own < len(far) and far[place + own] == v:
+                    own += 1
+            share = np.float32(1.0) / np.float32(len(far) * (last - first))
+            for c in range(out.shape[1]):
+                others = counts[u, c] - own if c == known[v] else counts[u, c]
+                out[v, c] += np.float32(others) * share
+
+
+class HopsConfig(ComponentConfig):
+    """Options of hops."""
+
+    features: StrTuple = ("in",)
+    """Paths over which the features so far are averaged, of 1 to 3 steps: in, out, out-in, ..."""
+    labels: StrTuple = ()
+    """Paths, of 1 or 2 steps, over which shares of the training nodes' classes are taken, never of the node's own."""
+    like_count: int = Field(default=8, ge=1)
+    """Step `like`: so many nodes at most that each node finds (others may find it)."""
+    like_least: float = Field(default=0.95, gt=0, le=1)
+    """Step `like`: least cosine of two nodes' features, the means over all nodes taken off."""
+
+    @field_validator("features", "labels")
+    @classmethod
+    def _known_paths(cls, value: tuple[str, ...], info: Any) -> tuple[str, ...]:
+        most = _MOST_STEPS if info.field_name == "features" else _MOST_LABEL_STEPS
+        for path in value:
+            steps = path.split("-")
+            wrong = next((step for step in steps if step not in _STEPS), None)
+            if wrong is not None:
+                raise ValueError(
+                    f"{path!r} has a step {wrong!r}{did_you_mean(wrong, _STEPS)}; steps are in, out and like"
+                )
+            if len(steps) > most:
+                raise ValueError(f"{path!r} has {len(steps)} steps; {info.field_name} take at most {most}")
+            if value.count(path) > 1:
+                raise ValueError(f"{path!r} is listed twice")
+        return value
+
+
+@TRANSFORMS.register("hops")
+class Hops:
+    """Append means of features and shares of training labels over paths, each direction by itself; stands last.
+
+    So a model that looks at single nodes (`mlp`) sees the graph, as in SIGN (https://arxiv.org/abs/2004.11198), and
+    labels as in GAMLP (https://arxiv.org/abs/2108.10097). A label path leaves out the node it describes, whose own
+    label would tell the answer; labels of other splits than train are never read. New columns are standardised on the
+    training rows (deviations below 0.02 count as 0.02) and cut off at 8.
+
+    Memory: two rows a node of a path are on disk at a time, a chunk of rows in memory.
+    """
+
+    class Config(HopsConfig):
+        """Options of hops."""
+
+    def __init__(self, config: HopsConfig) -> None:
+        """Raises RecipeError where no path is named."""
+        self.config = config
+        if not config.features and not config.labels:
+            raise RecipeError("preprocess.transforms: hops names no paths; give it features or labels")
+
+    def check(self, manifest: DatasetManifest, symmetric: bool, feature_dim: int) -> None:
+        """Raise RecipeError for paths that the graph has not."""
+        steps = {step for path in (*self.config.features, *self.config.labels) for step in path.split("-")}
+        if symmetric and "out" in steps:
+            raise RecipeError(
+                "preprocess.transforms: hops cannot tell out from in on a symmetrised graph; set "
+                "preprocess.symmetrize=false, or take paths of `in` alone"
+            )
+        if "like" in steps:
+            check_alike(manifest.num_nodes, feature_dim)
+        if self.config.features and not feature_dim:
+            raise RecipeError("preprocess.transforms: hops.features needs numeric features, and there are none")
+        if self.config.labels and (manifest.task, manifest.task_type, manifest.num_tasks) != ("node", "multiclass", 1):
+            raise RecipeError("preprocess.transforms: hops.labels needs one class a node (a node task); remove it")
+
+    def widen(
+        self,
+        writer: ArrayWriter,
+        manifest: DatasetManifest,
+        symmetric: bool,
+        train_rows: Array | None,
+        built: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Replace `feat` (N, D) by [feat | new columns].
+
+        Args:
+            writer: of the graph; holds its structure, `feat` and on node tasks `label` and `train_idx`.
+            manifest: of the data set.
+            symmetric: whether the in-edges are the out-edges too.
+            train_rows: int64 (n,) ascending, rows to standardise on; None: all.
+            built: what `FeatureBuilder.build` returned.
+
+        Returns:
+            `built` with the new width, and what was added.
+
+        Raises:
+            RecipeError: paths that the graph has not.
+        """
+        entry = writer.entries.get("feat")
+        self.check(manifest, symmetric, entry.shape[1] if entry else 0)
+        scratch = writer.folder / "hops"
+        scratch.mkdir()
+        try:
+            parts = _Paths(self.config, writer, manifest, symmetric, scratch)
+            columns = {f"features {path}": parts.features(path) for path in self.config.features}
+            columns |= {f"labels {path}": parts.labels(path) for path in self.config.labels}
+            dim = self._write(writer, scratch, parts.num_nodes, list(columns.values()), train_rows)
+        finally:
+            shutil.rmtree(scratch)
+        widths = {name: x.shape[1] for name, x in columns.items()}
+        added = {"transform": "hops", "columns": list(widths), "widths": widths}
+        return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added]}
+
+    def _write(
+        self, writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[Array], train_rows: Array | None
+    ) -> int:
+        """Write `feat` anew, wider."""
+        own: list[Array] = []
+        dtype = np.dtype(np.float32)
+        if "feat" in writer.entries:
+            dtype = np.dtype(writer.entries["feat"].dtype)
+            (writer.folder / "feat.npy").rename(scratch / "feat.npy")
+            own = [np.load(scratch / "feat.npy", mmap_mode="r")]
+        dim = sum(part.shape[1] for part in (*own, *parts))
+        feat = writer.create("feat", (num_nodes, dim), dtype)
+        place = 0
+        for part in own:
+            feat[:, : part.shape[1]] = part
+            place = part.shape[1]
+        for part in parts:
+            mean, deviation = _moments(part, train_rows)
+            for rows in _chunks(num_nodes):
+                x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
+                feat[rows, place : place + part.shape[1]] = x
+            place += part.shape[1]
+        return dim
+
+
+def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]:
+    """Part `hops`, which reads finished features, from the transforms that make them.
+
+    Returns:
+        the configuration without it, and the transform, None where the recipe has none. Raises RecipeError unless it
+        stands last.
+    """
+    names = [transform.name for transform in config.transforms]
+    if "hops" not in names:
+        return config, None
+    if names.index("hops") < len(names) - 1:
+        raise RecipeError(
+            "preprocess.transforms: hops reads finished features, and "
+            f"{names[names.index('hops') + 1]} stands behind it; put hops last, once"
+        )
+    made: Hops = TRANSFORMS.create(config.transforms[-1])
+    return config.model_copy(update={"transforms": config.transforms[:-1]}), made
+
+
+class _Paths:
+    """Columns of paths, as float32 files that are computed once each."""
+
+    def __init__(
+        self, config: HopsConfig, writer: ArrayWriter, manifest: DatasetManifest, symmetric: bool, scratch: Path
+    ) -> None:
+        self.config, self.folder, self.scratch = config, writer.folder, scratch
+        self.num_nodes = len(self._array("csc_indptr")) - 1
+        self.edges = {"in": (self._array("csc_indptr"), self._array("csc_indices"))}
+        if not symmetric:
+            self.edges["out"] = (self._array("csr_indptr"), self._array("csr_indices"))
+        self.num_classes = manifest.num_classes
+        self._known: Array | None = None
+        self._made: dict[str, Array] = {}
+
+    def _array(self, name: str) -> Array:
+        array: Array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return array
+
+    def _edges(self, step: str) -> tuple[Array, Array]:
+        if step not in self.edges:
+            assert step == "like", "directions are there from the beginning"
+            self.edges[step] = find_alike(self.features(""), self.config.like_count, self.config.like_least)
+        return self.edges[step]
+
+    def _new(self, name: str, columns: int) -> Array:
+        self._made[name] = np.asarray(create_array(self.scratch / f"{name}.npy", (self.num_nodes, columns), np.float32))
+        return self._made[name]
+
+    def features(self, path: str) -> Array:
+        """Return means over a path, float32 (N, D); "" is the features themselves."""
+        if path in self._made:
+            return self._made[path]
+        if not path:
+            feat = self._array("feat")
+            if feat.dtype == np.float32:
+                return feat
+            x = self._new("", feat.shape[1])
+            x[:] = feat
+            return x
+        step, _, rest = path.partition("-")
+        before = self.features(rest)
+        out = self._new(path, before.shape[1])
+        mean_rows(*self._edges(step), before, out)
+        return out
+
+    def labels(self, path: str) -> Array:
+        """Return shares of classes over a path of one or two steps, float32 (N, C)."""
+        step, _, far = path.partition("-")
+        indptr, indices = self._edges(step)
+        shares = self._new(f"labels-{path}", self.num_classes)
+        if far:
+            mean_shares(indptr, indices, *self._edges(far), self._counts(far), self.known, shares)
+        else:
+            shares[:] = self._counts(step)
+            shares /= np.maximum(np.diff(indptr), 1)[:, None].astype(np.float32)
+        return shares
+
+    def _counts(self, step: str) -> Array:
+        name = f"counts-{step}"
+        if name not in self._made:
+            count_labels(*self._edges(step), self.known, self._new(name, self.num_classes))
+        return self._made[name]
+
+    @property
+    def known(self) -> Array:
+        """Labels of the training nodes, -1 for all others: int64 (N,)."""
+        if self._known is None:
+            train = self._array("train_idx")
+            self._known = np.full(self.num_nodes, -1, np.int64)
+            self._known[train] = self._array("label")[train]
+        return self._known
+
+
+def _moments(x: Array, rows: Array | None) -> tuple[Array, Array]:
+    """Return mean and deviation of columns over some rows, each float32 (D,)."""
+    total, squares, count = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
+    for part in _chunks(len(x) if rows is None else len(rows)):
+        chunk = x[part if rows is None else rows[part]].astype(np.float64)
+        total += chunk.sum(0)
+        squares += (chunk**2).sum(0)
+        count += len(chunk)
+    mean = total / max(count, 1)
+    deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
+    return mean.astype(np.float32), np.maximum(deviation, _LEAST_DEVIATION).astype(np.float32)
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    for start in range(0, count, _CHUNK_ROWS):
+        yield slice(start, min(start + _CHUNK_ROWS, count))

@@ -1,0 +1,194 @@
+"""Hops: what they say against dense matrices, that no node sees its own label, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.errors import RecipeError
+from configs.registry import TRANSFORMS
+from tasks.graph_store import GraphStore
+from tasks.preprocess.alike import find_alike
+from tasks.preprocess.hops import count_labels, mean_shares
+
+NODE = ("node", "to", "node")
+N, CLASSES = 60, 4
+TRAIN = np.arange(0, N, 3)
+
+
+@pytest.fixture
+def make(make_dataset: Any, node_splits: Any) -> Any:
+    """Make a graph of random directed edges, mutual ones among them; `label` replaces its labels."""
+
+    def dataset(label: Any = None, name: str = "dataset", **fields: Any) -> Any:
+        rng = np.random.default_rng(1)
+        src, dst = rng.integers(0, N, (2, 200))
+        ends = {"src": np.r_[src, dst[:40]], "dst": np.r_[dst, src[:40]]}
+        table = {
+            "x": rng.standard_normal((N, 3)).astype(np.float32),
+            "label": rng.integers(0, CLASSES, N) if label is None else label,
+        }
+        values = {"num_classes": CLASSES, **fields}
+        return make_dataset({"node": (N, table)}, {NODE: ends}, node_splits(N), name=name, **values)
+
+    return dataset
+
+
+def steps(graph: GraphStore) -> dict[str, np.ndarray]:
+    """Return dense 0/1 matrices (N, N), row v marks v's neighbours."""
+    into = np.zeros((N, N))
+    indptr = graph["csc_indptr"]
+    for v in range(N):
+        into[v, graph["csc_indices"][indptr[v] : indptr[v + 1]]] = 1
+    return {"in": into, "out": into.T}
+
+
+def averaging(matrix: np.ndarray) -> np.ndarray:
+    return matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+
+
+def scaled(x: np.ndarray) -> np.ndarray:
+    deviation = np.maximum(x[TRAIN].std(0), 0.02)
+    return np.clip((x - x[TRAIN].mean(0)) / deviation, -8, 8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_features_are_averaged_along_paths(make: Any, preprocess: Any, dtype: str) -> None:
+    hops = {"name": "hops", "features": ["out", "in-out", "out-in-in"]}
+    graph = preprocess(make(), symmetrize=False, transforms=["standardize", hops], feature_dtype=dtype)
+    feat, matrix = graph["feat"].astype(np.float64), {k: averaging(m) for k, m in steps(graph).items()}
+    assert graph.manifest.feature_dim == feat.shape[1] == 12
+    assert graph["feat"].dtype == np.dtype(dtype)
+    x, tolerance = feat[:, :3], 2e-3 if dtype == "float16" else 1e-4
+    expected = [
+        matrix["out"] @ x,
+        matrix["in"] @ matrix["out"] @ x,
+        matrix["out"] @ matrix["in"] @ matrix["in"] @ x,
+    ]
+    for number, rows in enumerate(expected, start=1):
+        np.testing.assert_allclose(
+            feat[:, 3 * number : 3 * number + 3], scaled(rows), rtol=tolerance, atol=tolerance * 3
+        )
+    assert graph.manifest.report["transforms"][-1]["widths"] == {f"features {path}": 3 for path in hops["features"]}
+
+
+@pytest.mark.parametrize("loops", ["remove", "add"])
+def test_labels_are_those_of_other_training_nodes(make: Any, preprocess: Any, loops: str) -> None:
+    paths = ["in", "out", "out-in", "in-in"]
+    hops = {"name": "hops", "features": [], "labels": paths}
+    graph = preprocess(make(), symmetrize=False, transforms=[hops], self_loops=loops)
+    one_hot = np.zeros((N, CLASSES))
+    one_hot[TRAIN, graph["label"][TRAIN]] = 1
+    matrix = {k: averaging(m) for k, m in steps(graph).items()}
+    off = 1 - np.eye(N)
+    for number, path in enumerate(paths):
+        near, _, far = path.partition("-")
+        reach = matrix[near] * off @ (matrix[far] * off) if far else matrix[near]
+        shares = (reach * off) @ one_hot
+        found = graph["feat"][:, 3 + CLASSES * number :][:, :CLASSES]
+        np.testing.assert_allclose(found, scaled(shares), rtol=1e-3, atol=1e-3)
+
+
+def test_labels_of_other_splits_are_not_read(make: Any, preprocess: Any) -> None:
+    hops = {"name": "hops", "features": [], "labels": ["in", "out", "in-out", "out-in", "in-in", "out-out"]}
+    label = np.arange(N) % CLASSES
+    other = label.copy()
+    other[1::3], other[2::3] = 0, 1  # valid and test
+    shares = []
+    for number, values in enumerate((label, other)):
+        data = make(label=values, name=str(number))
+        shares.append(np.array(preprocess(data, symmetrize=False, transforms=[hops])["feat"]))
+    np.testing.assert_array_equal(shares[0], shares[1])
+
+
+def test_no_node_sees_its_own_label() -> None:
+    """Another label of one node leaves its own shares as they were, to the last bit."""
+    label = np.arange(N) % CLASSES
+    rng = np.random.default_rng(0)
+    dense = rng.random((N, N)) < 0.1
+    indptr = np.r_[0, np.cumsum(dense.sum(1))].astype(np.int64)
+    indices = np.nonzero(dense)[1].astype(np.int32)
+    for v in range(N):
+        rows = []
+        for own in range(CLASSES):
+            known = label.astype(np.int64).copy()
+            known[v] = own
+            counts, out = np.zeros((N, CLASSES), np.float32), np.zeros((N, CLASSES), np.float32)
+            count_labels(indptr, indices, known, counts)
+            mean_shares(indptr, indices, indptr, indices, counts, known, out)
+            rows.append(np.r_[counts[v], out[v]])
+        assert all((row == rows[0]).all() for row in rows), v
+
+
+@pytest.mark.parametrize(
+    ("options", "hops", "said"),
+    [
+        ({}, {"features": ["out"]}, "cannot tell out from in"),
+        ({"symmetrize": False}, {"features": []}, "names no paths"),
+        ({"symmetrize": False, "behind": ["standardize"]}, {}, "standardize stands behind it"),
+    ],
+)
+def test_refusals(make: Any, preprocess: Any, options: Any, hops: Any, said: str) -> None:
+    options = dict(options)
+    transforms = [{"name": "hops", **hops}, *options.pop("behind", [])]
+    with pytest.raises(RecipeError, match=said):
+        preprocess(make(), transforms=transforms, **options)
+
+
+def test_labels_need_one_class_a_node(make: Any, preprocess: Any) -> None:
+    label = np.random.default_rng(0).random((N, 2)).astype(np.float32)
+    data = make(label=label, task_type="regression", num_classes=0, num_tasks=2)
+    with pytest.raises(RecipeError, match="needs one class a node"):
+        preprocess(data, transforms=[{"name": "hops", "features": [], "labels": ["in"]}])
+
+
+def test_features_are_needed(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    bare = make_dataset({"node": (N, {})}, {NODE: {"src": [0, 1], "dst": [1, 2]}}, node_splits(N))
+    with pytest.raises(RecipeError, match="needs numeric features"):
+        preprocess(bare, transforms=["hops"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"features": ["in-ot"]}, "did you mean 'out'"),
+        ({"labels": ["in-in-in"]}, "labels take at most 2"),
+        ({"features": ["in", "in"]}, "listed twice"),
+    ],
+)
+def test_paths_are_checked(options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TRANSFORMS.config({"name": "hops", **options})
+
+
+def test_like_joins_the_nearest_both_ways() -> None:
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.standard_normal((40, 5)), 3, 0).astype(np.float32)
+    x += rng.standard_normal(x.shape).astype(np.float32) * 0.3
+    indptr, indices = find_alike(x, 4, 0.8)
+    y = x - x.mean(0)
+    y /= np.linalg.norm(y, axis=1, keepdims=True)
+    cosine = y @ y.T
+    np.fill_diagonal(cosine, -2)
+    near = np.zeros(cosine.shape, bool)
+    np.put_along_axis(near, np.argsort(-cosine, 1)[:, :4], values=True, axis=1)
+    near &= cosine >= 0.8
+    expected = near | near.T
+    assert 50 < expected.sum() < 480, "neither limit is tried"
+    found = np.zeros(expected.shape, bool)
+    found[np.repeat(np.arange(120), np.diff(indptr)), indices] = True
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_like_is_a_step(make: Any, preprocess: Any) -> None:
+    hops = {"name": "hops", "features": ["like"], "labels": ["like"], "like_count": 2, "like_least": 0.5}
+    graph = preprocess(make(), transforms=[hops])
+    indptr, indices = find_alike(np.array(graph["feat"][:, :3]), 2, 0.5)
+    near = np.zeros((N, N))
+    near[np.repeat(np.arange(N), np.diff(indptr)), indices] = 1
+    one_hot = np.zeros((N, CLASSES))
+    one_hot[TRAIN, graph["label"][TRAIN]] = 1
+    np.testing.assert_allclose(graph["feat"][:, 3:6], scaled(averaging(near) @ graph["feat"][:, :3]), atol=1e-4)
+    np.testing.assert_allclose(graph["feat"][:, 6:], scaled(averaging(near) @ one_hot), atol=1e-4)
