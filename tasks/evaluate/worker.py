@@ -141,25 +141,13 @@ class Evaluation:
         wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
         rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)
         everything = np.union1d(wanted, rest)
-        scores = self._score_nodes(everything)
+        scores = self.predictor.node_scores(self.model, everything)
         label = self.store["label"]
         for split, index in indices.items():
             place = np.searchsorted(everything, index)
             yield split, self._items("id", index, split, np.asarray(label[index]), scores[place])
         if len(rest):
             self._items("id", rest, None, np.asarray(label[rest]), scores[np.searchsorted(everything, rest)])
-
-    def _score_nodes(self, nodes: Array) -> Array:
-        """Return scores of nodes (int64 (n,), ascending): float32 (n, C)."""
-        import torch
-
-        vectors = self.predictor.node_vectors(self.model, nodes)
-        scores = np.empty((len(nodes), self.model.facts.out_dim), np.float32)
-        with torch.no_grad():
-            for start in range(0, len(nodes), self.job.batch_size):
-                rows = slice(start, start + self.job.batch_size)
-                scores[rows] = self.model.score(vectors[rows].to(self.predictor.device)).cpu().numpy()
-        return scores
 
     def _unsplit(self) -> Array:
         """Nodes of the labelled type that are in no split, ascending."""
