@@ -14,8 +14,8 @@ import yaml
 from configs.errors import RecipeError
 from configs.load import load_recipe
 from flows import baseline
-from flows.baseline import BaselineRequest, Summary, run_baseline
-from flows.baseline_table import RECIPES, Row, identity, plan_runs, read_table, select_rows
+from flows.baseline import BaselineRequest, Summary, goal_lines, run_baseline
+from flows.baseline_table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
 from flows.execute import RunRequest
 from flows.runs import RunRecord
 from tasks.home import Home
@@ -173,22 +173,42 @@ def test_verdicts(
     values: list[float],
     verdict: str,
 ) -> None:
-    row = Row(
-        recipe="a", dataset="A", model="M", metric=metric, published=published, spread=spread, tolerance=tolerance
-    )
-    assert Summary("a", row, values, [1.0] * len(values)).verdict == verdict
+    assert summary(metric, values, published=published, spread=spread, tolerance=tolerance).verdict == verdict
 
 
-def test_every_row_of_the_shipped_tables_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def summary(metric: str, values: list[float], **more: Any) -> Summary:
+    row = Row(recipe="a", dataset="A", model=f"M{len(values)}", metric=metric, **more)
+    return Summary("a", row, values, [1.0] * len(values))
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"), [("accuracy", "M2 with 0.5000; goal 0.4 reached"), ("rmse", "M1 with 0.4")]
+)
+def test_goals_are_for_the_best_row_with_results(metric: str, said: str) -> None:
+    goals = [{"dataset": "A", "at_least": 0.4}, {"dataset": "B", "at_least": 1.0}]  # of B nothing has run
+    found = Table.model_validate({"title": "T", "rows": {}, "goals": goals})
+    [line] = goal_lines(found, [summary(metric, values) for values in ([], [0.4], [0.4, 0.6])])
+    assert line.startswith(f"A: best is {said}")
+
+
+def shipped_tables() -> list[str]:
+    return sorted(path.stem for path in (RECIPES / "tables").glob("*.yaml"))
+
+
+def test_there_are_tables() -> None:
+    assert "gnn" in shipped_tables()
+
+
+@pytest.mark.parametrize("table", shipped_tables())
+def test_every_row_of_a_shipped_table_reads(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHMILL_DATA", "/nowhere")
-    for path in (RECIPES / "tables").glob("*.yaml"):
-        found = read_table(path.stem, RECIPES)
-        for name, row in found.rows.items():
-            recipes = [load_recipe(str(RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
-            assert recipes[0] != recipes[1], name
-            assert recipes[0].description
-            assert row.published is None or (row.source and (row.tolerance or row.spread)), name
-        assert {goal.dataset for goal in found.goals} <= {row.dataset for row in found.rows.values()}
+    found = read_table(table, RECIPES)
+    for name, row in found.rows.items():
+        recipes = [load_recipe(str(RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
+        assert recipes[0] != recipes[1], name
+        assert recipes[0].description, name
+        assert row.published is None or (row.source and (row.tolerance or row.spread)), name
+    assert {goal.dataset for goal in found.goals} <= {row.dataset for row in found.rows.values()}
 
 
 def test_list_runs_nothing(tmp_path: Path, shared_data: Path) -> None:
