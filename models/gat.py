@@ -15,7 +15,7 @@ from models.block import Block
 from models.dropout import draw_key
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention import gat_attention
-from models.kernels.dense import Linear, linear
+from models.kernels.dense import Linear, linear_pair
 from models.layers import own_rows
 
 _LOOPS = "adjacency_with_loops"
@@ -88,6 +88,8 @@ class AttentionModel(GraphModel):
 class Heads(nn.Module):
     """What attention convolutions share: which edges, dropout's key, how heads combine, the bias."""
 
+    returns_own_rows = True
+
     def __init__(self, heads: int, dim: int, *, mean: bool, config: AttentionConfig) -> None:
         super().__init__()
         self.heads, self.dim, self.mean = heads, dim, mean
@@ -125,11 +127,11 @@ class GatConv(Heads):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
-        z = self.split(self.linear(x))
         # <s, W x> = <W^T s, x>: the scores come from the narrow side, without products of the size of z.
         weight = self.linear.weight.view(self.heads, self.dim, -1)
         folded = torch.cat([(weight * vector.unsqueeze(2)).sum(1) for vector in (self.source, self.target)])
-        score_src, score_dst = linear(x, folded).chunk(2, 1)
+        z, scores = linear_pair(x, self.linear.weight, folded)
+        z, (score_src, score_dst) = self.split(z), scores.chunk(2, 1)
         score_dst = own_rows(block, score_dst)
         y = gat_attention(self.edges(block), z, score_src, score_dst, self.slope, **self.drop())
         return self.combine(y)

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.dropout import Dropout
 from models.kernels.dense import Linear
-from models.kernels.dropout import relu_dropout
+from models.kernels.dropout import elu_dropout, relu_dropout
 
 if TYPE_CHECKING:
     from models.base import ModelConfig
@@ -23,10 +23,10 @@ def own_rows(block: Block, x: Tensor) -> Tensor:
 
 
 class Activation(nn.Module):
-    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
+    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU or ELU."""
 
     def __init__(self, kind: str, rate: float = 0.0, *, inplace: bool = False) -> None:
-        """`inplace`: a ReLU with dropout may write over its input, which nobody else reads."""
+        """`inplace`: in training, with dropout, it may write over its input, which nobody else reads."""
         super().__init__()
         self.kind, self.rate, self.inplace = kind, rate, inplace
         self.dropout = Dropout(rate)
@@ -35,6 +35,8 @@ class Activation(nn.Module):
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
             return relu_dropout(x, self.rate, inplace=self.inplace)
+        if self.kind == "elu" and self.training:
+            return elu_dropout(x, self.rate, inplace=self.inplace)
         return self.dropout(self.activate(x))
 
     def activate(self, x: Tensor) -> Tensor:

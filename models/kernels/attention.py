@@ -16,6 +16,7 @@ from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.exponentials import exp
 from models.kernels.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
+from models.kernels.memory import empty
 from models.kernels.ranges import few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
@@ -122,7 +123,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any, x: Tensor, score_src: Tensor, score_dst: Tensor, adj: Adjacency, slope: float, rule: EdgeDropout
     ) -> Tensor:
         x, score_src, score_dst = x.contiguous(), score_src.contiguous(), score_dst.contiguous()
-        y = torch.empty(adj.num_dst, *x.shape[1:], dtype=x.dtype)
+        y = empty((adj.num_dst, *x.shape[1:]), x.dtype)
         top, inverse = torch.empty_like(score_dst), torch.empty_like(score_dst)
         for tile in head_tiles(*x.shape[1:]):
             run_rows(
@@ -141,7 +142,7 @@ class _Attention(torch.autograd.Function):
         adj, slope, rule = ctx.adj, ctx.slope, ctx.rule
         grad, (out, positions) = grad.contiguous(), out_edges(adj, rule.threshold > 0)
         bounds = few_ranges(out)
-        grad_x, grad_src, grad_dst = torch.empty_like(x), torch.zeros_like(score_src), torch.zeros_like(score_dst)
+        grad_x, grad_src, grad_dst = empty(x.shape, x.dtype), torch.zeros_like(score_src), torch.zeros_like(score_dst)
         for tile in head_tiles(*x.shape[1:]):
             count = tile.heads.count
             facts = torch.empty(adj.num_dst * 4 * count).numpy()  # torch's arrays begin at cache lines

@@ -34,6 +34,25 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
+def linear_pair(x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x A^T and x B^T; the gradient of x is written once, not twice and added up.
+
+    Args:
+        x: (n, in).
+        first: A, (a, in).
+        second: B, (b, in).
+
+    Returns:
+        (n, a) and (n, b).
+    """
+    rows = to_compute(x)
+    same = rows.dtype == first.dtype == second.dtype or rows is not x
+    if same and takes_pieces(rows):
+        pair: tuple[Tensor, Tensor] = _LinearPair.apply(rows, first, second)  # type: ignore[no-untyped-call]
+        return pair
+    return F.linear(x, first), F.linear(x, second)
+
+
 def to_compute(x: Tensor) -> Tensor:
     """Return x in the dtype that autocast asks products for; x itself without."""
     kind = x.device.type
@@ -70,3 +89,22 @@ class _Linear(torch.autograd.Function):
 
 def _as(grad: Tensor | None, weight: Tensor) -> Tensor | None:
     return None if grad is None else grad.to(weight.dtype)
+
+
+class _LinearPair(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+        ctx.save_for_backward(x, first, second)
+        return tuple(multiply_rows([(x, w.to(x.dtype).t())], new_rows(x, len(w))) for w in (first, second))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        grads = tuple(grad.contiguous() for grad in grads)
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            terms = [(grad, weight.to(grad.dtype)) for grad, weight in zip(grads, weights, strict=True)]
+            grad_x = multiply_rows(terms, new_rows(x, x.shape[1]))
+        grad_weights = (gradients_of_map(grad, x, with_bias=False)[0] for grad in grads)
+        return grad_x, *(_as(grad, weight) for grad, weight in zip(grad_weights, weights, strict=True))

@@ -1,4 +1,4 @@
-"""ReLU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
+"""ReLU or ELU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
 
 Nothing is kept for the backward pass but what is there anyway: behind a ReLU dropped elements are the zeros of the
 output, without one the bits are hashed again. torch draws one random number an element and keeps a mask.
@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
+from models.kernels.exponentials import exp
 from models.kernels.memory import empty
 from models.kernels.threads import even_rows, run_rows
 from models.kernels.vector import (
@@ -27,6 +28,8 @@ from models.kernels.vector import (
     is_streamed,
     load,
     maximum,
+    minimum,
+    splat,
     storage,
     store,
     where_positive,
@@ -73,6 +76,16 @@ def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = Fa
     return _Dropout.apply(x, rate, inplace, _draw(key))  # type: ignore[no-untyped-call]
 
 
+def elu_dropout(
+    x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None
+) -> Tensor:
+    """y_i = k_i elu(x_i) / (1 - rate), elu(x) = x above 0, else e^x - 1; arguments as of `relu_dropout`."""
+    _check(rate)
+    if not training or not has_kernels(x):
+        return F.dropout(F.elu(x, inplace=inplace), rate, training, inplace)
+    return _EluDropout.apply(x, rate, inplace, _draw(key) if rate else 0)  # type: ignore[no-untyped-call]
+
+
 def _check(rate: float) -> None:
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
@@ -117,6 +130,26 @@ class _Dropout(torch.autograd.Function):
         return grad_x, None, None, None
 
 
+class _EluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
+        y = _target(ctx, x, inplace)
+        ctx.rest = (key, _threshold(rate), np.float32(1 / (1 - rate)))
+        arrays = (_whole(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
+        run_rows(_elu_blocks, _blocks(x), *arrays, *ctx.rest)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (y,) = ctx.saved_tensors
+        grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
+        arrays = (_whole(grad_x), _PART, y.numel(), storage(y), storage(grad), storage(grad_x))
+        run_rows(_elu_gradient_blocks, _blocks(y), *arrays, *ctx.rest)
+        return grad_x, None, None, None
+
+
 def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
     if not inplace:
         return empty(x.shape, x.dtype)
@@ -136,8 +169,11 @@ def _blocks(x: Tensor) -> Any:
 
 def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
     arrays = (_whole(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
-    threshold = min(round(rate * 2**32), 2**32 - 1)
-    run_rows(_drop_blocks, _blocks(x), *arrays, key, threshold, np.float32(1 / (1 - rate)), slope)
+    run_rows(_drop_blocks, _blocks(x), *arrays, key, _threshold(rate), np.float32(1 / (1 - rate)), slope)
+
+
+def _threshold(rate: float) -> int:
+    return min(round(rate * 2**32), 2**32 - 1)
 
 
 @instruction
@@ -207,3 +243,37 @@ def _gradient_blocks(low, high, whole, part, size, y, grad, scale, negative_scal
         _gradient_at(whole, _LANES, i, y, grad, scale, negative_scale, grad_x)
     if left:
         _gradient_at(part, left, last - left, y, grad, scale, negative_scale, grad_x)
+
+
+@njit(inline="always")
+def _elu_at(lanes, count, i, x, y, key, threshold, scale):  # type: ignore[no-untyped-def]
+    value = load(lanes, x, i, count)
+    curve = exp(minimum(value, zeros(lanes))) - splat(lanes, np.float32(1))
+    store(lanes, y, i, _where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
+
+
+@njit(cache=True, nogil=True)
+def _elu_blocks(low, high, whole, part, size, x, y, key, threshold, scale):  # type: ignore[no-untyped-def]
+    first, last = low * _BLOCK, min(high * _BLOCK, size)
+    left = (last - first) % _LANES
+    for i in range(first, last - left, _LANES):
+        _elu_at(whole, _LANES, i, x, y, key, threshold, scale)
+    if left:
+        _elu_at(part, left, last - left, x, y, key, threshold, scale)
+
+
+@njit(inline="always")
+def _elu_gradient_at(lanes, count, i, y, grad, grad_x, key, threshold, scale):  # type: ignore[no-untyped-def]
+    # e^x is elu(x) + 1 below 0, and the result holds elu(x) * scale.
+    steepness = minimum(load(lanes, y, i, count), zeros(lanes)) + splat(lanes, scale)
+    store(lanes, grad_x, i, _where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)
+
+
+@njit(cache=True, nogil=True)
+def _elu_gradient_blocks(low, high, whole, part, size, y, grad, grad_x, key, threshold, scale):  # type: ignore[no-untyped-def]
+    first, last = low * _BLOCK, min(high * _BLOCK, size)
+    left = (last - first) % _LANES
+    for i in range(first, last - left, _LANES):
+        _elu_gradient_at(whole, _LANES, i, y, grad, grad_x, key, threshold, scale)
+    if left:
+        _elu_gradient_at(part, left, last - left, y, grad, grad_x, key, threshold, scale)

@@ -17,6 +17,7 @@ from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.exponentials import exp
 from models.kernels.heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
+from models.kernels.memory import empty
 from models.kernels.ranges import out_edges, range_number
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
@@ -125,7 +126,7 @@ class _AttentionV2(torch.autograd.Function):
         ctx: Any, x_src: Tensor, x_dst: Tensor, attn: Tensor, adj: Adjacency, slope: float, rule: EdgeDropout
     ) -> Tensor:
         x_src, x_dst, attn = x_src.contiguous(), x_dst.contiguous(), attn.contiguous()
-        y = torch.empty_like(x_dst)
+        y = empty(x_dst.shape, x_dst.dtype)
         top, inverse = (torch.empty(x_dst.shape[:2], dtype=torch.float32) for _ in range(2))
         for _, tile in _tiles(x_src):
             run_rows(
@@ -143,7 +144,7 @@ class _AttentionV2(torch.autograd.Function):
         x_src, x_dst, attn, y, top, inverse = ctx.saved_tensors
         adj, slope, rule = ctx.adj, np.float32(ctx.slope), ctx.rule.arguments()
         grad, (out, positions) = grad.contiguous(), out_edges(adj, ctx.rule.threshold > 0)
-        grad_src, grad_dst = torch.empty_like(x_src), torch.empty_like(x_dst)
+        grad_src, grad_dst = empty(x_src.shape, x_src.dtype), empty(x_dst.shape, x_dst.dtype)
         rows = [storage(tensor) for tensor in (x_src, x_dst, attn, grad)]
         bounds = adj.chunks()
         sums = torch.zeros(len(bounds) - 1, *attn.shape)

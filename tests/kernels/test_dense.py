@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.kernels import dense, dense_products
-from models.kernels.dense import Linear, linear
+from models.kernels.dense import Linear, linear, linear_pair
 from tests.kernels.graphs import compare, numbers
 
 
@@ -25,6 +25,20 @@ def test_values_and_gradients_are_float32_s(rows: int, columns: int, out: int) -
     compare(linear, torch.nn.functional.linear, x, weight, bias)
     compare(lambda x, w: linear(x, w), torch.nn.functional.linear, x, weight)
     assert linear(x, weight).grad_fn.name() == "_LinearBackward"
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "columns", "outs"), [(3, 5, (4, 2)), (133, 100, (47, 8)), (700, 64, (128, 1))])
+def test_two_maps_of_the_same_rows(rows: int, columns: int, outs: tuple[int, int], kind: torch.dtype) -> None:
+    x = numbers(rows, columns, dtype=kind)
+    weights = [numbers(out, columns, seed=2 + i, dtype=kind) for i, out in enumerate(outs)]
+    compare(
+        lambda x, a, b: torch.cat(linear_pair(x, a, b), 1),
+        lambda x, a, b: x @ torch.cat([a, b]).t(),
+        x,
+        *weights,
+        slack=2.0,
+    )
 
 
 @pytest.mark.parametrize(("rows", "columns", "out"), [(1, 3, 2), (64, 1, 1), (133, 100, 47), (2700, 64, 128)])

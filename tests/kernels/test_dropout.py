@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.dropout import dropout, relu_dropout
+from models.kernels.dropout import dropout, elu_dropout, relu_dropout
 from tests.kernels.graphs import numbers
 
 SIZE = 200_003
@@ -62,6 +62,25 @@ def test_values_and_gradients(slope: float, dtype: torch.dtype) -> None:
         (gradient,) = torch.autograd.grad(y, x, change)
         (wanted,) = torch.autograd.grad(expected, exact, change.double())
         torch.testing.assert_close(gradient.double(), wanted, rtol=tolerance, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_elu(rate: float, dtype: torch.dtype) -> None:
+    x = numbers(33, 31, dtype=dtype)
+    x.data[0, :5] = torch.tensor([0.0, -0.0, 20.0, -20.0, -200.0])
+    keep = kept(rate, 11, x.numel()).view(x.shape)
+    change = numbers(33, 31, seed=2).detach().to(dtype)
+    exact = x.detach().double().requires_grad_()
+    expected = torch.nn.functional.elu(exact) * keep / (1 - rate)
+    y = elu_dropout(x, rate, key=11)
+    slack = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(y.double(), expected, **slack)
+    (gradient,) = torch.autograd.grad(y, x, change)
+    (wanted,) = torch.autograd.grad(expected, exact, change.double())
+    torch.testing.assert_close(gradient.double(), wanted, **slack)
+    assert torch.equal(elu_dropout(x, rate, training=False), torch.nn.functional.elu(x))
+    assert elu_dropout(x.double(), rate).dtype == torch.float64
 
 
 def test_zeros_that_are_kept_have_gradients_without_a_relu() -> None:
