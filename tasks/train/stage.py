@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
-from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, Job, scaled_learning_rate, stage_config
+from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.launch import run_job
+
+if TYPE_CHECKING:
+    from tasks.train.strategies.base import Strategy
 
 VERSION = 2
 
@@ -23,9 +26,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         StageError: ranks died more often than train.max_restarts.
     """
     graph = parents["partition"]
-    _announce(context, recipe, graph.manifest)
+    strategy = _announce(context, recipe, graph.manifest)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work)
-    result = run_job(job, context)
+    result = _run_all(strategy.jobs(job), context)
     _remove_traces(context)
     return {
         "model": recipe.model.model_dump(mode="json"),
@@ -47,11 +50,24 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     }
 
 
-def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
+    """Run one training after the other, those that an interrupted build has finished not again; return the last's."""
+    *before, last = jobs
+    for number, job in enumerate(before):
+        context.message(f"training {number + 1} of {len(jobs)}")
+        job.work.mkdir(exist_ok=True)
+        if not (job.work / RESULT).exists():
+            run_job(job, context)
+    if before:
+        context.message(f"training {len(jobs)} of {len(jobs)}")
+    return run_job(last, context)
+
+
+def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> Strategy:
     """Refuse what cannot work before any process starts, and say what will happen."""
     # Here and not above: `plan` needs the stage's key, not torch.
     from tasks.train.loaders.choose import check_loader
-    from tasks.train.strategies.base import Ranks, Strategy
+    from tasks.train.strategies.base import Ranks
 
     train = recipe.train
     loader = check_loader(train, recipe.model, manifest)
@@ -65,6 +81,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     carries = manifest.edge_feature_dim or manifest.edge_categories
     if carries and not MODELS.get(recipe.model.name).uses_edge_features:
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
+    return strategy
 
 
 def _remove_traces(context: StageContext) -> None:

@@ -10,19 +10,37 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
+from configs.load import build_recipe
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import TrainConfig
 from models.base import GraphModel
 from tasks.graph_store import GraphStore
+from tasks.home import Home
 from tasks.manifests import PartitionManifest
-from tasks.train import checkpoint
+from tasks.stage import Listener, run_stage
+from tasks.train import checkpoint, stage
 from tasks.train.inference import Predictor
+from tasks.train.job import BEST, RESULT, Job
 from tasks.train.loaders.base import graph_facts
+from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.self_training import with_guesses
 from tests.support import as_partition, molecule_graph, node_graph
 
 LEAST = 0.5
+SECTIONS = {
+    "name": "rounds",
+    "dataset": {"name": "synthetic"},
+    "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 2},
+    "train": {
+        "strategy": {"name": "self_training", "rounds": 2, "least": LEAST},
+        "loader": "full",
+        "epochs": 3,
+        "learning_rate": 0.01,
+        "device": "cpu",
+        "threads": 1,
+    },
+}
 
 
 @pytest.fixture
@@ -68,20 +86,51 @@ def test_labels_of_other_splits_change_nothing(graph: tuple[GraphStore, GraphMod
     )
 
 
-def make(teacher: Path) -> Any:
-    return STRATEGIES.create(STRATEGIES.config({"name": "self_training", "teacher": str(teacher)}), Ranks())
+def make(**options: Any) -> Any:
+    return STRATEGIES.create(STRATEGIES.config({"name": "self_training", **options}), Ranks())
 
 
 def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) -> None:
     store, _, path = graph
     assert isinstance(store.manifest, PartitionManifest)
-    make(path).check(TrainConfig(), "neighbor", store.manifest)
-    with pytest.raises(RecipeError, match="is no file"):
-        make(tmp_path / "none.pt").check(TrainConfig(), "neighbor", store.manifest)
+    make().check(TrainConfig(), "neighbor", store.manifest)
+    with pytest.raises(RecipeError, match="remove it"):
+        make(teacher=str(path)).check(TrainConfig(), "neighbor", store.manifest)
     molecules = as_partition(molecule_graph(tmp_path / "m")).manifest
     assert isinstance(molecules, PartitionManifest)
     with pytest.raises(RecipeError, match="one class a node"):
-        make(path).check(TrainConfig(), "graph", molecules)
-    other = GraphStore(store.folder, store.manifest.model_copy(update={"num_nodes": store.manifest.num_nodes + 1}))
-    with pytest.raises(RecipeError, match="another graph"):
-        make(path).open(other)
+        make().check(TrainConfig(), "graph", molecules)
+
+
+def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:
+    parent = as_partition(node_graph(tmp_path / "g"))
+    (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    heard = Heard()
+    outcome = run_stage(STAGE, build_recipe(SECTIONS), {"partition": parent}, home, listener=heard)
+    assert [text for text in heard.texts if text.startswith("training ")] == [f"training {i} of 3" for i in (1, 2, 3)]
+    assert set(outcome.manifest.files) == {"best.pt", "last.pt", "metrics.jsonl"}
+    assert outcome.manifest.rows > 3 * len(GraphStore(parent.folder, parent.manifest)["train_idx"])
+
+
+def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = as_partition(node_graph(tmp_path / "g"))
+    job = Job.make(build_recipe(SECTIONS), parent.folder, "graph", tmp_path / "work")
+    first, second, last = make(rounds=2).jobs(job)
+    assert first.train.strategy.name == "data_parallel"
+    assert [Path(round_.train.strategy.teacher) for round_ in (second, last)] == [first.work / BEST, second.work / BEST]
+    assert last.work == job.work
+    assert len({round_.digest for round_ in (first, second, last)}) == 3
+    ran: list[Path] = []
+    monkeypatch.setattr(stage, "run_job", lambda job, context: ran.append(job.work))
+    first.work.mkdir(parents=True)
+    (first.work / RESULT).write_text("{}")
+    stage._run_all([first, second, last], Heard())  # type: ignore[arg-type]
+    assert ran == [second.work, last.work]
+
+
+class Heard(Listener):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, *said: str) -> None:
+        self.texts.append(said[-1])

@@ -247,7 +247,7 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     graph = partition(tmp_path / "g", task)
     loader = "edge" if task == "link" else "neighbor"
     told = []
-    for strategy in sorted(set(STRATEGIES.names()) - {"self_training"}):  # which needs a run before it
+    for strategy in sorted(set(STRATEGIES.names()) - {"self_training"}):  # which trains more than once
         overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.batch_size=256")
         job = make_job(recipe(task, *overrides, "train.epochs=2"), graph, tmp_path / strategy)
         with own_settings():

@@ -1,7 +1,8 @@
-"""Training nodes that an earlier run has found: confident predictions of a teacher stand in for labels."""
+"""Training nodes that an earlier training has found: its confident predictions stand in for labels."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,47 +18,61 @@ from tasks.graph_store import Array, GraphStore
 from tasks.manifests import PartitionManifest
 from tasks.train.checkpoint import load_model
 from tasks.train.inference import Predictor
-from tasks.train.strategies.base import Ranks, Strategy
+from tasks.train.job import BEST, Job
+from tasks.train.strategies.base import Strategy
 
 
 @STRATEGIES.register("self_training")
 class SelfTraining(Strategy):
-    """As data_parallel, on more nodes: those outside the training split of which an earlier run is sure.
+    """As data_parallel, several trainings in a row: each learns from what the one before it is sure of as well.
 
-    Their targets are the earlier run's predictions; their own labels, where they have any, are not looked at. So the
-    model gets to know nodes that differ from the training split, as later ones do. Source: Sun, Gu, Hu, "Scalable and
-    adaptive graph neural networks with self-label-enhanced training" (https://arxiv.org/abs/2104.09376), section 4.3.
-    Validation and evaluation read the graph itself.
+    Nodes outside the training split on which the last model is confident join it, with that model's predictions as
+    targets; their own labels, where they have any, are not looked at. So the model gets to know nodes that differ from
+    the training split, as later ones do. Source: Sun, Gu, Hu, "Scalable and adaptive graph neural networks with
+    self-label-enhanced training" (https://arxiv.org/abs/2104.09376), section 4.3. Validation and evaluation read the
+    graph itself.
     """
 
     class Config(ComponentConfig):
         """Options of self_training."""
 
-        teacher: str
-        """`best.pt` of a finished run on the same graph: artifacts/train/KEY/best.pt under the home."""
+        rounds: int = Field(default=1, ge=1)
+        """Trainings after the first, each with as many epochs."""
         least: float = Field(default=0.9, gt=0, lt=1)
-        """Least probability of the teacher's prediction."""
-
-    def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
-        super().__init__(config, ranks)
-        self.teacher = Path(self.config.teacher).expanduser()
+        """Least probability of a prediction that counts."""
+        teacher: str | None = None
+        """Checkpoint of the round before; the run sets it itself."""
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
-        """Refuse other tasks than classes of nodes, and a teacher that is not there."""
+        """Refuse other tasks than classes of nodes, and a teacher of the user's own."""
         if (manifest.task, manifest.task_type, manifest.num_tasks) != ("node", "multiclass", 1):
             raise RecipeError(
                 f"train.strategy=self_training is for one class a node, and {manifest.dataset} is a {manifest.task} "
                 f"task ({manifest.task_type}); take train.strategy=data_parallel"
             )
-        if not self.teacher.is_file():
-            raise RecipeError(
-                f"train.strategy.teacher={self.config.teacher} is no file; run the recipe with data_parallel first and "
-                "name its best.pt (`run --json` says where its artifacts are)"
-            )
+        if self.config.teacher is not None:
+            raise RecipeError("train.strategy.teacher is what a run tells its own rounds; remove it")
+
+    def jobs(self, job: Job) -> list[Job]:
+        """Return the first training, the rounds between, and the last one, which is the job itself."""
+        jobs = [_with_strategy(job, {"name": "data_parallel"})]
+        for _ in range(self.config.rounds):
+            teacher = job.work / f"round-{len(jobs) - 1}" / BEST
+            options = {"name": "self_training", "least": self.config.least, "teacher": str(teacher)}
+            jobs.append(_with_strategy(job, options))
+        before = [
+            replace(round_, work=job.work / f"round-{number}", digest=f"{job.digest}-{number}")
+            for number, round_ in enumerate(jobs[:-1])
+        ]
+        return [*before, jobs[-1]]
 
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph with the teacher's nodes in the training split."""
-        return with_guesses(store, self.teacher, self.config.least)
+        return with_guesses(store, Path(self.config.teacher), self.config.least)
+
+
+def _with_strategy(job: Job, options: dict[str, Any]) -> Job:
+    return replace(job, train=TrainConfig.model_validate({**job.train.model_dump(mode="json"), "strategy": options}))
 
 
 def with_guesses(store: GraphStore, teacher: Path, least: float) -> GraphStore:
@@ -72,20 +87,8 @@ def with_guesses(store: GraphStore, teacher: Path, least: float) -> GraphStore:
         a store in which `label` holds predictions for the nodes that `train_idx` now has besides, and -1 for all other
         nodes outside the training split: of their labels nothing can be read.
 
-    Raises:
-        RecipeError: the teacher is a model of another graph.
     """
-    model = load_model(teacher)
-    manifest = store.manifest
-    if (model.facts.num_nodes, model.facts.feature_dim, model.facts.out_dim) != (
-        manifest.num_nodes,
-        manifest.feature_dim,
-        manifest.num_classes,
-    ):
-        raise RecipeError(
-            f"train.strategy.teacher={teacher} was trained on another graph ({model.facts.num_nodes:,} nodes, "
-            f"{model.facts.feature_dim} features, {model.facts.out_dim} classes); name a run on this one"
-        )
+    model, manifest = load_model(teacher), store.manifest
     train = np.asarray(store["train_idx"])
     others = np.setdiff1d(np.arange(manifest.num_nodes), train, assume_unique=True)
     likely = probabilities(Predictor(store).node_scores(model, others))
