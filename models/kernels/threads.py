@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier, Lock
 from typing import Any
 
@@ -22,8 +22,7 @@ CHUNKS_A_THREAD = 4
 """Ranges a thread, so that one that is held up leaves its share to the others."""
 
 _starting = Lock()
-_pool: ThreadPoolExecutor | None = None
-_pool_size = 0
+_pools: dict[str, tuple[ThreadPoolExecutor, int]] = {}
 
 
 def num_threads() -> int:
@@ -39,12 +38,29 @@ def even_rows(count: int) -> NDArray[np.int64]:
 
 
 def run_rows(kernel: Callable[..., Any], bounds: NDArray[np.int64], *args: Any) -> None:
-    """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads; see `run_parts`."""
-    run_parts(lambda i: kernel(bounds[i], bounds[i + 1], *args), len(bounds) - 1)
+    """Call kernel(bounds[i], bounds[i + 1], *args) for all i, on `num_threads()` threads, the caller's among them.
+
+    The ranges must write to different places. An exception of any of them is raised here.
+    """
+    count = len(bounds) - 1
+    threads = min(num_threads(), count)
+    if threads <= 1:
+        for i in range(count):
+            kernel(bounds[i], bounds[i + 1], *args)
+        return
+    numbers = itertools.count()  # next() on it is atomic
+
+    def work() -> None:
+        while (i := next(numbers)) < count:
+            kernel(bounds[i], bounds[i + 1], *args)
+
+    pending = [_executor("kernel", threads - 1).submit(work) for _ in range(threads - 1)]
+    work()
+    _finish(pending)
 
 
 def run_parts(part: Callable[[int], None], count: int) -> None:
-    """Call part(0), ..., part(count - 1) on `num_threads()` threads.
+    """Call part(0), ..., part(count - 1), which use torch, on `num_threads()` threads.
 
     A thread takes the next part as soon as it is done with one, and torch takes one thread in it: where a sampler holds
     a core for a while, the others go on, while torch's own threads would wait for the slowest after every operation.
@@ -55,32 +71,40 @@ def run_parts(part: Callable[[int], None], count: int) -> None:
         for i in range(count):
             part(i)
         return
-    numbers = itertools.count()  # next() on it is atomic
+    numbers = itertools.count()
 
     @torch.no_grad()  # the mode is a thread's own
     def work() -> None:
         while (i := next(numbers)) < count:
             part(i)
 
-    # The caller only waits: torch's number of threads is also a thread's own, and the caller's is not 1.
-    first, *others = [_executor(threads).submit(work) for _ in range(threads)]
+    # The caller only waits: torch's number of threads is also a thread's own, and the caller's is not 1. Samplers run
+    # kernels, not parts, so that nobody waits for a pool that is busy with another's.
+    first, *others = [_executor("product", threads).submit(work) for _ in range(threads)]
     first.result()
-    for future in others:
-        if not future.cancel():  # one that found no free thread has nothing left to do
+    _finish(others)
+
+
+def _finish(pending: list[Future[None]]) -> None:
+    """Wait for those that began: one that found no free thread has nothing left to do."""
+    for future in pending:
+        if not future.cancel():
             future.result()
 
 
-def _executor(size: int) -> ThreadPoolExecutor:
-    global _pool, _pool_size
+def _executor(name: str, size: int) -> ThreadPoolExecutor:
+    """Return the pool of that name with so many threads at least."""
     with _starting:
-        if _pool is None or _pool_size < size:
-            _pool, _pool_size = _start(size), size
-        return _pool
+        pool, threads = _pools.get(name, (None, 0))
+        if pool is None or threads < size:
+            pool = _start(name, size)
+            _pools[name] = pool, size
+        return pool
 
 
-def _start(size: int) -> ThreadPoolExecutor:
+def _start(name: str, size: int) -> ThreadPoolExecutor:
     """Start threads in which torch takes one thread."""
-    pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix="kernel"), num_threads(), Barrier(size)
+    pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix=name), num_threads(), Barrier(size)
 
     def prepare() -> None:
         torch.get_num_threads()  # what a thread asks torch first makes it take over the process's number
@@ -94,8 +118,9 @@ def _start(size: int) -> ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    global _pool, _starting
-    _pool, _starting = None, Lock()
+    global _starting
+    _starting = Lock()
+    _pools.clear()
 
 
 os.register_at_fork(after_in_child=_forget)  # a child has no threads but its own
