@@ -208,17 +208,22 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
     found = read_table(request.table, request.folder)
     rows = select_rows(found, request.keywords)
     planned, results = plan_runs(rows, request.runs, request.folder), Results(home, request.table)
+    every = plan_runs(found.rows, None, request.folder)
     missing = [run for run in planned if run.digest not in results.runs]
     failed = []
+
+    def keep() -> Path:
+        """Write all rows, those of earlier selections too."""
+        return results.write_table(to_markdown(found, summarize(found.rows, every, results)))
+
     if missing:
         with _pipeline(home, request.verbose) as run_recipe:
             for number, run in enumerate(missing):
                 err().print(f"{run.row}, run {run.number} ({number + 1} of {len(missing)})", style="bold", markup=False)
                 if not _run_one(run, run_recipe, results):
                     failed.append(f"{run.row} run {run.number}")
-                results.write_table(to_markdown(found, summarize(rows, planned, results)))
-    summaries = summarize(rows, planned, results)
-    show(found, summaries, results.write_table(to_markdown(found, summaries)))
+                keep()
+    show(found, summarize(rows, planned, results), keep())
     for name in failed:
         err().print(f"failed: {name}; its reason is above", style="red", markup=False)
     return not failed

@@ -128,6 +128,8 @@ def test_done_runs_are_kept_and_judged(
     assert run_baseline(home, BaselineRequest("toy", ["gcn"], runs=1, folder=folder))
     kept = json.loads((home.root / "baselines" / "toy.json").read_text())["runs"]
     assert sorted(run["metrics"]["test"]["accuracy"] for run in kept.values()) == [0.80, 0.86, 0.90]
+    text = (home.root / "baselines" / "toy.md").read_text()
+    assert "| Planted | GraphSAGE | accuracy | 0.8500 ± 0.0707 | 2 of 2 |" in text, "rows of another selection stay"
 
 
 def test_a_changed_recipe_is_run_again(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
