@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-from models.kernels.dense_products import gradients_of_map, multiply_rows, new_rows, takes_pieces
+from models.kernels.dense_products import (
+    gradient_of_matrix,
+    gradients_of_map,
+    multiply_rows,
+    new_rows,
+    takes_pieces,
+)
 
 _LEAST_PRODUCTS = 1 << 22
 """Multiplications from which this file's products are taken: 64 x 256 x 256. Below, Python's own time counts."""
@@ -106,5 +112,5 @@ class _LinearPair(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             terms = [(grad, weight.to(grad.dtype)) for grad, weight in zip(grads, weights, strict=True)]
             grad_x = multiply_rows(terms, new_rows(x, x.shape[1]))
-        grad_weights = (gradients_of_map(grad, x, with_bias=False)[0] for grad in grads)
+        grad_weights = (gradient_of_matrix(grad, x) for grad in grads)
         return grad_x, *(_as(grad, weight) for grad, weight in zip(grad_weights, weights, strict=True))

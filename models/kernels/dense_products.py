@@ -60,7 +60,6 @@ def multiply_rows(
         bias: (m,) of out's dtype or None.
         accumulate: add to what is in out.
     """
-
     bounds, rest = _pieces(out, min(-(-len(out) // _PARTS), _LARGEST))
     sizes = [high - low for low, high in (*bounds, rest)]
     factors = [(torch.split(x, sizes), matrix) for x, matrix in terms]
@@ -142,7 +141,8 @@ def _pieces(rows: Tensor, size: int) -> tuple[Bounds, tuple[int, int]]:
     if not takes_pieces(rows):
         return [], (0, count)
     bounds, low = [], 0
-    for piece in (-(-size // _STEP) * _STEP, (count % size) // _STEP * _STEP, _STEP, _STEP // 2, _SMALLEST):
+    size = -(-size // _STEP) * _STEP
+    for piece in (size, count % size // _STEP * _STEP, _STEP // 2, _SMALLEST):
         while 0 < piece <= count - low:
             bounds.append((low, low + piece))
             low += piece

@@ -64,7 +64,7 @@ def relu_dropout(
     if not 0 <= slope <= 1:
         raise ValueError(f"a slope is 0 to 1, not {slope}")
     if not training or rate == 0 or not has_kernels(x):
-        return F.dropout(F.leaky_relu(x, slope, inplace), rate, training, inplace)
+        return F.dropout(F.leaky_relu(x, slope, inplace), rate, training)  # its backward reads what it has written
     return _ReluDropout.apply(x, rate, slope, inplace, _draw(key))  # type: ignore[no-untyped-call]
 
 
@@ -82,7 +82,7 @@ def elu_dropout(
     """y_i = k_i elu(x_i) / (1 - rate), elu(x) = x above 0, else e^x - 1; arguments as of `relu_dropout`."""
     _check(rate)
     if not training or not has_kernels(x):
-        return F.dropout(F.elu(x, inplace=inplace), rate, training, inplace)
+        return F.dropout(F.elu(x, inplace=inplace), rate, training)
     return _EluDropout.apply(x, rate, inplace, _draw(key) if rate else 0)  # type: ignore[no-untyped-call]
 
 

@@ -98,7 +98,8 @@ def test_pieces_cover_all_rows_once_and_their_sizes_come_again(count: int) -> No
         assert rest[1] - rest[0] < 64
         sizes = {high - low for low, high in bounds}
         assert all(found % 256 == 0 or found in (128, 64) for found in sizes)
-        assert len(sizes) <= 5
+        assert len(sizes) <= 4
+        assert len(bounds) <= count / size + 3, "what is left goes in one piece, not in many small ones"
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

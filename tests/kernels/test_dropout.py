@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -133,3 +135,14 @@ def test_wrong_rates_and_slopes_are_refused() -> None:
         dropout(torch.ones(3), 1.0)
     with pytest.raises(ValueError, match="slope"):
         relu_dropout(torch.ones(3), 0.5, slope=-0.1)
+
+
+@pytest.mark.parametrize("drop", [relu_dropout, elu_dropout])
+def test_in_place_in_torch_s_own_functions_too(drop: Callable[..., torch.Tensor]) -> None:
+    x = torch.linspace(-2, 2, 999, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(0)
+    expected = drop(x, 0.5)
+    torch.manual_seed(0)
+    y = drop(x * 1, 0.5, inplace=True)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])

@@ -86,7 +86,6 @@ def with_guesses(store: GraphStore, teacher: Path, least: float) -> GraphStore:
     Returns:
         a store in which `label` holds predictions for the nodes that `train_idx` now has besides, and -1 for all other
         nodes outside the training split: of their labels nothing can be read.
-
     """
     model, manifest = load_model(teacher), store.manifest
     train = np.asarray(store["train_idx"])
