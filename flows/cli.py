@@ -6,12 +6,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from tasks.home import Home
+from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
 
 _EPILOG = """Examples:
 
@@ -51,10 +50,6 @@ def _complete_stage(incomplete: str) -> list[str]:
     return [before + comma + stage for stage in STAGES if stage.startswith(last)]
 
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", help="Folder of artifacts, cache and databases [env: GRAPHMILL_HOME; default: .graphmill]"),
-]
 RecipeArgument = Annotated[
     str,
     typer.Argument(
@@ -79,29 +74,6 @@ ForceOption = Annotated[
         "--force", metavar="STAGE,...", help="Build these even where they are cached.", autocompletion=_complete_stage
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log too.")]
-
-
-class _State:
-    """Options before the command."""
-
-    home: Path | None = None
-    verbose = False
-    debug = False
-
-
-_state = _State()
-
-
-def _home(home: Path | None) -> Home:
-    from configs.errors import RecipeError
-    from tasks.home import Home
-
-    try:
-        return Home.open(home or _state.home)
-    except OSError as error:
-        raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
 
 
 def _version(wanted: bool) -> None:
@@ -121,8 +93,8 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    _state.home, _state.verbose = home, verbose
-    _state.debug = debug or os.environ.get("GRAPHMILL_DEBUG", "") not in ("", "0")
+    before.home, before.verbose = home, verbose
+    before.debug = debug or os.environ.get("GRAPHMILL_DEBUG", "") not in ("", "0")
 
 
 @app.command()
@@ -145,9 +117,9 @@ def run(
     from flows.execute import run as execute
 
     request = RunRequest(
-        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or _state.verbose
+        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose
     )
-    place = _home(home)
+    place = open_home(home)
     try:
         execute(place, request)
     except BaseException as error:
@@ -172,7 +144,7 @@ def plan(
     from flows.selection import select_stages
 
     selection = select_stages(only, from_stage, force)
-    steps = make_plan(_home(home), load_recipe(recipe, overrides or ()), selection)
+    steps = make_plan(open_home(home), load_recipe(recipe, overrides or ()), selection)
     if as_json:
         print(json.dumps({"recipe": recipe, "stages": [step.as_json() for step in steps]}))
     else:
@@ -238,7 +210,7 @@ def inspect(
     """Show an artifact for people: `graphmill inspect quickstart train -o plots`."""
     from flows.inspection import find_artifact, show_artifact, write_plots
 
-    place = _home(home)
+    place = open_home(home)
     found = find_artifact(place, what, stage, deep=verify)
     if as_json:
         print(found.manifest.model_dump_json())
@@ -253,7 +225,7 @@ def doctor(home: HomeOption = None) -> None:
     """Check this installation: each line is ok, or says how to mend it."""
     from flows.doctor import examine
 
-    if not examine(_home(home)):
+    if not examine(open_home(home)):
         raise typer.Exit(1)
 
 
@@ -269,7 +241,7 @@ def clean(
     """Remove artifacts that no run needs: neither the latest successful run of a recipe nor a younger one."""
     from flows.cleaning import clean_home, parse_age, show_removed
 
-    removed = clean_home(_home(home), parse_age(older_than), dry_run=dry_run)
+    removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run)
     if as_json:
         print(json.dumps({"removed": [item.as_json() for item in removed], "bytes": sum(r.num_bytes for r in removed)}))
     else:
@@ -296,10 +268,10 @@ def baseline(
     """
     from flows.baseline import BaselineRequest, list_rows, run_baseline
 
-    request = BaselineRequest(table, keywords or [], seeds, data, verbose or _state.verbose)
+    request = BaselineRequest(table, keywords or [], seeds, data, verbose or before.verbose)
     if only_list:
-        list_rows(_home(home), request)
-    elif not run_baseline(_home(home), request):
+        list_rows(open_home(home), request)
+    elif not run_baseline(open_home(home), request):
         raise typer.Exit(1)
 
 
@@ -335,7 +307,7 @@ def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UserError
 
-    if _state.debug:
+    if before.debug:
         import traceback
 
         traceback.print_exception(error)
@@ -345,7 +317,7 @@ def _report(error: BaseException) -> int:
     if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
         print("terminated", file=sys.stderr)
         return 1
-    hint = "" if _state.debug else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
+    hint = "" if before.debug else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
     print(f"error: {type(error).__name__}: {error}{hint}", file=sys.stderr)
     return 1
 
