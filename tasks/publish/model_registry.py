@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from configs.errors import RecipeError
 from tasks.artifacts import file_lock
+from tasks.publish.champion import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
 from tasks.publish.gate import CHAMPION, Candidate, Decision, decide
 from tasks.publish.tracking import Tracker
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of the champion's alias."""
+
+    before: str | None
+    """Version that was champion; None: there was none."""
+    after: str
+    """Version that is champion now."""
+    reason: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the alias moved."""
+        return self.before != self.after
 
 
 class ModelRegistry:
@@ -37,16 +55,57 @@ class ModelRegistry:
             version = self._version(model_id, {**tags, **gate_tags(candidate)}, description)
             decision = decide(replace(candidate, version=version), self.champion())
             if decision.promote:
-                self.tracker.call(self._client.set_registered_model_alias, self.name, CHAMPION, version)
+                self._move(self._champion_version(), version, "gate")
         return version, decision
+
+    def promote(self, version: str) -> Change:
+        """Make a version (one that there is) champion by hand; one that is champion stays."""
+        with file_lock(self._lock_path):
+            before = self._champion_version()
+            if before == version:
+                return Change(before, version, "it is champion already")
+            self._move(before, version, "promote")
+        return Change(before, version, "promoted by hand")
+
+    def roll_back(self) -> Change:
+        """Give the alias back to the champion before. Once: after a rollback the next one changes nothing.
+
+        Raises:
+            RecipeError: there is no champion, it is not known which version was champion before, or that is gone.
+        """
+        with file_lock(self._lock_path):
+            history, champion = self.history(), self._champion_version()
+            if champion is None:
+                raise RecipeError(f"{self.name} has no champion; choose one: graphmill promote {self.name}@VERSION")
+            if is_taken_back(history, champion):
+                reason = f"the last change was taken back already; to go further: graphmill promote {self.name}@VERSION"
+                return Change(champion, champion, reason)
+            earlier = champion_before(history, champion)
+            if earlier is None or not self._exists(earlier):
+                why = f"version {earlier} was deleted" if earlier else "there was no champion before, or none is known"
+                raise RecipeError(f"{self.name}: {why}; choose a version: graphmill promote {self.name}@VERSION")
+            self._move(champion, earlier, "rollback")
+        return Change(champion, earlier, f"version {champion} was taken back")
+
+    def history(self) -> list[Move]:
+        """Return the moves of the champion's alias that are known, oldest first."""
+        return read_history(self.tracker.call(self._client.get_registered_model, self.name).tags.get(TAG))
 
     def champion(self) -> Candidate | None:
         """Return the present champion, or None. One that was set by hand and has no gate metric cannot be compared."""
-        aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
-        if CHAMPION not in aliases:
+        number = self._champion_version()
+        if number is None:
             return None
-        version = self.tracker.call(self._client.get_model_version, self.name, str(aliases[CHAMPION]))
+        version = self.tracker.call(self._client.get_model_version, self.name, number)
         return candidate_of(str(version.version), version.tags)
+
+    def _move(self, before: str | None, after: str, how: How) -> None:
+        """Write the move down, then make it: killed in between, `champion_before` knows that it never happened."""
+        if before == after:
+            return
+        text = with_move(self.history(), after, before, how)
+        self.tracker.call(self._client.set_registered_model_tag, self.name, TAG, text)
+        self.tracker.call(self._client.set_registered_model_alias, self.name, CHAMPION, after)
 
     def _version(self, model_id: str, tags: dict[str, str], description: str) -> str:
         """Return the version of a logged model, made if it has none; its tags are renewed."""
@@ -69,6 +128,14 @@ class ModelRegistry:
                 model_id=model_id,
             )
         return str(made.version)
+
+    def _exists(self, version: str) -> bool:
+        found = self.tracker.call(self._client.search_model_versions, f"name = '{self.name}'")
+        return any(str(one.version) == version for one in found)
+
+    def _champion_version(self) -> str | None:
+        aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
+        return str(aliases[CHAMPION]) if CHAMPION in aliases else None
 
     @property
     def _lock_path(self) -> Path:

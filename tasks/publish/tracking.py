@@ -248,6 +248,15 @@ class Tracker:
         self.call(self.client.finalize_logged_model, model.model_id, "READY")
         return str(model.model_id)
 
+    def download(self, uri: str, folder: Path) -> None:
+        """Copy a model's files (`models:/NAME/VERSION`) into a folder that exists."""
+
+        def fetch() -> None:
+            with self.as_global():
+                self._mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder))
+
+        self.call(fetch)
+
     # ------------------------------------------------------------------ how
 
     def _experiment(self, name: str) -> str:

@@ -1,0 +1,139 @@
+"""Registered models as their users name them: `NAME@champion`, `NAME@3`; which there are, and their files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from tasks.artifacts import file_lock
+from tasks.home import Home
+from tasks.publish.gate import CHAMPION, Candidate
+from tasks.publish.model_files import MODEL
+from tasks.publish.model_registry import candidate_of
+from tasks.publish.tracking import Tracker, public_uri, tracking_uri
+
+_ANY_EXPERIMENT = "Default"  # every store has it: nothing is made by looking
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """A version of a registered model."""
+
+    name: str
+    version: str
+    aliases: tuple[str, ...]
+    model_id: str
+    run_id: str
+    """MLflow run of its training."""
+    created_ms: int
+    gate: Candidate
+    """What the gate compares it by."""
+    recipe: str
+    train_key: str
+
+    @property
+    def reference(self) -> str:
+        """`NAME@VERSION`."""
+        return f"{self.name}@{self.version}"
+
+
+def open_registry(home: Home) -> Tracker:
+    """Connect to the store of registered models without making one. Raises RecipeError where the home has none."""
+    uri = tracking_uri(home)
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        raise RecipeError(
+            f"no model is registered in {home.root}; train one: graphmill run RECIPE (or name another --home)"
+        )
+    return Tracker(home, _ANY_EXPERIMENT)
+
+
+def model_names(tracker: Tracker) -> list[str]:
+    """Return the names of all registered models, sorted."""
+    return sorted(str(model.name) for model in _pages(tracker, tracker.client.search_registered_models))
+
+
+def model_versions(tracker: Tracker, name: str) -> list[ModelVersion]:
+    """Return all versions of a model, newest first. Raises RecipeError with the known names."""
+    known = model_names(tracker)
+    if name not in known:
+        listed = f"there are {', '.join(known)}" if known else "none is registered"
+        raise RecipeError(f"no registered model {name!r}{did_you_mean(name, known)}; {listed}")
+    aliases: dict[str, list[str]] = {}
+    for alias, version in tracker.call(tracker.client.get_registered_model, name).aliases.items():
+        aliases.setdefault(str(version), []).append(alias)
+    found = _pages(tracker, tracker.client.search_model_versions, f"name = '{name}'")
+    versions = [_described(one, aliases.get(str(one.version), [])) for one in found]
+    return sorted(versions, key=lambda one: int(one.version), reverse=True)
+
+
+def find_version(tracker: Tracker, reference: str) -> ModelVersion:
+    """Return the version that `NAME@VERSION` or `NAME@ALIAS` names; `NAME` alone is its champion.
+
+    Raises:
+        RecipeError: there is no such model, version or alias; the message names those that there are.
+    """
+    name, _, wanted = reference.partition("@")
+    wanted = wanted or CHAMPION
+    versions = model_versions(tracker, name)
+    for one in versions:
+        if wanted == one.version or wanted in one.aliases:
+            return one
+    numbers = ", ".join(one.version for one in versions[:8]) + (", ..." if len(versions) > 8 else "")
+    names = sorted({alias for one in versions for alias in one.aliases})
+    hint = f"; choose one: graphmill promote {name}@VERSION" if wanted == CHAMPION else ""
+    raise RecipeError(
+        f"{name} has no version or alias {wanted!r}{did_you_mean(wanted, names)}; versions: {numbers or 'none'}; "
+        f"aliases: {', '.join(names) or 'none'}{hint}"
+    )
+
+
+def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
+    """Return a folder with the model's files, downloaded once a home.
+
+    Raises:
+        RecipeError: it is not a model of graphmill's.
+        StageError: the store cannot be reached.
+    """
+    folder = tracker.home.downloads / "models" / (version.model_id or f"{version.name}-{version.version}")
+    with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):
+        if not folder.exists():
+            draft = folder.with_name(f".{folder.name}")
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            tracker.download(f"models:/{version.name}/{version.version}", draft)
+            draft.rename(folder)
+    if not (folder / MODEL).is_file():
+        raise RecipeError(
+            f"{version.reference} in {public_uri(tracker.uri)} has no {MODEL}: graphmill did not register it"
+        )
+    return folder
+
+
+def _pages(tracker: Tracker, search: Any, where: str | None = None) -> Iterator[Any]:
+    token = None
+    while True:
+        page = tracker.call(search, where, max_results=100, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _described(one: Any, aliases: list[str]) -> ModelVersion:
+    source = str(one.source or "")
+    return ModelVersion(
+        name=str(one.name),
+        version=str(one.version),
+        aliases=tuple(sorted(aliases)),
+        model_id=source.removeprefix("models:/") if source.startswith("models:/m-") else "",
+        run_id=str(one.run_id or ""),
+        created_ms=int(one.creation_timestamp),
+        gate=candidate_of(str(one.version), one.tags),
+        recipe=one.tags.get("graphmill.recipe", ""),
+        train_key=one.tags.get("graphmill.train_key", ""),
+    )

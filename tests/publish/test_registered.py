@@ -1,0 +1,148 @@
+"""The champion's alias over time, and registered models by the names that users give them; on a real SQLite store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.errors import RecipeError
+from tasks.home import Home
+from tasks.publish.champion import Move, champion_before, is_taken_back, read_history, with_move
+from tasks.publish.gate import CHAMPION, Candidate
+from tasks.publish.model_registry import Change, ModelRegistry
+from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
+from tasks.publish.tracking import Tracker
+
+
+@pytest.fixture
+def registry(tracked_home: Home, tmp_path: Path) -> ModelRegistry:
+    """Versions 1, 2 and 3 of `demo`, of which 2 (the best) is champion after 1 was."""
+    tracker = Tracker(tracked_home, "test")
+    tracker.open_run("key", "demo")
+    made = ModelRegistry(tracker, "demo")
+    for number, value in enumerate((0.5, 0.7, 0.6)):
+        folder = tmp_path / f"model-{number}"
+        folder.mkdir()
+        (folder / "model.json").write_text(f'{{"number": {number}}}')
+        model_id = tracker.log_model(folder, "demo", f"digest-{number}", {})
+        made.publish(model_id, Candidate("", "valid/accuracy", value, True), {"graphmill.recipe": "small"}, "")
+    return made
+
+
+def champion(registry: ModelRegistry) -> str:
+    found = registry.champion()
+    assert found is not None
+    return found.version
+
+
+def test_the_gate_s_moves_are_remembered(registry: ModelRegistry) -> None:
+    assert [(m.before, m.version, m.how) for m in registry.history()] == [(None, "1", "gate"), ("1", "2", "gate")]
+
+
+def test_promote_and_roll_back_say_what_changed_and_can_be_repeated(registry: ModelRegistry) -> None:
+    change = registry.promote("3")
+    assert (change.before, change.after, change.changed) == ("2", "3", True)
+    assert not registry.promote("3").changed
+    assert champion(registry) == "3"
+    change = registry.roll_back()
+    assert (change.before, change.after, change.changed) == ("3", "2", True)
+    again = registry.roll_back()
+    assert not again.changed
+    assert "graphmill promote demo@VERSION" in again.reason
+    assert champion(registry) == "2"
+    assert [m.how for m in registry.history()] == ["gate", "gate", "promote", "rollback"]
+
+
+def test_after_a_rollback_the_next_champion_can_be_taken_back_too(registry: ModelRegistry) -> None:
+    registry.promote("3")
+    registry.roll_back()
+    registry.promote("1")
+    assert registry.roll_back().after == "2"
+
+
+def test_a_rollback_needs_a_champion_before(registry: ModelRegistry) -> None:
+    client = registry.tracker.client
+    client.delete_model_version("demo", "1")
+    with pytest.raises(RecipeError, match=r"version 1 was deleted; choose a version: graphmill promote demo@VERSION"):
+        registry.roll_back()
+    client.delete_registered_model_alias("demo", CHAMPION)
+    with pytest.raises(RecipeError, match="demo has no champion"):
+        registry.roll_back()
+
+
+def test_an_alias_that_was_moved_elsewhere_is_believed(registry: ModelRegistry) -> None:
+    registry.tracker.client.set_registered_model_alias("demo", CHAMPION, "3")
+    assert registry.roll_back().after == "2"
+
+
+class KilledError(BaseException):
+    """What ends a process in the middle of a move."""
+
+
+def test_a_move_that_was_killed_half_way_never_happened(
+    registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: str) -> None:
+        raise KilledError
+
+    def killed(move: Callable[[], Change]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(registry.tracker.client, "set_registered_model_alias", die)
+            with pytest.raises(KilledError):
+                move()
+
+    killed(lambda: registry.promote("3"))
+    killed(lambda: registry.promote("3"))
+    assert champion(registry) == "2"
+    killed(registry.roll_back)
+    assert registry.roll_back().after == "1"
+    killed(lambda: registry.promote("3"))
+    assert registry.promote("3").after == "3"
+    assert registry.roll_back().after == "1"
+
+
+def test_a_long_history_keeps_the_latest_moves() -> None:
+    text = None
+    for number in range(200):
+        text = with_move(read_history(text), str(number + 1), str(number), "gate")
+    assert text is not None
+    assert len(text) < 5000
+    history = read_history(text)
+    assert len(history) > 30
+    assert history[-1].version == "200"
+    assert champion_before(history, "200") == "199"
+    assert read_history("broken") == []
+    assert champion_before([], "1") is None
+    assert is_taken_back([Move("1", "2", "rollback", "")], "1")
+
+
+def test_models_are_found_by_version_alias_or_name_alone(registry: ModelRegistry) -> None:
+    tracker = open_registry(registry.tracker.home)
+    assert [one.version for one in model_versions(tracker, "demo")] == ["3", "2", "1"]
+    for reference in ("demo", "demo@champion", "demo@2"):
+        found = find_version(tracker, reference)
+        assert (found.version, found.aliases, found.recipe) == ("2", ("champion",), "small")
+        assert found.gate.value == 0.7
+    with pytest.raises(RecipeError, match=r"no registered model 'dmo' \(did you mean 'demo'\?\); there are demo"):
+        find_version(tracker, "dmo@1")
+    with pytest.raises(RecipeError, match=r"demo has no version or alias '9'; versions: 3, 2, 1; aliases: champion"):
+        find_version(tracker, "demo@9")
+    with pytest.raises(RecipeError, match=r"did you mean 'champion'"):
+        find_version(tracker, "demo@champoin")
+
+
+def test_a_model_s_files_are_fetched_once(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracker = open_registry(registry.tracker.home)
+    version = find_version(tracker, "demo@3")
+    folder = fetch_model(tracker, version)
+    assert (folder / "model.json").read_text() == '{"number": 2}'
+    monkeypatch.setattr(tracker, "download", lambda *_: pytest.fail("fetched twice"))
+    assert fetch_model(tracker, version) == folder
+
+
+def test_looking_into_an_empty_home_makes_nothing(home: Home) -> None:
+    with pytest.raises(RecipeError, match="no model is registered in"):
+        open_registry(home)
+    assert not home.mlflow.exists()
