@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from flows.deploy import cli as deploy_cli
 from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
+from flows.services import cli as services_cli
 
 _EPILOG = """Examples:
 
@@ -33,6 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+for commands in (services_cli.app, deploy_cli.app):
+    app.add_typer(commands)
 
 
 def _complete_recipe(incomplete: str) -> list[str]:

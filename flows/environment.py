@@ -10,7 +10,7 @@ import sys
 
 from tasks.home import Home
 
-_QUIET = {
+QUIET = {
     "DO_NOT_TRACK": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
@@ -20,9 +20,15 @@ _QUIET = {
 
 
 def prepare_environment(home: Home, *, verbose: bool = False) -> None:
-    """Point Prefect at this home, switch analytics off and keep its console quiet (its API still gets all logs)."""
+    """Point Prefect at this home, switch analytics off and keep its console quiet (its API still gets all logs).
+
+    Where `graphmill up` keeps servers running, the process talks to those.
+    """
+    from flows.connection import connect
+
+    connect(home)
     for name, value in {
-        **_QUIET,
+        **QUIET,
         "GRAPHMILL_HOME": str(home.root),
         "PREFECT_HOME": str(home.prefect),
         # Prefect prints a traceback for every failed task and flow; graphmill says once, in words, what went wrong.

@@ -23,8 +23,9 @@ from flows.hooks import (
     open_tracking,
 )
 from flows.listening import RunListener, current_reporter
+from flows.parameters import SCHEDULED, requested_overrides
 from flows.results import result_storage
-from flows.runs import RunRecord, now_text, recorded
+from flows.runs import RunRecord, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
 from flows.shards import make_map_shards
 from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
@@ -53,7 +54,9 @@ def _run_name() -> str:
     parameters = runtime.flow_run.parameters
     recipe = parameters.get("recipe")
     name = recipe.get("name", "recipe") if isinstance(recipe, dict) else str(recipe).rpartition("/")[2]
-    return f"{name.removesuffix('.yaml')} {runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S}"
+    snapshot = parameters.get("snapshot")
+    moment = f"{runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S}"
+    return f"{name.removesuffix('.yaml')} {moment if snapshot in (None, SCHEDULED) else f'as of {snapshot}'}"
 
 
 @flow(name="train_graph", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
@@ -64,6 +67,8 @@ def train_graph(
     only: list[str] | None = None,
     from_stage: str | None = None,
     force: list[str] | None = None,
+    snapshot: str | None = None,
+    options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a recipe from source data to a registered model; what is there already is found, not made again.
 
@@ -74,18 +79,24 @@ def train_graph(
         only: stages to run; what they read must be there.
         from_stage: first stage to run; what it reads must be there.
         force: stages to build even where there is an artifact.
+        snapshot: moment as of which the graph is taken, or `scheduled` (`flows.parameters`).
+        options: the same changes as `overrides`, as sections of the recipe: what the form of a deployment asks.
 
     Returns:
         The run's record (`flows.runs.RunRecord`) as plain values.
     """
     place = Home.open(home)
+    done = finished_record(place, runtime.flow_run.id)
+    if done is not None:  # this very run ended well before, and whoever started it again could not know
+        return done.model_dump(mode="json")
+    overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
     checked = read_recipe(recipe, overrides)
     selection = select_stages(only, from_stage, force)
     record = RunRecord(
         id=runtime.flow_run.id,
         recipe=checked.name,
         source=recipe if isinstance(recipe, str) else "",
-        overrides=list(overrides or ()),
+        overrides=overrides,
         config=dump_recipe(checked),
         started_at=now_text(),
         selected=list(selection.stages),

@@ -95,6 +95,15 @@ def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
             record.write(home)
 
 
+def finished_record(home: Home, run_id: str) -> RunRecord | None:
+    """Return the record of a run that ended well, or None."""
+    try:
+        record = RunRecord.model_validate_json(record_path(home, run_id).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return record if record.status == "completed" else None
+
+
 def is_alive(home: Home, record: RunRecord) -> bool:
     """Whether the run's process still works on it."""
     return record.status == "running" and is_locked(_lock_path(home, record.id))

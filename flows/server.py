@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -27,9 +25,9 @@ from pathlib import Path
 from configs.errors import StageError
 from tasks.artifacts import file_lock
 from tasks.home import Home
+from tasks.processes import die_with_parent
 
 _START_SECONDS = 180.0
-_PR_SET_PDEATHSIG = 1
 
 
 class EmbeddedServer:
@@ -54,21 +52,27 @@ class EmbeddedServer:
 
         return self.home.prefect / f".database-{version('prefect')}"
 
+    @property
+    def has_database(self) -> bool:
+        """Whether this version's database has been made."""
+        return self._ready_mark.exists()
+
     def start(self) -> None:
         """Start the server and point this process's Prefect at it; `wait` says when it answers.
 
         Call it from the main thread: the kernel ends the server when the thread that started it ends.
         """
-        self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not self._ready_mark.exists():
+        if not self.has_database:
             self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
-        self._launch()
+        self.launch()
         os.environ["PREFECT_API_URL"] = self.url
         os.environ["PREFECT_API_AUTH_STRING"] = self._password
         # Heartbeats tell a lasting server that a run died; they hold up the end of a run for a second.
         os.environ["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] = "3600"
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Start the server's process."""
+        self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
         environment = {
             **os.environ,
             "PREFECT_SERVER_API_AUTH_STRING": self._password,
@@ -81,7 +85,7 @@ class EmbeddedServer:
             "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
             "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
         }
-        if self._ready_mark.exists():  # a second of start-up
+        if self.has_database:  # a second of start-up
             environment["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
             environment["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"
         for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
@@ -103,10 +107,10 @@ class EmbeddedServer:
         """Wait until the server answers. Raises StageError with its log's last lines."""
         try:
             if not self._answers():
-                if self._ready_mark.exists():
+                if self.has_database:
                     raise StageError(self._trouble())
                 self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
-                self._launch()
+                self.launch()
                 os.environ["PREFECT_API_URL"] = self.url
                 if not self._answers():
                     raise StageError(self._trouble())
@@ -174,6 +178,18 @@ def check_answers(url: str) -> None:
     )
 
 
+def prepare_database(home: Home) -> None:
+    """Make this version's SQLite database whole, unless it is: a server killed while it does so leaves a wreck."""
+    server = EmbeddedServer(home)
+    if server.has_database:
+        return
+    with file_lock(home.locks / "prefect-database.lock"):
+        if not server.has_database:
+            server.launch()
+            server.wait()
+            server.stop()
+
+
 @contextlib.contextmanager
 def embedded_server(home: Home) -> Iterator[EmbeddedServer]:
     """Start a server for the block; the caller waits for it when it needs it."""
@@ -183,13 +199,6 @@ def embedded_server(home: Home) -> Iterator[EmbeddedServer]:
         yield server
     finally:
         server.stop()
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to end this process when the thread that started it ends, however that happens."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before we asked
-        os._exit(1)
 
 
 def main() -> None:

@@ -49,12 +49,16 @@ def describe_files(folder: Path) -> dict[str, FileEntry]:
         }
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk, and rename it: it is whole or absent."""
+def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file under another name, flush it to the disk, and rename it: it is whole or absent.
+
+    `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

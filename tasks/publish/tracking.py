@@ -52,8 +52,19 @@ def public_uri(uri: str) -> str:
 
 
 def tracking_target() -> str:
-    """Return what a cache key says about the store: the URI without credentials, or `home`."""
-    return public_uri(os.environ.get("MLFLOW_TRACKING_URI") or "home")
+    """Return what a cache key says about the store: the URI without credentials, or `home`.
+
+    `GRAPHMILL_TRACKING` is set beside the address of a server that is not a store of its own: the one over the home's
+    own SQLite file has the same runs as that file.
+    """
+    return os.environ.get("GRAPHMILL_TRACKING") or public_uri(os.environ.get("MLFLOW_TRACKING_URI") or "home")
+
+
+def prepare_store(home: Home) -> None:
+    """Make the home's SQLite store whole before a server opens it."""
+    _mlflow()
+    with file_lock(home.locks / "mlflow.lock"):
+        _make_database(home.mlflow / "mlflow.db")
 
 
 def how_to_open(url: str) -> str:

@@ -1,0 +1,102 @@
+"""`graphmill deploy`, `deployments`, `undeploy`, `pause`, `resume`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from flows.options import HomeOption, JsonOption, open_home
+
+app = typer.Typer()
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the deployment.")]
+
+
+@app.command()
+def deploy(
+    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
+    name: Annotated[str, typer.Option("--name", metavar="N", help="Name of the deployment.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Dotted override; may stand several times.")
+    ] = None,
+    cron: Annotated[str | None, typer.Option("--cron", metavar='"M H D M W"', help="When: `0 3 * * *`.")] = None,
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", metavar="T", help="Of --cron: Europe/Berlin; default: this machine's.")
+    ] = None,
+    every: Annotated[str | None, typer.Option("--every", metavar="6h", help="How often: 30m, 6h, 1d, 2w.")] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot", metavar="MOMENT", help="Graph as of a moment; `scheduled`: of each run's start."
+        ),
+    ] = None,
+    pool: Annotated[str, typer.Option("--pool", metavar="P", help="Prefect work pool.")] = "graphmill",
+    home: HomeOption = None,
+) -> None:
+    """Give a recipe a place on the server: a schedule, a form in Prefect's pages, backfills.
+
+    Examples: `graphmill deploy quickstart --name nightly --cron "0 3 * * *" --timezone Europe/Berlin`;
+    `graphmill deploy my-graph.yaml --name hourly --every 1h --set train.epochs=5 --snapshot scheduled`
+    """
+    from flows.deploy.deployments import DeployRequest
+    from flows.deploy.deployments import deploy as make
+    from flows.deploy.showing import show_deployed
+
+    place = open_home(home)
+    _prepare(place)
+    request = DeployRequest(recipe, name, settings or [], cron, timezone, every, snapshot, pool)
+    make(place, request)
+    show_deployed(name)
+
+
+@app.command()
+def deployments(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List deployments with their schedules, next and last runs."""
+    from flows.deploy.deployments import list_deployments
+    from flows.deploy.showing import show_deployments
+
+    _prepare(open_home(home))
+    rows = list_deployments()
+    if as_json:
+        print(json.dumps({"deployments": [row.as_json() for row in rows]}))
+    else:
+        show_deployments(rows)
+
+
+@app.command()
+def undeploy(name: NameArgument, home: HomeOption = None) -> None:
+    """Remove a deployment; its past runs stay."""
+    from flows.deploy.deployments import remove
+
+    _prepare(open_home(home))
+    remove(name)
+    print(f"{name} is removed")
+
+
+@app.command()
+def pause(name: NameArgument, home: HomeOption = None) -> None:
+    """Stop a deployment's schedule; it can still be started by hand."""
+    from flows.deploy.deployments import set_paused
+
+    _prepare(open_home(home))
+    set_paused(name, True)
+    print(f"{name} is paused; go on with: graphmill resume {name}")
+
+
+@app.command()
+def resume(name: NameArgument, home: HomeOption = None) -> None:
+    """Go on with a paused deployment's schedule."""
+    from flows.deploy.deployments import set_paused
+
+    _prepare(open_home(home))
+    set_paused(name, False)
+    print(f"{name} goes on")
+
+
+def _prepare(place: object) -> None:
+    from flows.environment import prepare_environment
+    from tasks.home import Home
+
+    assert isinstance(place, Home)
+    prepare_environment(place)

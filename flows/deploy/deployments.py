@@ -1,0 +1,223 @@
+"""Deployments of recipes on a Prefect server: made, listed, paused, removed."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError, StageError
+from configs.load import find_recipe, load_recipe, shipped_recipes
+from configs.matching import did_you_mean
+from flows.parameters import check_snapshot
+from tasks.home import Home
+
+FLOW = "train_graph"
+ENTRYPOINT = "flows.pipeline.train_graph"
+TAG = "graphmill"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_EVERY = re.compile(r"(\d+)\s*(m|min|h|d|w)")
+_UNITS = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@dataclass(frozen=True)
+class DeployRequest:
+    """What the command line asks for."""
+
+    recipe: str
+    name: str
+    overrides: list[str] = field(default_factory=list)
+    cron: str | None = None
+    timezone: str | None = None
+    every: str | None = None
+    snapshot: str | None = None
+    pool: str = "graphmill"
+
+
+@dataclass(frozen=True)
+class DeploymentRow:
+    """A deployment as it is listed."""
+
+    name: str
+    recipe: str
+    schedule: str
+    paused: bool
+    next_run: datetime.datetime | None
+    last_run: str
+    last_state: str
+    id: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**vars(self), "next_run": self.next_run.isoformat() if self.next_run else None}
+
+
+def deploy(home: Home, request: DeployRequest) -> str:
+    """Make (or renew) a deployment and return its id.
+
+    Raises:
+        RecipeError: recipe, override, schedule or name are not right; nothing was changed.
+        StageError: the server does not answer or refuses.
+    """
+    if not _NAME.fullmatch(request.name):
+        raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
+    if request.snapshot is not None:
+        check_snapshot(request.snapshot)
+    schedule = make_schedule(request)
+    recipe = load_recipe(request.recipe, request.overrides)
+    source = request.recipe if request.recipe in shipped_recipes() else str(find_recipe(request.recipe).resolve())
+    from flows.deploy.form import form_schema
+
+    parameters: dict[str, Any] = {"recipe": source, "overrides": request.overrides, "home": str(home.root)}
+    if request.snapshot is not None:
+        parameters["snapshot"] = request.snapshot
+    with server() as client:
+        return str(
+            client.create_deployment(
+                client.create_flow_from_name(FLOW),
+                request.name,
+                schedules=[] if schedule is None else [schedule],
+                parameters=parameters,
+                description=_description(recipe.name, recipe.description, source),
+                work_pool_name=request.pool,
+                tags=[TAG, f"recipe:{recipe.name}"],
+                entrypoint=ENTRYPOINT,
+                parameter_openapi_schema=form_schema(recipe, source),
+                enforce_parameter_schema=True,
+                paused=False,
+                # Relative paths in a recipe are relative to where it was deployed from.
+                job_variables={"working_dir": str(Path.cwd())},
+            )
+        )
+
+
+def _description(name: str, about: str, source: str) -> str:
+    return f"**{name}**: {about or 'a graphmill recipe'}\n\nRecipe: `{source}`"
+
+
+def make_schedule(request: DeployRequest) -> Any:
+    """Return the schedule as Prefect takes it, or None. Raises RecipeError."""
+    if request.cron and request.every:
+        raise RecipeError("--cron and --every are two schedules; name one")
+    if request.timezone and not request.cron:
+        raise RecipeError("--timezone goes with --cron")
+    if not (request.cron or request.every):
+        return None
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+    from pydantic import ValidationError
+
+    if request.every:
+        return DeploymentScheduleCreate(schedule=IntervalSchedule(interval=parse_every(request.every)))
+    try:
+        schedule = CronSchedule(cron=request.cron or "", timezone=request.timezone or _local_timezone())
+    except ValidationError as error:
+        what = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise RecipeError(f'--cron "{request.cron}" --timezone {request.timezone}: {what}') from error
+    return DeploymentScheduleCreate(schedule=schedule)
+
+
+def parse_every(text: str) -> datetime.timedelta:
+    """Read `30m`, `6h`, `1d`, `2w`. Raises RecipeError."""
+    match = _EVERY.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise RecipeError(f"--every {text!r}: write 30m, 6h, 1d or 2w")
+    return datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def _local_timezone() -> str:
+    """Return the machine's time zone, by name; UTC where it has none."""
+    named = os.environ.get("TZ", "").removeprefix(":")
+    if named:
+        return named
+    try:
+        target = str(Path("/etc/localtime").resolve())
+    except OSError:
+        return "UTC"
+    return target.partition("/zoneinfo/")[2] or "UTC"
+
+
+def server() -> Any:
+    """Return a client of the lasting server. Raises StageError where there is none, or where it does not answer."""
+    if not os.environ.get("PREFECT_API_URL"):
+        raise StageError("deployments need servers that last: start them with graphmill up (or set PREFECT_API_URL)")
+    from flows.server import check_answers
+
+    check_answers(os.environ["PREFECT_API_URL"])
+    from prefect.client.orchestration import get_client
+
+    return get_client(sync_client=True)
+
+
+def find_deployment(client: Any, name: str) -> Any:
+    """Return a deployment by its name. Raises RecipeError with the known names."""
+    known = {deployment.name: deployment for deployment in _all(client)}
+    if name in known:
+        return known[name]
+    names = ", ".join(sorted(known)) or "none; make one with graphmill deploy RECIPE --name N"
+    raise RecipeError(f"no deployment {name!r}{did_you_mean(name, known)}; deployments: {names}")
+
+
+def list_deployments() -> list[DeploymentRow]:
+    """Return all deployments of recipes, with their next and last runs."""
+    with server() as client:
+        return [_row(client, deployment) for deployment in _all(client)]
+
+
+def remove(name: str) -> None:
+    """Remove a deployment; its past runs stay. Raises RecipeError."""
+    with server() as client:
+        client.delete_deployment(find_deployment(client, name).id)
+
+
+def set_paused(name: str, paused: bool) -> None:
+    """Stop or go on with a deployment's schedule. Raises RecipeError."""
+    with server() as client:
+        deployment = find_deployment(client, name)
+        if paused:
+            client.pause_deployment(deployment.id)
+        else:
+            client.resume_deployment(deployment.id)
+
+
+def _all(client: Any) -> list[Any]:
+    from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+
+    flow_filter = FlowFilter(name=FlowFilterName(any_=[FLOW]))
+    found: list[Any] = []
+    while True:
+        page = client.read_deployments(flow_filter=flow_filter, limit=200, offset=len(found))
+        found += page
+        if len(page) < 200:
+            return sorted(found, key=lambda deployment: str(deployment.name))
+
+
+def _row(client: Any, deployment: Any) -> DeploymentRow:
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+    from prefect.client.schemas.objects import StateType
+    from prefect.client.schemas.sorting import FlowRunSort
+
+    mine = DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id]))
+    runs = client.read_flow_runs(deployment_filter=mine, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
+    waiting = [run for run in runs if run.state_type == StateType.SCHEDULED]
+    past = [run for run in runs if run.state_type != StateType.SCHEDULED]
+    soonest = min((run.expected_start_time for run in waiting if run.expected_start_time), default=None)
+    return DeploymentRow(
+        name=deployment.name,
+        recipe=str(deployment.parameters.get("recipe", "")),
+        schedule=", ".join(_words(item.schedule) for item in deployment.schedules) or "by hand",
+        paused=bool(deployment.paused),
+        next_run=None if deployment.paused else soonest,
+        last_run=past[0].name if past else "",
+        last_state=(past[0].state_name or "") if past else "",
+        id=str(deployment.id),
+    )
+
+
+def _words(schedule: Any) -> str:
+    if hasattr(schedule, "cron"):
+        return f"{schedule.cron} {schedule.timezone or 'UTC'}"
+    return f"every {schedule.interval}" if hasattr(schedule, "interval") else str(schedule)

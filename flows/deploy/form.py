@@ -1,0 +1,116 @@
+"""The run form of a deployment: a JSON Schema made from the recipe's, which the server checks before a run exists."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from configs.base import ConfigModel
+from configs.load import dump_recipe
+from configs.schema import STAGES, Recipe
+from flows.parameters import OVERRIDE_PATTERN, SCHEDULED, SNAPSHOT_PATTERN
+
+# What a form can ask well: one value, or a short list of numbers or words. Tables of files stay in the recipe.
+_PLAIN = frozenset({"integer", "number", "boolean", "string"})
+_LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength", "enum")
+
+
+def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
+    """Return the schema of the flow's parameters for this recipe; `source` names the recipe."""
+    names = sorted(STAGES, key=STAGES.index)
+    stages = {"type": "array", "items": {"type": "string", "enum": names}, "uniqueItems": True}
+    properties: dict[str, Any] = {
+        "recipe": {
+            "type": "string",
+            "const": source,
+            "default": source,
+            "title": "recipe",
+            "description": recipe.description or "The recipe that this deployment runs.",
+        },
+        "snapshot": {
+            "anyOf": [{"type": "string", "pattern": SNAPSHOT_PATTERN}, {"type": "null"}],
+            "default": None,
+            "title": "snapshot",
+            "description": f"Take the graph as of a moment: 2023, 2023-06-30, ..., or `{SCHEDULED}` for the moment at "
+            "which the run is scheduled. Empty: as the recipe says.",
+        },
+        "options": _sections(recipe),
+        "overrides": {
+            "type": "array",
+            "items": {"type": "string", "pattern": OVERRIDE_PATTERN},
+            "default": [],
+            "title": "overrides",
+            "description": "Whatever the options do not offer, a line each: model.name=gcn, train.epochs=5.",
+        },
+        "only": {**stages, "title": "only", "description": "Run these stages; what they read is there."},
+        "from_stage": {"type": "string", "enum": names, "title": "from_stage", "description": "Begin at this stage."},
+        "force": {**stages, "title": "force", "description": "Build these even where they are cached."},
+        "home": {"type": "string", "title": "home", "description": "Folder of artifacts on the worker's machine."},
+    }
+    for position, name in enumerate(properties):
+        properties[name]["position"] = position
+    return {
+        "title": "Parameters",
+        "type": "object",
+        "properties": properties,
+        "required": ["recipe"],
+        "additionalProperties": False,
+        "definitions": {},
+    }
+
+
+def _sections(recipe: Recipe) -> dict[str, Any]:
+    """Return the recipe's sections as nested objects; each option says what it is now."""
+    values = dump_recipe(recipe)
+    properties: dict[str, Any] = {}
+    for name in Recipe.model_fields:
+        section = getattr(recipe, name)
+        if isinstance(section, ConfigModel):
+            found = _options(section, values[name])
+            if found:
+                about = (type(section).__doc__ or "").strip().splitlines()[0]
+                properties[name] = {
+                    "type": "object",
+                    "title": name,
+                    "description": about,
+                    "properties": found,
+                    "additionalProperties": False,
+                }
+    properties["seed"] = {"type": "integer", "minimum": 0, "title": "seed", "description": f"Now {recipe.seed}."}
+    return {
+        "type": "object",
+        "title": "options",
+        "default": {},
+        "description": "Changes of the recipe for this run; leave out what stays.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _options(section: ConfigModel, values: dict[str, Any]) -> dict[str, Any]:
+    schema = type(section).model_json_schema()
+    found = {}
+    for name, field in schema["properties"].items():
+        plain = _plain(field)
+        if plain is not None and name != "name":
+            about = " ".join(str(field.get("description", "")).split())
+            found[name] = {**plain, "title": name, "description": f"{about} Now {json.dumps(values[name])}.".strip()}
+    return found
+
+
+def _plain(field: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the part of a field's schema that a form can show, or None."""
+    if "anyOf" in field:
+        choices = [choice for choice in (_plain(item) for item in field["anyOf"]) if choice is not None]
+        if len(choices) == len(field["anyOf"]):
+            return {"anyOf": choices}
+        return None
+    kind = field.get("type")
+    if kind == "null":
+        return {"type": "null"}
+    if kind == "array":
+        items = _plain(field.get("items", {}))
+        return None if items is None or items.get("type") not in _PLAIN else {"type": "array", "items": items}
+    if not isinstance(kind, str) or kind not in _PLAIN:
+        return None
+    return {"type": kind, **{name: field[name] for name in _LIMITS if name in field}}

@@ -1,0 +1,57 @@
+"""The parameters of a deployed recipe: what its form in Prefect's pages asks, and how the flow reads the answers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+from configs.errors import RecipeError
+
+SCHEDULED = "scheduled"
+SNAPSHOT_PATTERN = rf"^({SCHEDULED}|\d{{1,19}}|\d{{4}}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?)?)$"
+OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
+
+
+def requested_overrides(
+    overrides: list[str] | None,
+    options: dict[str, Any] | None,
+    snapshot: str | None,
+    scheduled_at: datetime.datetime,
+) -> list[str]:
+    """Return all that a run changes in its recipe, as `dotted.key=value` texts; later ones win.
+
+    Args:
+        overrides: texts as on the command line.
+        options: the form's sections, `{"train": {"epochs": 5}}`.
+        snapshot: moment as of which the graph is taken, or `scheduled`: that of the run's scheduled start, so that a
+            run which starts late, or again, reads the same graph.
+        scheduled_at: when the run was to start.
+    """
+    texts = [f"{key}={json.dumps(value)}" for key, value in _leaves(options or {}, "")]
+    texts += list(overrides or ())
+    if snapshot is not None:
+        moment = scheduled_at.isoformat(timespec="seconds") if snapshot == SCHEDULED else snapshot
+        texts.append(f"snapshot.as_of={json.dumps(moment)}")
+    return texts
+
+
+def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found += _leaves(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", value))
+    return found
+
+
+def check_snapshot(text: str) -> None:
+    """Raise RecipeError unless the text names a moment (or `scheduled`)."""
+    import re
+
+    if not re.fullmatch(SNAPSHOT_PATTERN, text):
+        raise RecipeError(
+            f"snapshot {text!r} is no moment: write 2023, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00, a whole "
+            f"number in the unit of the data's time column, or `{SCHEDULED}`"
+        )

@@ -1,0 +1,120 @@
+"""What a Prefect server must know before the first run: work pool, concurrency limits, the watch over dead runs.
+
+`python -m flows.services.bootstrap POOL` does it through the API of `PREFECT_API_URL`; doing it again changes nothing.
+The supervisor and `graphmill worker` call it in a process of its own, whose environment names the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+from flows.environment import QUIET
+from flows.services.commands import client_environment
+from flows.services.settings import ServiceSettings
+from tasks.home import Home
+from tasks.processes import ROOT
+
+WATCH_NAME = "graphmill: mark dead runs as crashed"
+# Heartbeats come every 30 s; the server looks at silent triggers every 5 s.
+SILENCE_SECONDS = 90
+GPU_LIMIT = "graphmill-gpu"
+MEMORY_LIMIT = "graphmill-big-memory"
+
+
+def run_bootstrap(home: Home, settings: ServiceSettings) -> str:
+    """Prepare the server from a process of its own. Returns what went wrong, or an empty string."""
+    environment = {**os.environ, **QUIET, **client_environment(home, settings)}
+    command = [sys.executable, "-m", "flows.services.bootstrap", settings.pool]
+    try:
+        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    except subprocess.TimeoutExpired:
+        return "the Prefect server did not take the work pool within three minutes"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["bootstrap failed"])[-1]
+
+
+def prepare_server(pool: str) -> None:
+    """Make pool, limits and automation where they are missing."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        _make_pool(client, pool)
+        for name in (GPU_LIMIT, MEMORY_LIMIT):
+            _make_limit(client, name)
+    _make_watch()
+
+
+def _make_pool(client: Any, name: str) -> None:
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+    from prefect.workers.process import ProcessWorker
+
+    try:
+        client.read_work_pool(name)
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name=name, type="process", base_job_template=template))
+
+
+def _make_limit(client: Any, name: str) -> None:
+    """Make a global concurrency limit of one slot; one that an operator has changed stays as it is."""
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+
+    try:
+        client.read_global_concurrency_limit_by_name(name)
+    except ObjectNotFound:
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+
+
+def _make_watch() -> None:
+    """Have the server mark a run as crashed when its heartbeats stop and no end was reported."""
+    from prefect.automations import Automation, EventTrigger
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import Posture
+
+    automation: Any = Automation(
+        name=WATCH_NAME,
+        description="Heartbeats of a run stopped: its process was killed, or its machine went away.",
+        trigger=EventTrigger(
+            after={"prefect.flow-run.heartbeat"},
+            expect={
+                "prefect.flow-run.heartbeat",
+                "prefect.flow-run.Completed",
+                "prefect.flow-run.Failed",
+                "prefect.flow-run.Cancelled",
+                "prefect.flow-run.Crashed",
+            },
+            match={"prefect.resource.id": ["prefect.flow-run.*"]},
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=timedelta(seconds=SILENCE_SECONDS),
+        ),
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="its process was killed: no sign of life")],
+    )
+    reader: Any = Automation
+    try:
+        reader.read(name=WATCH_NAME, _sync=True)
+    except ValueError:
+        automation.create(_sync=True)
+
+
+def main() -> None:
+    """Prepare the server of `PREFECT_API_URL`; on failure say why in the last line of stderr."""
+    try:
+        prepare_server(sys.argv[1])
+    except Exception as error:
+        text = " ".join(str(error).split())[:400]
+        sys.exit(f"the Prefect server refused to be prepared: {type(error).__name__}: {text}")
+
+
+if __name__ == "__main__":
+    main()

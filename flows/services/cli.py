@@ -1,0 +1,100 @@
+"""`graphmill up`, `down`, `status`, `logs`, `worker`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.options import HomeOption, JsonOption, open_home
+
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    host: Annotated[
+        str | None,
+        typer.Option("--host", help="Interface to listen on; anything but loopback demands credentials."),
+    ] = None,
+    public_name: Annotated[
+        list[str] | None,
+        typer.Option("--public-name", metavar="HOST", help="Host name that browsers use; may stand several times."),
+    ] = None,
+    prefect_port: Annotated[int | None, typer.Option("--prefect-port", min=1, max=65535)] = None,
+    mlflow_port: Annotated[int | None, typer.Option("--mlflow-port", min=1, max=65535)] = None,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            help="PostgreSQL (postgresql+asyncpg://USER:PASSWORD@HOST/NAME), or `sqlite`, the default.",
+        ),
+    ] = None,
+    pool: Annotated[str | None, typer.Option("--pool", help="Prefect work pool of the worker.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Runs at a time.")] = None,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay, and end the services on Ctrl-C.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Start Prefect's server, MLflow's server and a worker, and keep them running; options are kept for the next time.
+
+    Examples: `graphmill up`; `graphmill up --host 0.0.0.0 --public-name train.example.org`;
+    `graphmill up --database postgresql+asyncpg://me:secret@localhost/graphmill --limit 8`
+    """
+    from flows.services.operation import UpRequest, bring_up
+
+    request = UpRequest(
+        {
+            "host": host,
+            "public_names": tuple(public_name) if public_name else None,
+            "prefect_port": prefect_port,
+            "mlflow_port": mlflow_port,
+            "database": database,
+            "pool": pool,
+            "limit": limit,
+        },
+        foreground=foreground,
+    )
+    bring_up(open_home(home), request)
+
+
+@app.command()
+def down(home: HomeOption = None) -> None:
+    """End the services; runs under way are ended too and go on from their last checkpoint when they are run again."""
+    from flows.services.operation import bring_down
+
+    bring_down(open_home(home))
+
+
+@app.command()
+def status(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Say what runs, where, and since when; exit code 1 unless all services are healthy."""
+    from flows.services.operation import show_status
+
+    if not show_status(open_home(home), as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def logs(
+    service: Annotated[str, typer.Argument(metavar="SERVICE", help="prefect, mlflow, worker or supervisor.")],
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Show a service's log."""
+    from flows.services.operation import show_log
+
+    show_log(open_home(home), service, lines, follow=follow)
+
+
+@app.command()
+def worker(
+    pool: Annotated[str, typer.Option("--pool", help="Prefect work pool.")] = "graphmill",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Runs at a time.")] = 2,
+    home: HomeOption = None,
+) -> None:
+    """Run a worker in the foreground for the servers of PREFECT_API_URL and MLFLOW_TRACKING_URI (further machines)."""
+    from flows.services.operation import run_worker
+
+    run_worker(open_home(home), pool, limit)

@@ -1,0 +1,146 @@
+"""How each service is started: its command line and its environment. `docker/` starts the same commands."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass, field
+
+from configs.errors import StageError
+from flows.environment import QUIET
+from flows.services.settings import USER, ServiceSettings, folder, is_loopback
+from tasks.artifacts import write_atomic
+from tasks.home import Home
+
+
+@dataclass(frozen=True)
+class Service:
+    """A process to start."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+    health_url: str = ""
+    """Answers 200 when the service does its work; empty: the process lives."""
+
+
+def services(home: Home, settings: ServiceSettings) -> list[Service]:
+    """Return the services in the order in which they start."""
+    return [prefect_service(home, settings), mlflow_service(home, settings), worker_service(home, settings)]
+
+
+def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
+    """Return what a process needs to talk to these servers."""
+    values = {
+        "PREFECT_API_URL": f"{settings.prefect_url}/api",
+        "PREFECT_UI_URL": settings.prefect_url,
+        "MLFLOW_TRACKING_URI": settings.mlflow_url,
+        "GRAPHMILL_TRACKING": tracking_name(settings),
+        "GRAPHMILL_HOME": str(home.root),
+        "PREFECT_HOME": str(home.prefect),
+        # What a killed server's clients wait for its successor: 10 tries, up to about two minutes in all.
+        "PREFECT_CLIENT_MAX_RETRIES": "10",
+    }
+    if settings.password is not None:
+        values |= {
+            "PREFECT_API_AUTH_STRING": f"{USER}:{settings.password}",
+            "MLFLOW_TRACKING_USERNAME": USER,
+            "MLFLOW_TRACKING_PASSWORD": settings.password,
+        }
+        if not is_loopback(settings.host):
+            values["PREFECT_CLIENT_CSRF_SUPPORT_ENABLED"] = "true"
+    return values
+
+
+def tracking_name(settings: ServiceSettings) -> str:
+    """Return which store the MLflow server keeps runs in, as cache keys name it.
+
+    The server over the home's SQLite file has the same runs as that file: what was published without a server need
+    not be published again. PostgreSQL is another store.
+    """
+    return "home" if settings.database is None else "home's PostgreSQL"
+
+
+def prefect_service(home: Home, settings: ServiceSettings) -> Service:
+    """Prefect's server: API, pages, scheduler, automations."""
+    environment = {
+        **QUIET,
+        "PREFECT_HOME": str(home.prefect),
+        "PREFECT_UI_API_URL": "/api",  # relative: the pages work under every name of this host
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
+        "PREFECT_API_URL": "",
+        # A worker that died is noticed after this; so is a run that nobody picked up.
+        "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "10",
+        "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true",
+    }
+    if settings.prefect_database is not None:
+        environment["PREFECT_API_DATABASE_CONNECTION_URL"] = settings.prefect_database
+    if settings.password is not None:
+        environment["PREFECT_SERVER_API_AUTH_STRING"] = f"{USER}:{settings.password}"
+        environment["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] = "true"
+    command = [sys.executable, "-m", "prefect", "server", "start"]
+    address = ["--host", settings.host, "--port", str(settings.prefect_port)]
+    return Service("prefect", [*command, *address], environment, f"{settings.prefect_url}/api/health")
+
+
+def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
+    """MLflow's server: runs, artifacts, model registry."""
+    store = settings.mlflow_database or f"sqlite:///{home.mlflow / 'mlflow.db'}"
+    port = settings.mlflow_port
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store]
+    command += ["--artifacts-destination", (home.mlflow / "artifacts").as_uri(), "--workers", "1"]
+    command += ["--host", settings.host, "--port", str(port)]
+    hosts = [name for host in settings.names for name in (host, f"{host}:{port}")]
+    command += ["--allowed-hosts", ",".join(hosts)]
+    command += ["--cors-allowed-origins", ",".join(origins(settings, port))]
+    environment = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_TRACKING_URI": ""}
+    if settings.password is not None:
+        command += ["--app-name", "basic-auth"]
+        environment["MLFLOW_AUTH_CONFIG_PATH"] = str(_write_mlflow_users(home, settings))
+        environment["MLFLOW_FLASK_SERVER_SECRET_KEY"] = settings.mlflow_secret
+    return Service("mlflow", command, environment, f"{settings.mlflow_url}/health")
+
+
+def worker_service(home: Home, settings: ServiceSettings) -> Service:
+    """A worker that starts runs as processes of this machine."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--type", "process", "--pool", settings.pool]
+    command += ["--name", f"{socket.gethostname()}", "--limit", str(settings.limit), "--install-policy", "never"]
+    environment = {
+        **QUIET,
+        **client_environment(home, settings),
+        # Says that a run lives; the automation in `bootstrap.py` marks it as crashed when it stops. 30 s is the least.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_WORKER_QUERY_SECONDS": "5",
+    }
+    return Service("worker", command, environment)
+
+
+def origins(settings: ServiceSettings, port: int) -> list[str]:
+    """Return where pages may come from that talk to a server on this port."""
+    return [f"{scheme}://{name}:{port}" for scheme in ("http", "https") for name in settings.names]
+
+
+def service_environment(service: Service) -> dict[str, str]:
+    """Return this process's environment with the service's own values; an empty value takes a variable away."""
+    merged = {**os.environ, **service.environment}
+    return {name: value for name, value in merged.items() if value}
+
+
+def _write_mlflow_users(home: Home, settings: ServiceSettings) -> str:
+    """Write the configuration of MLflow's basic authentication, for its owner's eyes only."""
+    if "%" in (settings.password or ""):
+        raise StageError("the password must not contain a per-cent sign: MLflow's configuration cannot hold it")
+    path = folder(home) / "mlflow-auth.ini"
+    database = settings.mlflow_database or f"sqlite:///{home.mlflow / 'users.db'}"
+    lines = [
+        "[mlflow]",
+        "default_permission = READ",
+        f"database_uri = {database.replace('%', '%%')}",
+        f"admin_username = {USER}",
+        f"admin_password = {settings.password}",
+        "authorization_function = mlflow.server.auth:authenticate_request_basic_auth",
+        "",
+    ]
+    write_atomic(path, "\n".join(lines).encode(), mode=0o600)
+    return str(path)

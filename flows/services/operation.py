@@ -1,0 +1,265 @@
+"""What `graphmill up`, `down`, `status`, `logs` and `worker` do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from configs.errors import RecipeError, StageError
+from configs.matching import did_you_mean
+from flows.console import format_seconds, out, table
+from flows.services.commands import service_environment, worker_service
+from flows.services.settings import (
+    SERVICES,
+    USER,
+    ServiceSettings,
+    is_loopback,
+    log_path,
+    read_settings,
+    resolve,
+    settings_path,
+    write_settings,
+)
+from flows.services.state import end_leftovers, is_same, is_up, read_state
+from tasks.artifacts import file_lock
+from tasks.home import Home
+from tasks.processes import ROOT, tail
+
+_UP_SECONDS = 300.0
+_DOWN_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class UpRequest:
+    """What the command line names; None where it says nothing."""
+
+    options: dict[str, Any]
+    foreground: bool = False
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Options that were named; `--database sqlite` goes back to the default."""
+        named = {name: value for name, value in self.options.items() if value is not None}
+        if named.get("database") == "sqlite":
+            named["database"] = None
+        return named
+
+
+def bring_up(home: Home, request: UpRequest) -> None:
+    """Start the supervisor unless it lives, and wait until all services are healthy.
+
+    Raises:
+        RecipeError: options that cannot be, or that differ from those of the services that run.
+        StageError: a service did not come up; its log's last lines are in the message.
+    """
+    with file_lock(home.locks / "up.lock"):
+        kept = read_settings(home)
+        if is_up(home):
+            _refuse_changes(kept, request)
+            _wait_until_healthy(home)
+            out().print("graphmill is up already", style="bold")
+            show_status(home, as_json=False)
+            return
+        end_leftovers(home)
+        settings = resolve((kept or ServiceSettings()).model_copy(update=request.given), _fixed(request))
+        write_settings(home, settings)
+        _prepare_stores(home, settings)
+        if request.foreground:
+            _run_supervisor_here(home)
+        _start_supervisor(home)
+        _wait_until_healthy(home)
+    show_status(home, as_json=False)
+    if settings.password is not None and (kept is None or kept.password != settings.password):
+        out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")
+
+
+def _fixed(request: UpRequest) -> set[str]:
+    return {name for name in ("prefect", "mlflow") if request.options.get(f"{name}_port")}
+
+
+def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
+    if kept is None:
+        return
+    changed = [name for name, value in request.given.items() if getattr(kept, name) != value]
+    if changed:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+        raise RecipeError(f"graphmill is up with another {names}; end it first: graphmill down")
+
+
+def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
+    """Make databases whole before a server that may be killed half-way opens them."""
+    if settings.database is None:
+        from flows.server import prepare_database
+        from tasks.publish.tracking import prepare_store
+
+        prepare_database(home)
+        prepare_store(home)
+    else:
+        from flows.services.postgres import check_database
+
+        check_database(settings)
+
+
+def _start_supervisor(home: Home) -> None:
+    path = log_path(home, "supervisor")
+    with path.open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "flows.services.supervisor", str(home.root)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _run_supervisor_here(home: Home) -> None:
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "flows.services.supervisor", str(home.root)])
+
+
+def _wait_until_healthy(home: Home) -> None:
+    deadline = time.monotonic() + _UP_SECONDS
+    began = time.monotonic()
+    while time.monotonic() < deadline:
+        state = read_state(home)
+        if is_up(home):
+            if state.healthy:
+                return
+            dead = [s for s in state.services.values() if s.restarts >= 3 and not s.healthy]
+            if dead:
+                raise StageError(_trouble(home, dead[0].name, f"{dead[0].name} {dead[0].trouble}"))
+        elif time.monotonic() - began > 20:
+            raise StageError(_trouble(home, "supervisor", "the supervisor ended"))
+        time.sleep(0.2)
+    sick = next((s.name for s in read_state(home).services.values() if not s.healthy), "supervisor")
+    raise StageError(_trouble(home, sick, f"{sick} is not healthy after {_UP_SECONDS:.0f} s"))
+
+
+def _trouble(home: Home, service: str, what: str) -> str:
+    path = log_path(home, service)
+    return f"{what}; graphmill down ends all. The last lines of {path}:\n{tail(path, 8)}"
+
+
+def bring_down(home: Home) -> None:
+    """End the supervisor, which ends the services; also what a killed supervisor left."""
+    state = read_state(home)
+    was_up = is_up(home)
+    if was_up and state.process:
+        os.kill(state.process, signal.SIGTERM)
+        deadline = time.monotonic() + _DOWN_SECONDS
+        while is_up(home) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if is_up(home):
+            os.kill(state.process, signal.SIGKILL)
+            time.sleep(0.2)
+    left = end_leftovers(home)
+    if was_up or left:
+        out().print(
+            "graphmill is down" + (f" (ended what a killed supervisor left: {', '.join(left)})" if left else "")
+        )
+    else:
+        out().print("graphmill was not up")
+
+
+def show_status(home: Home, *, as_json: bool) -> bool:
+    """Print the services; return whether all are healthy."""
+    settings, state, up = read_settings(home), read_state(home), is_up(home)
+    healthy = up and state.healthy
+    if as_json:
+        print(json.dumps(_status_json(home, settings, up)))
+        return healthy
+    if settings is None or not (up or any(is_same(service) for service in state.services.values())):
+        out().print("graphmill is not up; start it with: graphmill up")
+        return False
+    urls = _urls(settings)
+    rows = table("service", "", "where", "for", "restarts", right=("restarts",))
+    for service in state.services.values():
+        lives = is_same(service)
+        word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
+        age = format_seconds(time.time() - service.created) if lives else ""
+        rows.add_row(service.name, word, urls[service.name], age, str(service.restarts))
+    out().print(rows)
+    if not up:
+        out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
+    out().print(f"database  {_database_words(home, settings)}", markup=False, soft_wrap=True)
+    out().print(f"logs      {log_path(home, 'worker').parent}", markup=False, soft_wrap=True)
+    return healthy
+
+
+def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
+    state = read_state(home)
+    urls = _urls(settings) if settings else {}
+    return {
+        "up": up,
+        "healthy": up and state.healthy,
+        "prefect_url": urls.get("prefect"),
+        "mlflow_url": urls.get("mlflow"),
+        "pool": settings.pool if settings else None,
+        "services": {
+            name: {**service.model_dump(exclude={"name", "created"}), "log": str(log_path(home, name))}
+            for name, service in state.services.items()
+        },
+    }
+
+
+def _urls(settings: ServiceSettings) -> dict[str, str]:
+    pool = f"pool {settings.pool}, limit {settings.limit}"
+    return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool}
+
+
+def _database_words(home: Home, settings: ServiceSettings) -> str:
+    if settings.database is None:
+        return f"SQLite in {home.prefect} and {home.mlflow}"
+    scheme, _, rest = settings.database.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def show_log(home: Home, service: str, lines: int, *, follow: bool) -> None:
+    """Print the end of a service's log. Raises RecipeError for a service that there is not."""
+    known = (*SERVICES, "supervisor")
+    if service not in known:
+        raise RecipeError(f"no service {service!r}{did_you_mean(service, known)}; there are {', '.join(known)}")
+    path = log_path(home, service)
+    if not path.exists():
+        raise RecipeError(f"{service} has no log yet ({path}); start the services with: graphmill up")
+    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
+    if follow:
+        os.execvp(command[0], command)
+    subprocess.run(command, check=True)
+
+
+def run_worker(home: Home, pool: str, limit: int) -> None:
+    """Become a worker of the servers that the environment names.
+
+    Raises:
+        StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
+    """
+    from flows.connection import connect
+    from flows.services.bootstrap import prepare_server
+
+    connect(home)
+    if not os.environ.get("PREFECT_API_URL"):
+        raise StageError("a worker needs a server: set PREFECT_API_URL (and MLFLOW_TRACKING_URI), or run graphmill up")
+    prepare_server(pool)
+    kept = read_settings(home) or ServiceSettings()
+    service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
+    environment = {**service_environment(service), **_named_servers()}
+    os.chdir(ROOT)
+    os.execve(sys.executable, service.command, environment)
+
+
+def _named_servers() -> dict[str, str]:
+    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_UI_URL", "MLFLOW_TRACKING_URI")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def listens_beyond_loopback(settings: ServiceSettings) -> bool:
+    """Whether other machines can reach the servers."""
+    return not is_loopback(settings.host)

@@ -1,0 +1,205 @@
+"""What `graphmill up` was asked, kept in `services/` of the home so that a second `up` brings back the same."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from configs.errors import RecipeError
+from tasks.artifacts import write_atomic
+from tasks.home import Home
+
+PREFECT_PORT = 4200
+MLFLOW_PORT = 5000
+EVERYWHERE = ("0.0.0.0", "::")
+SERVICES = ("prefect", "mlflow", "worker")
+USER = "graphmill"
+# SQLite lets one process write at a time: beyond a few runs in flight they wait for each other and then fail.
+SQLITE_LIMIT = 4
+
+
+class ServiceSettings(BaseModel):
+    """Addresses, database and limits of one installation's services."""
+
+    host: str = "127.0.0.1"
+    """Interface that both servers listen on."""
+    public_names: tuple[str, ...] = ()
+    """Host names that browsers and clients use besides the host itself."""
+    prefect_port: int = 0
+    mlflow_port: int = 0
+    database: str | None = None
+    """SQLAlchemy URL of PostgreSQL; None: SQLite files under the home."""
+    pool: str = "graphmill"
+    """Prefect work pool of the worker."""
+    limit: int = 2
+    """Runs at a time."""
+    password: str | None = None
+    """Of user `graphmill` on both servers; None on loopback."""
+    mlflow_secret: str = ""
+    """Signs MLflow's sessions and forms."""
+
+    @property
+    def reachable_host(self) -> str:
+        """The host by which this machine itself reaches the servers."""
+        if self.host in EVERYWHERE:
+            return "127.0.0.1"
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def prefect_url(self) -> str:
+        """Address of Prefect's pages."""
+        return f"http://{self.reachable_host}:{self.prefect_port}"
+
+    @property
+    def mlflow_url(self) -> str:
+        """Address of MLflow's pages."""
+        return f"http://{self.reachable_host}:{self.mlflow_port}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names and addresses that a request's Host may carry."""
+        own = ("localhost", "127.0.0.1", "[::1]")
+        bound = () if self.host in EVERYWHERE else (self.reachable_host,)
+        return tuple(dict.fromkeys((*own, *bound, *self.public_names)))
+
+    @property
+    def prefect_database(self) -> str | None:
+        """URL that Prefect takes (asyncpg), or None for SQLite."""
+        return _with_driver(self.database, "postgresql+asyncpg")
+
+    @property
+    def mlflow_database(self) -> str | None:
+        """URL that MLflow takes: the same database, its own schema (both keep their version in `alembic_version`)."""
+        url = _with_driver(self.database, "postgresql+psycopg")
+        if url is None:
+            return None
+        return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3Dmlflow"
+
+
+def _with_driver(url: str | None, driver: str) -> str | None:
+    return None if url is None else f"{driver}://{url.partition('://')[2]}"
+
+
+def folder(home: Home) -> Path:
+    """Return the services' folder (logs, state, settings), made with mode 0700: it holds passwords."""
+    path = home.root / "services"
+    path.mkdir(exist_ok=True, mode=0o700)
+    return path
+
+
+def log_path(home: Home, service: str) -> Path:
+    """Return a service's log."""
+    path = folder(home) / "logs"
+    path.mkdir(exist_ok=True, mode=0o700)
+    return path / f"{service}.log"
+
+
+def settings_path(home: Home) -> Path:
+    """Return the file of settings, for its owner's eyes only."""
+    return folder(home) / "settings.json"
+
+
+def read_settings(home: Home) -> ServiceSettings | None:
+    """Return what the last `up` was asked, or None. Raises RecipeError for a damaged file."""
+    path = settings_path(home)
+    try:
+        return ServiceSettings.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise RecipeError(
+            f"{path} is damaged ({error.errors()[0]['msg']}); remove it and run graphmill up again"
+        ) from error
+
+
+def write_settings(home: Home, settings: ServiceSettings) -> None:
+    """Keep the settings, whole or not at all, mode 0600."""
+    write_atomic(settings_path(home), settings.model_dump_json(indent=1).encode(), mode=0o600)
+
+
+def resolve(given: ServiceSettings, fixed_ports: set[str]) -> ServiceSettings:
+    """Choose ports and credentials where they are still open.
+
+    Args:
+        given: what was asked or kept; port 0 is "choose".
+        fixed_ports: `prefect` and `mlflow` where the user named the port: then it is that one or none.
+
+    Raises:
+        RecipeError: a port is taken, the host is no address of this machine, the database is not PostgreSQL.
+    """
+    _check_database(given.database)
+    if given.limit < 1:
+        raise RecipeError(f"--limit {given.limit}: at least one run at a time")
+    if given.database is None and given.limit > SQLITE_LIMIT:
+        raise RecipeError(
+            f"--limit {given.limit} is more than SQLite bears ({SQLITE_LIMIT} runs at a time); "
+            "name a PostgreSQL database with --database postgresql+asyncpg://USER:PASSWORD@HOST/NAME"
+        )
+    prefect_port = _choose_port(given.host, given.prefect_port or PREFECT_PORT, "prefect" in fixed_ports, "prefect")
+    mlflow_port = _choose_port(
+        given.host, given.mlflow_port or MLFLOW_PORT, "mlflow" in fixed_ports, "mlflow", besides=prefect_port
+    )
+    changes: dict[str, object] = {"prefect_port": prefect_port, "mlflow_port": mlflow_port}
+    if is_loopback(given.host):
+        changes |= {"password": None, "mlflow_secret": ""}
+    else:
+        # MLflow wants twelve characters at least.
+        changes |= {
+            "password": given.password or secrets.token_urlsafe(18),
+            "mlflow_secret": given.mlflow_secret or secrets.token_hex(32),
+        }
+    return given.model_copy(update=changes)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_database(url: str | None) -> None:
+    if url is None:
+        return
+    scheme = url.partition("://")[0]
+    if scheme.partition("+")[0] not in ("postgresql", "postgres"):
+        raise RecipeError(
+            f"--database {scheme}://...: only PostgreSQL can be named (postgresql+asyncpg://USER:PASSWORD@HOST/NAME); "
+            "leave the option out for SQLite"
+        )
+    parts = urlsplit(url)
+    if not parts.path.strip("/"):
+        raise RecipeError("--database names no database: postgresql+asyncpg://USER:PASSWORD@HOST/NAME")
+
+
+def _choose_port(host: str, port: int, fixed: bool, service: str, besides: int = 0) -> int:
+    """Return the port if it is free, else another one; a port that the user named is not replaced."""
+    for candidate in (port, 0):
+        if candidate and candidate == besides:
+            continue
+        try:
+            with socket.create_server((host, candidate), family=_family(host)) as listener:
+                found: int = listener.getsockname()[1]
+                return found
+        except OSError as error:
+            if error.errno not in (13, 98):  # neither forbidden nor taken: the host is at fault
+                raise RecipeError(
+                    f"--host {host}: {error.strerror or error}; use an address of this machine"
+                ) from error
+            if fixed:
+                raise RecipeError(
+                    f"--{service}-port {port} on {host}: {error.strerror}; leave it out and a free one is chosen"
+                ) from error
+    raise AssertionError("port 0 is always free")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

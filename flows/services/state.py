@@ -1,0 +1,115 @@
+"""What runs now: the supervisor's account of its services, one small JSON file."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+from pydantic import BaseModel, ValidationError
+
+from flows.services.settings import folder
+from tasks.artifacts import is_locked, write_atomic
+from tasks.home import Home
+
+
+class ServiceState(BaseModel):
+    """One service."""
+
+    name: str
+    process: int = 0
+    """Its process id, which is also its group's."""
+    created: float = 0.0
+    """When that process began, as the kernel says: a process id alone comes back after a reboot."""
+    healthy: bool = False
+    since: str = ""
+    restarts: int = 0
+    trouble: str = ""
+    """Why it is not healthy, in words."""
+
+
+class SupervisorState(BaseModel):
+    """The supervisor and its services."""
+
+    process: int = 0
+    services: dict[str, ServiceState] = {}
+
+    @property
+    def healthy(self) -> bool:
+        """Whether all services do their work."""
+        return bool(self.services) and all(service.healthy for service in self.services.values())
+
+
+def state_path(home: Home) -> Path:
+    """File of the state."""
+    return folder(home) / "state.json"
+
+
+def lock_path(home: Home) -> Path:
+    """Lock that the supervisor holds as long as it lives."""
+    return home.locks / "services.lock"
+
+
+def is_up(home: Home) -> bool:
+    """Whether a supervisor lives."""
+    return is_locked(lock_path(home))
+
+
+def read_state(home: Home) -> SupervisorState:
+    """Return the last state that was written; an empty one where there is none."""
+    try:
+        return SupervisorState.model_validate_json(state_path(home).read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return SupervisorState()
+
+
+def write_state(home: Home, state: SupervisorState) -> None:
+    """Write the state, whole or not at all."""
+    write_atomic(state_path(home), state.model_dump_json(indent=1).encode())
+
+
+def now_text() -> str:
+    """Return the time for people."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def created_at(process: int) -> float:
+    """Return when a process began (seconds since 1970), 0 where there is none."""
+    try:
+        return psutil.Process(process).create_time()
+    except psutil.Error:
+        return 0.0
+
+
+def is_same(service: ServiceState) -> bool:
+    """Whether the very process of the account lives (not another one that got its number)."""
+    return service.process > 0 and abs(created_at(service.process) - service.created) < 1.0
+
+
+def end_leftovers(home: Home, grace_seconds: float = 20.0) -> list[str]:
+    """End services whose supervisor was killed; their runs end too, if they end the worker's group. Returns names."""
+    ended = []
+    for service in read_state(home).services.values():
+        if not is_same(service):
+            continue
+        ended.append(service.name)
+        end_process_group(service.process, grace_seconds)
+    return ended
+
+
+def end_process_group(group: int, grace_seconds: float) -> None:
+    """Send SIGTERM to a group's leader, wait for it, then SIGKILL to what is left of the group."""
+    try:
+        leader = psutil.Process(group)
+        leader.terminate()
+        deadline = time.monotonic() + grace_seconds
+        while time.monotonic() < deadline and leader.is_running() and leader.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.05)
+    except psutil.Error:
+        pass
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
