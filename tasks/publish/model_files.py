@@ -3,6 +3,7 @@
     model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
+    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/serve/needs.py`)
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import struct
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import IntegrityError
-from tasks.artifacts import write_atomic
+from tasks.artifacts import file_digest, write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +56,8 @@ from tasks.publish.model_files import load_published
 model = load_published(Path("."))   # a torch.nn.Module in evaluation mode
 ```
 
-`recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output.
+`recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output, `data.json` and
+`data.npz` the feature columns that it reads and the transforms as they were fitted.
 """
 OWN_CODE = """
 The model is not one of graphmill's: `model.py` is the file that it was trained with. Loading the model runs that file,
@@ -86,6 +89,13 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
         readme += OWN_CODE
     write_atomic(folder / "README.md", readme.encode())
     return weights
+
+
+def model_digest(folder: Path) -> str:
+    """Return a digest of what decides a model's answers: weights, options, fitted transforms; not of how it is told."""
+    told = {"README.md", "recipe.json", "lineage.json"}
+    files = {path.name: file_digest(path) for path in folder.iterdir() if path.name not in told}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def load_published(folder: Path) -> GraphModel:

@@ -17,11 +17,12 @@ from configs.schema import Recipe
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
 from tasks.publish.context import RunContext, current_run
 from tasks.publish.gate import Candidate, Decision, gate_value, higher_is_better
-from tasks.publish.model_files import write_model
+from tasks.publish.model_files import model_digest, write_model
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.records import flatten, read_records, thin
 from tasks.publish.report import Published, write_report
 from tasks.publish.tracking import RunStatus, Tracker, how_to_open, tracking_target
+from tasks.serve.needs import DataNeeds
 from tasks.stage import Parent, Stage, StageContext, code_version
 
 REPORT = "report.html"
@@ -132,8 +133,9 @@ def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent]
     write_model(
         files, parents["train"].folder / train.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
     )
+    DataNeeds.of(context, recipe, parents).write(files)
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
-    model_id = tracker.log_model(files, recipe.name, train.digest, params)
+    model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
     shutil.rmtree(files)
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
@@ -193,4 +195,4 @@ def report_path(folder: Path, manifest: PublishManifest) -> Path:
     return folder / manifest.report_file
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 1, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 2, PublishManifest, _PARENTS, config, build)

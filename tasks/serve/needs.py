@@ -1,0 +1,205 @@
+"""What a model expects of data, as its training saw it: written when it is published, compared before it is used.
+
+Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
+categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
+silently is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.base import ComponentConfig, cache_view
+from configs.errors import DataError, RecipeError
+from configs.schema import Recipe
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import class_names
+from tasks.graph_store import Array
+from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.serve.learned import Learned, learn, learned_transforms, recode_transform
+from tasks.serve.states import read_values, write_values
+from tasks.stage import Parent, StageContext
+
+FILES = "data"
+_TAKE_UNKNOWN = ("codes", "one_hot")  # transforms that have a place for categories that the training did not see
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class DataNeeds:
+    """Tables, categories, classes and fitted transforms of a model's training data."""
+
+    task: str
+    target_type: str
+    node_types: tuple[NodeType, ...]
+    edge_types: tuple[EdgeType, ...]
+    classes: list[str] | None
+    """Names of the classes, where the data set kept them."""
+    categories: dict[str, list[str]]
+    """`TYPE/COLUMN` to the names of its codes."""
+    learned: tuple[Learned, ...]
+
+    @classmethod
+    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`."""
+        ingest: DatasetManifest = parents["ingest"].manifest
+        store = DatasetStore(parents["ingest"].folder, ingest)
+        learned = tuple(learn(context, recipe, parents))
+        return cls(
+            ingest.task,
+            ingest.target_type,
+            ingest.node_types,
+            ingest.edge_types,
+            class_names(store),
+            category_names(store),
+            learned,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `data.json` and `data.npz`."""
+        values = {
+            **asdict(self),
+            "node_types": [one.model_dump(mode="json") for one in self.node_types],
+            "edge_types": [one.model_dump(mode="json") for one in self.edge_types],
+        }
+        write_values(folder, FILES, values)
+
+    @classmethod
+    def read(cls, folder: Path) -> DataNeeds | None:
+        """Read them; None for a model that was published without. Raises IntegrityError."""
+        try:
+            values = read_values(folder, FILES)
+        except FileNotFoundError:
+            return None
+        values["node_types"] = tuple(NodeType.model_validate(one) for one in values["node_types"])
+        values["edge_types"] = tuple(EdgeType.model_validate(one) for one in values["edge_types"])
+        values["learned"] = tuple(Learned(**one) for one in values["learned"])
+        return cls(**values)
+
+
+def category_names(store: DatasetStore) -> dict[str, list[str]]:
+    """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them."""
+    found = {}
+    for table in store.manifest.tables:
+        kind, _, place = table.partition("/")
+        if kind == "categories":
+            found[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
+    return found
+
+
+def adapted_recipe(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore) -> Recipe:
+    """Return the recipe by which other data becomes a graph that the model can read.
+
+    Args:
+        recipe: names the data.
+        trained: what the model was trained by.
+        needs: of the model.
+        store: the data, ingested.
+
+    Raises:
+        RecipeError: the recipe prepares data in another way than the training did.
+        DataError: the data is of another shape, or has categories that the model has no place for.
+    """
+    _check_options(recipe, trained, needs)
+    check_tables(needs, store.manifest, recipe.dataset.name)
+    transforms = (*_recode(needs, store), *learned_transforms(needs.learned))
+    preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
+    # Inference reads the graph as one piece: nobody has to split it.
+    partition = recipe.partition.model_copy(update={"num_parts": 1})
+    return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
+
+
+def _check_options(recipe: Recipe, trained: Recipe, needs: DataNeeds) -> None:
+    mine, theirs = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    for name in theirs:
+        if mine[name] != theirs[name]:
+            raise RecipeError(
+                f"the model was trained with preprocess.{name}={theirs[name]}, and the recipe says {mine[name]}; "
+                "prepare the data as the training did"
+            )
+    if any(one.config["name"] == "hops" for one in needs.learned):
+        raise RecipeError(
+            "the model was trained with the transform hops, which scales by the training nodes and is not kept; such a "
+            "model can be used on its training data only. Train on the new data"
+        )
+
+
+def check_tables(needs: DataNeeds, data: DatasetManifest, source: str) -> None:
+    """Compare node types, relations and feature columns. Raises DataError naming what differs.
+
+    `source` is the registered name of the data set.
+    """
+    for what, wanted, found in (("task", needs.task, data.task), ("target type", needs.target_type, data.target_type)):
+        _same(data, what, wanted, found)
+    _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
+    _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
+    for wanted_types, found_types in ((needs.node_types, data.node_types), (needs.edge_types, data.edge_types)):
+        columns = {t.name: _names(map(_described, t.features)) for t in found_types}
+        for one in wanted_types:
+            _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
+    for edge_type in data.edge_types:
+        named = [feature.column for feature in edge_type.features if feature.kind == "categorical"]
+        if named and source == "tables":
+            raise DataError(
+                f"{data.dataset}: what the codes of the edges' column {named[0]!r} mean is not kept, so they cannot be "
+                "compared with those of the training; train on this data"
+            )
+
+
+def _same(data: DatasetManifest, what: str, wanted: str, found: str) -> None:
+    if wanted != found:
+        raise DataError(f"{data.dataset}: {what}: the model was trained on {wanted}, this has {found}")
+
+
+def _names(names: Any) -> str:
+    return ", ".join(names) or "none"
+
+
+def _described(feature: FeatureColumn) -> str:
+    return f"{feature.column} ({feature.kind}, width {feature.dim})"
+
+
+def _recode(needs: DataNeeds, store: DatasetStore) -> list[ComponentConfig]:
+    """Return a transform that numbers categories as the training did, or none where they are numbered so already."""
+    here = category_names(store)
+    codes: dict[str, Array] = {}
+    cardinalities: dict[str, int] = {}
+    for node_type, trained_type in zip(store.manifest.node_types, needs.node_types, strict=True):
+        for feature, trained in zip(node_type.features, trained_type.features, strict=True):
+            place = f"{node_type.name}/{feature.column}"
+            wanted, found = needs.categories.get(place), here.get(place)
+            if wanted is not None and found is not None:
+                table, cardinalities[feature.column] = _table(needs, place, wanted, found)
+                if not np.array_equal(codes.setdefault(feature.column, table), table):
+                    raise DataError(
+                        f"{store.manifest.dataset}: the categories of {feature.column} come in another order than in "
+                        "the training data, and not alike in all node types; train on this data"
+                    )
+            elif feature.cardinalities != trained.cardinalities:
+                raise DataError(
+                    f"{store.manifest.dataset}: {place} has {feature.cardinalities} codes, the training data had "
+                    f"{trained.cardinalities}, and what they mean is not kept; train on this data"
+                )
+    as_they_are = all(np.array_equal(table, np.arange(cardinalities[column])) for column, table in codes.items())
+    return [] if as_they_are else [recode_transform(codes, cardinalities)]
+
+
+def _table(needs: DataNeeds, place: str, wanted: Sequence[str], found: Sequence[str]) -> tuple[Array, int]:
+    """Return the training's code for each code here, int32, and how many codes there are then."""
+    column = place.rpartition("/")[2]
+    number = {name: code for code, name in enumerate(wanted)}
+    unknown = [name for name in found if name not in number]
+    takes = any(one.config["name"] in _TAKE_UNKNOWN and column in (one.states or {}) for one in needs.learned)
+    if unknown and not takes:
+        listed = ", ".join(map(repr, unknown[:_LISTED])) + (", ..." if len(unknown) > _LISTED else "")
+        raise DataError(
+            f"{place} has {len(unknown):,} categories that the model was not trained on ({listed}); train on this "
+            "data, or with the transform codes, which keeps a code for unknown ones"
+        )
+    table: Array = np.array([number.get(name, len(wanted)) for name in found], np.int32)
+    return table, len(wanted) + bool(unknown)
