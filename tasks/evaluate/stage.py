@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
-from configs import errors
 from configs.base import cache_view
-from configs.errors import StageError, UserError
 from configs.schema import Recipe
-from tasks.artifacts import write_atomic
-from tasks.evaluate.supervise import run_worker
-from tasks.evaluate.worker import RESULT, EvaluateJob
+from tasks.evaluate.supervise import run_job
+from tasks.evaluate.worker import EvaluateJob
 from tasks.manifests import EvalReport
 from tasks.stage import Parent, Stage, StageContext
-
-_JOB = "job.json"
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -45,15 +39,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         device=recipe.train.device,
         threads=recipe.train.threads,
     )
-    job_path, result_path = context.work / _JOB, context.work / RESULT
-    write_atomic(job_path, json.dumps(dataclasses.asdict(job)).encode())
-    run_worker("tasks.evaluate.worker", job_path, context)
-    outcome = json.loads(result_path.read_text(encoding="utf-8"))
-    for path in (job_path, result_path):  # they hold this machine's paths; the manifest says the rest
-        path.unlink()
-    if "error" in outcome:
-        raise _user_error(outcome["error"], outcome["message"])
-    fields: dict[str, Any] = outcome["fields"]
+    fields = run_job("tasks.evaluate.worker", dataclasses.asdict(job), context)
     for note in fields["report"].get("notes", []):
         context.message(note)
     _tell(context, fields)
@@ -73,13 +59,6 @@ def _tell(context: StageContext, fields: dict[str, Any]) -> None:
                 f"the model predicts class {only} for every row of {fields['report']['split']}: it learnt nothing "
                 "beyond the majority; train longer, or look at the labels and the learning rate"
             )
-
-
-def _user_error(kind: str, message: str) -> Exception:
-    error_class = getattr(errors, kind, None)
-    if isinstance(error_class, type) and issubclass(error_class, UserError):
-        return error_class(message)
-    return StageError(message)
 
 
 def predictions_path(folder: Path, report: EvalReport) -> Path | None:

@@ -9,15 +9,57 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from configs.errors import StageError
+from configs import errors
+from configs.errors import StageError, UserError
+from tasks.artifacts import write_atomic
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
 from tasks.stage import StageContext
 
 _PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15
+_JOB, _RESULT = "job.json", "result.json"
+
+
+def run_job(module: str, job: dict[str, Any], context: StageContext) -> dict[str, Any]:
+    """Have a module's `main` do a job (plain values) in a process of its own; returns what it came to.
+
+    The module passes its `main`'s argument on to `finish_job`.
+
+    Raises:
+        UserError: as the worker did.
+        StageError: it died; the message ends with what it said last.
+    """
+    job_path, result_path = context.work / _JOB, context.work / _RESULT
+    write_atomic(job_path, json.dumps(job).encode())
+    run_worker(module, job_path, context)
+    outcome = json.loads(result_path.read_text(encoding="utf-8"))
+    for path in (job_path, result_path):  # they hold this machine's paths
+        path.unlink()
+    if "error" in outcome:
+        raise _user_error(outcome["error"], outcome["message"])
+    fields: dict[str, Any] = outcome["fields"]
+    return fields
+
+
+def finish_job(job_path: Path, work: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
+    """In the worker: do a job; a user's mistake ends as JSON that `run_job` raises again."""
+    try:
+        outcome: dict[str, Any] = {"fields": work(json.loads(job_path.read_text(encoding="utf-8")))}
+    except UserError as error:
+        outcome = {"error": type(error).__name__, "message": str(error)}
+    write_atomic(job_path.with_name(_RESULT), json.dumps(outcome).encode())
+    return 0
+
+
+def _user_error(kind: str, message: str) -> Exception:
+    error_class = getattr(errors, kind, None)
+    if isinstance(error_class, type) and issubclass(error_class, UserError):
+        return error_class(message)
+    return StageError(message)
 
 
 def run_worker(module: str, argument: Path, context: StageContext) -> None:

@@ -6,25 +6,21 @@ stays small. It writes its outcome into the work folder and says on standard out
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from configs.errors import DataError, UserError
+from configs.errors import DataError
 from configs.registry import EVALUATORS
-from tasks.artifacts import write_atomic
 from tasks.evaluate import metrics
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
-from tasks.evaluate.supervise import say
-from tasks.graph_store import GraphStore
-from tasks.manifests import DatasetManifest, PartitionManifest
+from tasks.evaluate.opened import open_model
+from tasks.evaluate.supervise import finish_job, say
 
-RESULT = "result.json"
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
 _MAX_NEGATIVE_ROWS = 5_000_000
@@ -54,39 +50,28 @@ class EvaluateJob:
     device: str
     threads: int = 0
 
-    @classmethod
-    def load(cls, path: Path) -> EvaluateJob:
-        """Read a job's JSON."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
-
 
 class Evaluation:
     """One checkpoint on one graph."""
 
     def __init__(self, job: EvaluateJob) -> None:
         """Open the graph and the model."""
-        import torch
-
-        from tasks.dataset_store import DatasetStore
-        from tasks.evaluate.ids import IdMap, class_names
         from tasks.evaluate.predictions import PredictionWriter
         from tasks.train.checkpoint import load_model
-        from tasks.train.device import choose_device
-        from tasks.train.inference import Predictor
 
-        graph_folder, data_folder = Path(job.graph), Path(job.dataset)
-        manifest = PartitionManifest.model_validate_json((graph_folder / "manifest.json").read_text())
-        data_manifest = DatasetManifest.model_validate_json((data_folder / "manifest.json").read_text())
         self.job = job
-        self.store = GraphStore(graph_folder, manifest)
-        dataset = DatasetStore(data_folder, data_manifest)
-        self.ids = IdMap(self.store, dataset)
-        self.names = class_names(dataset)
-        device = choose_device(job.device)
-        if job.threads:
-            torch.set_num_threads(job.threads)
-        self.model = load_model(Path(job.checkpoint)).to(device)
-        self.predictor = Predictor(self.store, device=device, batch_size=job.batch_size, scratch=Path(job.work))
+        opened = open_model(
+            Path(job.graph),
+            Path(job.dataset),
+            lambda: load_model(Path(job.checkpoint)),
+            device=job.device,
+            threads=job.threads,
+            batch_size=job.batch_size,
+            scratch=Path(job.work),
+        )
+        self.store, self.ids, self.names = opened.store, opened.ids, opened.names
+        self.model, self.predictor = opened.model, opened.predictor
+        manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
         self.writer = PredictionWriter(Path(job.work), manifest.task_type, self.names)
         self.notes: list[str] = []
@@ -213,11 +198,5 @@ def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:
 
 
 def main(job_path: Path) -> int:
-    """Evaluate; a user's mistake ends as JSON that the stage raises again."""
-    job = EvaluateJob.load(job_path)
-    try:
-        outcome: dict[str, Any] = {"fields": Evaluation(job).run()}
-    except UserError as error:
-        outcome = {"error": type(error).__name__, "message": str(error)}
-    write_atomic(Path(job.work) / RESULT, json.dumps(outcome).encode())
-    return 0
+    """Evaluate."""
+    return finish_job(job_path, lambda job: Evaluation(EvaluateJob(**job)).run())

@@ -87,7 +87,7 @@ class Predictor:
         with evaluating(model):
             vectors = self.node_vectors(model, nodes)
             for part in slices(len(nodes), self.batch_size):
-                scores[part] = model.score(self._tensor(vectors[part])).cpu().numpy()
+                scores[part] = model.score(self.tensor(vectors[part])).cpu().numpy()
         return scores
 
     def _predict_links(self, model: GraphModel, split: str) -> Prediction:
@@ -99,30 +99,34 @@ class Predictor:
         with evaluating(model):
             vectors = self.node_vectors(model)
             return Prediction(
-                positive=self._pair_scores(model, vectors, positive),
-                negative=self._pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+                positive=self.pair_scores(model, vectors, positive),
+                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
             )
 
-    def _pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
+    def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
+        """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`."""
         scores = np.empty(len(pairs), np.float32)
         for part in slices(len(pairs), self.batch_size):
             ends = np.asarray(pairs[part], np.int64)
-            source, target = self._tensor(vectors[ends[:, 0]]), self._tensor(vectors[ends[:, 1]])
+            source, target = self.tensor(vectors[ends[:, 0]]), self.tensor(vectors[ends[:, 1]])
             scores[part] = model.score(source, target).cpu().numpy()
         return scores
 
     def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
-        self._array(f"{split}_idx")
-        loader = GraphLoader(self.store, FeatureSource.of(self.store, model), split)
-        graphs = np.asarray(loader.graphs, np.int64)
-        first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
-        work = (last - first) + (loader.indptr[last] - loader.indptr[first])
+        graphs = np.asarray(self._array(f"{split}_idx"), np.int64)
         scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
         with evaluating(model):
-            for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
-                batch = loader.batch(np.arange(part.start, part.stop), 0).to(self.device)
+            for part, batch in self.graph_batches(model, graphs):
                 scores[part] = model(batch).cpu().numpy()
         return Prediction(scores=scores, label=np.asarray(self.store["graph_label"][graphs]))
+
+    def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
+        """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""
+        loader = GraphLoader(self.store, FeatureSource.of(self.store, model), graphs=graphs)
+        first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
+        work = (last - first) + (loader.indptr[last] - loader.indptr[first])
+        for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
+            yield part, loader.batch(np.arange(part.start, part.stop), 0).to(self.device)
 
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
         """Return the model's vectors of nodes by all their in-edges.
@@ -153,7 +157,7 @@ class Predictor:
         carried = manifest.num_edges if model.uses_edge_features and model.facts.has_edge_features else 0
         return 4 * 4 * (manifest.num_nodes + carried) * widest(model) + 16 * manifest.num_edges
 
-    def _tensor(self, values: Any) -> Tensor:
+    def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""
         return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
 

@@ -15,7 +15,7 @@ import pytest
 from configs.errors import DataError, StageError
 from configs.schema import EvaluateConfig, TrainConfig
 from tasks.artifacts import describe_files
-from tasks.evaluate import stage, worker
+from tasks.evaluate import supervise, worker
 from tasks.evaluate.stage import STAGE, build
 from tasks.graph_store import GraphStore
 from tasks.home import Home
@@ -122,7 +122,7 @@ def test_nodes_of_no_split_are_predicted(tmp_path: Path, home: Home) -> None:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing torch and DGL in a process of its own takes seconds; two tests do so, that is enough."""
-    monkeypatch.setattr(stage, "run_worker", lambda module, job, context: worker.main(job))
+    monkeypatch.setattr(supervise, "run_worker", lambda module, job, context: worker.main(job))
 
 
 @pytest.mark.usefixtures("in_this_process")

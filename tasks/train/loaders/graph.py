@@ -29,12 +29,14 @@ def assemble(offsets, indptr, indices, graphs, starts, edge_starts, nodes, out_i
 
 
 class GraphLoader(Loader):
-    """Seeds are graphs of one split."""
+    """Seeds are graphs of one split, or those that are named."""
 
-    def __init__(self, store: GraphStore, features: FeatureSource, split: str = "train") -> None:
+    def __init__(
+        self, store: GraphStore, features: FeatureSource, split: str = "train", graphs: Array | None = None
+    ) -> None:
         self.manifest = store.manifest
         self.features = features
-        self.graphs, self.labels = store[f"{split}_idx"], store["graph_label"]
+        self.graphs, self.labels = store[f"{split}_idx"] if graphs is None else graphs, store["graph_label"]
         self.num_seeds = len(self.graphs)
         self.offsets = np.asarray(store["graph_offsets"])
         self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
