@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flows.backfill import cli as backfill_cli
 from flows.deploy import cli as deploy_cli
 from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
 from flows.services import cli as services_cli
@@ -38,6 +39,7 @@ app = typer.Typer(
 
 for commands in (services_cli.app, deploy_cli.app):
     app.add_typer(commands)
+app.add_typer(backfill_cli.app, name="backfill")
 
 
 def _complete_recipe(incomplete: str) -> list[str]:

@@ -60,22 +60,27 @@ def fail_tracking(listener: RunListener, home: Home, recipe: Recipe, error: Base
             tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
 
 
-def bury_dead_runs(home: Home, besides: str) -> None:
+def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
     """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
 
-    The run `besides` is this one; a retried run finds its own record of the first attempt.
+    The run `besides` is this one; a retried run finds its own record of the first attempt. Returns the dead.
     """
     from prefect.client.orchestration import get_client
     from prefect.states import Crashed
 
-    here = socket.gethostname()
+    here, dead = socket.gethostname(), []
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here or is_alive(home, record):
             continue
         record.status, record.error, record.finished_at = "failed", "its process was killed", now_text()
         record.write(home)
+        dead.append(record)
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
-            client.set_flow_run_state(uuid.UUID(record.id), Crashed(message=record.error), force=True)
+            run = client.read_flow_run(uuid.UUID(record.id))
+            # One that was cancelled or is to start again already stays so.
+            if run.state is not None and run.state.is_running():
+                client.set_flow_run_state(run.id, Crashed(message=record.error), force=True)
+    return dead
 
 
 def conclude(home: Home, record: RunRecord) -> None:

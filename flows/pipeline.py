@@ -69,6 +69,7 @@ def train_graph(
     force: list[str] | None = None,
     snapshot: str | None = None,
     options: dict[str, Any] | None = None,
+    parent_run: str | None = None,
 ) -> dict[str, Any]:
     """Run a recipe from source data to a registered model; what is there already is found, not made again.
 
@@ -81,6 +82,7 @@ def train_graph(
         force: stages to build even where there is an artifact.
         snapshot: moment as of which the graph is taken, or `scheduled` (`flows.parameters`).
         options: the same changes as `overrides`, as sections of the recipe: what the form of a deployment asks.
+        parent_run: MLflow run under which this one stands (a backfill's).
 
     Returns:
         The run's record (`flows.runs.RunRecord`) as plain values.
@@ -102,7 +104,7 @@ def train_graph(
         selected=list(selection.stages),
     )
     listener = RunListener(current_reporter())
-    context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "")
+    context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "", parent_run=parent_run or "")
     bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:
         stack.enter_context(recorded(place, record))

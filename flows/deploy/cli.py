@@ -27,9 +27,7 @@ def deploy(
     every: Annotated[str | None, typer.Option("--every", metavar="6h", help="How often: 30m, 6h, 1d, 2w.")] = None,
     snapshot: Annotated[
         str | None,
-        typer.Option(
-            "--snapshot", metavar="MOMENT", help="Graph as of a moment; `scheduled`: of each run's start."
-        ),
+        typer.Option("--snapshot", metavar="MOMENT", help="Graph as of a moment; `scheduled`: of each run's start."),
     ] = None,
     pool: Annotated[str, typer.Option("--pool", metavar="P", help="Prefect work pool.")] = "graphmill",
     home: HomeOption = None,

@@ -13,11 +13,12 @@ from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_recipe, shipped_recipes
 from configs.matching import did_you_mean
 from flows.parameters import check_snapshot
+from flows.services.bootstrap import RUN_TAG
 from tasks.home import Home
 
 FLOW = "train_graph"
 ENTRYPOINT = "flows.pipeline.train_graph"
-TAG = "graphmill"
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EVERY = re.compile(r"(\d+)\s*(m|min|h|d|w)")
 _UNITS = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -83,7 +84,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
                 parameters=parameters,
                 description=_description(recipe.name, recipe.description, source),
                 work_pool_name=request.pool,
-                tags=[TAG, f"recipe:{recipe.name}"],
+                tags=[RUN_TAG, f"recipe:{recipe.name}"],
                 entrypoint=ENTRYPOINT,
                 parameter_openapi_schema=form_schema(recipe, source),
                 enforce_parameter_schema=True,

@@ -46,6 +46,11 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
         "from_stage": {"type": "string", "enum": names, "title": "from_stage", "description": "Begin at this stage."},
         "force": {**stages, "title": "force", "description": "Build these even where they are cached."},
         "home": {"type": "string", "title": "home", "description": "Folder of artifacts on the worker's machine."},
+        "parent_run": {
+            "type": "string",
+            "title": "parent_run",
+            "description": "MLflow run above this one (backfills).",
+        },
     }
     for position, name in enumerate(properties):
         properties[name]["position"] = position

@@ -22,6 +22,7 @@ from tasks.processes import ROOT
 WATCH_NAME = "graphmill: mark dead runs as crashed"
 # Heartbeats come every 30 s; the server looks at silent triggers every 5 s.
 SILENCE_SECONDS = 90
+RUN_TAG = "graphmill"
 GPU_LIMIT = "graphmill-gpu"
 MEMORY_LIMIT = "graphmill-big-memory"
 

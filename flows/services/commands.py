@@ -27,7 +27,8 @@ class Service:
 
 def services(home: Home, settings: ServiceSettings) -> list[Service]:
     """Return the services in the order in which they start."""
-    return [prefect_service(home, settings), mlflow_service(home, settings), worker_service(home, settings)]
+    servers = [prefect_service(home, settings), mlflow_service(home, settings)]
+    return [*servers, worker_service(home, settings), recovery_service(home, settings)]
 
 
 def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
@@ -114,6 +115,12 @@ def worker_service(home: Home, settings: ServiceSettings) -> Service:
         "PREFECT_WORKER_QUERY_SECONDS": "5",
     }
     return Service("worker", command, environment)
+
+
+def recovery_service(home: Home, settings: ServiceSettings) -> Service:
+    """Looks after runs whose process, worker or machine went away."""
+    command = [sys.executable, "-m", "flows.services.recovery", str(home.root)]
+    return Service("recovery", command, {**QUIET, **client_environment(home, settings)})
 
 
 def origins(settings: ServiceSettings, port: int) -> list[str]:

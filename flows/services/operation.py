@@ -211,7 +211,7 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
 
 def _urls(settings: ServiceSettings) -> dict[str, str]:
     pool = f"pool {settings.pool}, limit {settings.limit}"
-    return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool}
+    return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
 
 
 def _database_words(home: Home, settings: ServiceSettings) -> str:

@@ -17,7 +17,7 @@ from tasks.home import Home
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
 EVERYWHERE = ("0.0.0.0", "::")
-SERVICES = ("prefect", "mlflow", "worker")
+SERVICES = ("prefect", "mlflow", "worker", "recovery")
 USER = "graphmill"
 # SQLite lets one process write at a time: beyond a few runs in flight they wait for each other and then fail.
 SQLITE_LIMIT = 4

@@ -153,8 +153,8 @@ class Supervisor:
             write_state(self.home, self.state)
 
     def _may_start(self, keeper: Keeper) -> bool:
-        """The worker needs a server that answers and knows the pool; servers start at once."""
-        if keeper.service.name != "worker":
+        """Worker and recovery need a server that answers and knows the pool; servers start at once."""
+        if keeper.service.name in ("prefect", "mlflow"):
             return True
         if not self.state.services["prefect"].healthy or not self.state.services["mlflow"].healthy:
             return False

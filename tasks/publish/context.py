@@ -14,6 +14,8 @@ class RunContext:
 
     flow_run_id: str = ""
     flow_run_url: str = ""
+    parent_run: str = ""
+    """MLflow run that this run stands under (a backfill's)."""
 
 
 _OUTSIDE = RunContext()

@@ -33,6 +33,7 @@ RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 TRAIN_KEY = "graphmill.train_key"
 RECIPE = "graphmill.recipe"
+BACKFILL = "graphmill.backfill"
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -81,6 +82,7 @@ def _mlflow() -> ModuleType:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         # Each call would wait up to four minutes before our own pauses begin.
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
         "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
@@ -105,6 +107,20 @@ def _make_database(path: Path) -> None:
         leftover.unlink(missing_ok=True)
     MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
     draft.replace(path)
+
+
+def open_parent(home: Home, experiment: str, name: str, tags: dict[str, str]) -> str:
+    """Return the id of the run that a backfill's runs stand under, made if there is none. Raises StageError."""
+    tracker = Tracker(home, experiment, pauses=(1.0,))
+    where = f"tags.`{BACKFILL}` = '{name}'"
+    with file_lock(home.locks / "mlflow.lock"):
+        found = tracker.call(tracker.client.search_runs, [tracker.experiment_id], where, max_results=1)
+        if found:
+            return str(found[0].info.run_id)
+        tags = {**tags, BACKFILL: name}
+        run = tracker.call(tracker.client.create_run, tracker.experiment_id, tags=tags, run_name=f"backfill {name}")
+        tracker.call(tracker.client.set_terminated, run.info.run_id, "FINISHED")  # it holds the others, it does nothing
+        return str(run.info.run_id)
 
 
 class Tracker:
@@ -151,6 +167,7 @@ class Tracker:
                     "prefect.flow_run_id": context.flow_run_id,
                     "prefect.flow_run_url": context.flow_run_url,
                     "mlflow.note.content": note,
+                    **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
                 }
             )
         return bool(found)

@@ -1,0 +1,214 @@
+"""Making a backfill and changing its course. Every action may be cut off anywhere and done again."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from configs.errors import GraphmillError, RecipeError
+from configs.load import load_recipe
+from configs.schema import Recipe
+from flows.backfill import store
+from flows.backfill.spec import Backfill, Partition
+from flows.deploy.deployments import find_deployment
+from flows.parameters import check_snapshot, requested_overrides
+from flows.planning import Step, make_plan
+from flows.selection import select_stages
+from tasks.home import Home
+
+BAD_STATES = frozenset({"FAILED", "CRASHED"})
+ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
+WAITING_STATES = frozenset({"SCHEDULED", "PENDING", "PAUSED"})
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A partition, and what would become of it."""
+
+    partition: Partition
+    recipe: Recipe
+    steps: list[Step] = field(default_factory=list)
+    run: Any = None
+    """Its flow run, if there is one."""
+    skip: str = ""
+    """Why it is left out."""
+
+    @property
+    def cached(self) -> bool:
+        """Whether all its stages are there."""
+        return bool(self.steps) and all(step.status == "cached" for step in self.steps)
+
+
+def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
+    """Check every partition's recipe, and say which run.
+
+    Raises:
+        RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
+    """
+    deployment = find_deployment(client, backfill.deployment)
+    runs = store.runs_of(client, backfill)
+    before = _latest_states(client, deployment) if backfill.reprocess == "failed" else {}
+    base = str(deployment.parameters.get("home") or home.root)
+    place = Home.open(base)
+    planned = []
+    for partition in backfill.partitions():
+        recipe = partition_recipe(deployment, partition)
+        steps = make_plan(place, recipe, select_stages(None, None, None))
+        draft = Planned(partition, recipe, steps, runs.get(partition.name))
+        planned.append(Planned(partition, recipe, steps, draft.run, _why_skip(backfill, draft, before)))
+    return planned
+
+
+def _why_skip(backfill: Backfill, planned: Planned, before: dict[str, str]) -> str:
+    if planned.run is not None:
+        return ""
+    if backfill.reprocess == "missing" and planned.cached:
+        return "has a result"
+    if backfill.reprocess == "failed":
+        state = before.get(planned.partition.name, "")
+        if state not in BAD_STATES:
+            return f"did not fail ({state.lower()})" if state else "never ran"
+    return ""
+
+
+def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
+    """Return the recipe that a partition runs. Raises RecipeError naming the partition."""
+    given = deployment.parameters
+    try:
+        if partition.snapshot is not None:
+            check_snapshot(partition.snapshot)
+        texts = [*given.get("overrides", ()), *partition.overrides]
+        now = datetime.datetime.now(datetime.UTC)
+        overrides = requested_overrides(texts, given.get("options"), partition.snapshot or given.get("snapshot"), now)
+        return load_recipe(str(given["recipe"]), overrides)
+    except RecipeError as error:
+        raise RecipeError(f"partition {partition.name}: {error}") from error
+
+
+def _latest_states(client: Any, deployment: Any) -> dict[str, str]:
+    """Return how each partition of earlier backfills of this deployment ended last."""
+    runs = store.tagged_runs(client, [], deployment.id)
+    return {store.partition_of(run): str(run.state_type.value) for run in runs if store.partition_of(run)}
+
+
+def create(
+    client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool, on_created: Callable[[int, int], None]
+) -> tuple[Backfill, list[Planned]]:
+    """Make the backfill, or finish making it; what is there is not made again.
+
+    Raises:
+        RecipeError: a backfill of this id asks for something else, or a partition's recipe is not right.
+    """
+    known = store.find(client, backfill.id)
+    if known is not None:
+        _refuse_another(known, backfill)
+        backfill = known
+    planned = plan(client, home, backfill)
+    deployment = find_deployment(client, backfill.deployment)
+    if known is None:
+        changes = {"created_at": _now(), "resume_schedule": pause_schedule and not deployment.paused}
+        backfill = backfill.model_copy(update=changes)
+        store.save(client, backfill)  # before anything else: an id that is taken stays taken
+    if backfill.resume_schedule and not backfill.complete:
+        client.pause_deployment(deployment.id)
+    if backfill.complete:
+        return backfill, planned
+    if not backfill.mlflow_run_id:
+        backfill = backfill.model_copy(update={"mlflow_run_id": _mlflow_parent(home, backfill, planned)})
+        store.save(client, backfill)
+    store.ensure_queue(client, deployment.work_pool_name, backfill)
+    wanted = [item for item in planned if not item.skip]
+    at = datetime.datetime.fromisoformat(backfill.created_at)
+    for place, item in enumerate(wanted):
+        if item.run is None:
+            store.create_run(client, backfill, deployment, item.partition, place, at)
+        on_created(place + 1, len(wanted))
+    backfill = backfill.model_copy(update={"complete": True})
+    store.save(client, backfill)
+    return backfill, planned
+
+
+def _refuse_another(known: Backfill, asked: Backfill) -> None:
+    """A backfill of one id is one backfill; what is asked under it a second time must be the same."""
+    differing = [name for name, value in asked.asked.items() if known.asked[name] != value]
+    if differing:
+        raise RecipeError(
+            f"backfill {known.id} is there and has another {', '.join(differing)}; name this one with --id, or "
+            "leave the options as they were to go on with it"
+        )
+
+
+def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
+    """Return the MLflow run under which the partitions' runs stand; empty where MLflow does not answer."""
+    from tasks.publish.tracking import open_parent
+
+    if not planned:
+        return ""
+    try:
+        return open_parent(
+            home, planned[0].recipe.tracking.experiment, backfill.id, {"deployment": backfill.deployment}
+        )
+    except GraphmillError:
+        return ""
+
+
+def pause(client: Any, backfill: Backfill, paused: bool) -> None:
+    """Hold back (or let go) the partitions that have not begun; those that run go on."""
+    queue = store.ensure_queue(client, _pool(client, backfill), backfill)
+    client.update_work_queue(queue.id, is_paused=paused)
+
+
+def cancel(client: Any, backfill: Backfill) -> int:
+    """Cancel what waits and what runs. Returns how many runs that were."""
+    from prefect.states import Cancelled, Cancelling
+
+    number = 0
+    for run in store.runs_of(client, backfill).values():
+        state = str(run.state_type.value)
+        if state in ENDED_STATES or state == "CANCELLING":
+            continue
+        new = Cancelled if state in WAITING_STATES else Cancelling
+        client.set_flow_run_state(
+            run.id, new(message=f"backfill {backfill.id} was cancelled"), force=state == "PENDING"
+        )
+        number += 1
+    return number
+
+
+def retry_failed(client: Any, backfill: Backfill) -> list[str]:
+    """Schedule again what failed or crashed, as the same flow runs. Returns their partitions."""
+    found = []
+    for name, run in store.runs_of(client, backfill).items():
+        if str(run.state_type.value) in BAD_STATES:
+            schedule_again(client, run.id, "retry-failed")
+            found.append(name)
+    return found
+
+
+def schedule_again(client: Any, run_id: Any, why: str) -> None:
+    """Let a run that ended badly start again, under its own id: completed tasks are skipped, training resumes."""
+    from prefect.states import AwaitingRetry
+
+    now = datetime.datetime.now(datetime.UTC)
+    client.set_flow_run_state(run_id, AwaitingRetry(scheduled_time=now, message=why), force=True)
+
+
+def resume_schedule_if_done(client: Any, backfill: Backfill) -> bool:
+    """Go on with the deployment's schedule when the backfill that paused it has ended."""
+    if not (backfill.resume_schedule and backfill.complete):
+        return False
+    if any(str(run.state_type.value) not in ENDED_STATES for run in store.runs_of(client, backfill).values()):
+        return False
+    client.resume_deployment(find_deployment(client, backfill.deployment).id)
+    store.save(client, backfill.model_copy(update={"resume_schedule": False}))
+    return True
+
+
+def _pool(client: Any, backfill: Backfill) -> str:
+    return str(find_deployment(client, backfill.deployment).work_pool_name)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,288 @@
+"""`graphmill backfill create|plan|list|status|watch|pause|resume|cancel|retry-failed|report`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.options import HomeOption, JsonOption, open_home
+
+app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past snapshots or a grid of options.")
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the backfill (`graphmill backfill list`).")]
+DeploymentArgument = Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")]
+GridArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUES]...", help="More of --grid: seed=0..4, model.name=gcn,gat.")
+]
+FirstOption = Annotated[str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")]
+LastOption = Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last snapshot.")]
+EveryOption = Annotated[str | None, typer.Option("--every", help="year, month, week, day or hour.")]
+AtOption = Annotated[str | None, typer.Option("--at", metavar="A,B,...", help="These snapshots.")]
+GridOption = Annotated[
+    list[str] | None, typer.Option("--grid", metavar="KEY=VALUES", help="seed=0..4, train.epochs=5,9.")
+]
+ReprocessOption = Annotated[
+    str,
+    typer.Option(
+        "--reprocess",
+        help="missing: partitions without a result; failed: those that failed in earlier backfills; all: train anew.",
+    ),
+]
+ActiveOption = Annotated[int, typer.Option("--max-active", min=1, help="Partitions at a time.")]
+ReverseOption = Annotated[bool, typer.Option("--reverse", help="The newest snapshot first.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of all partitions.")]
+NameOption = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id; by default made of what is asked.")]
+
+
+@app.command()
+def create(
+    deployment: DeploymentArgument,
+    more: GridArgument = None,
+    first: FirstOption = None,
+    last: LastOption = None,
+    every: EveryOption = None,
+    at: AtOption = None,
+    grid: GridOption = None,
+    reprocess: ReprocessOption = "missing",
+    max_active: ActiveOption = 1,
+    reverse: ReverseOption = False,
+    settings: SetOption = None,
+    name: NameOption = None,
+    pause_schedule: Annotated[
+        bool, typer.Option("--pause-schedule", help="Hold the deployment's schedule until the backfill has ended.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, make nothing.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Make a backfill: one run a partition, in its own queue. Made twice it is still one; cut off, make it again.
+
+    Examples: `graphmill backfill create nightly --from 2021 --to 2026 --every year --max-active 2`;
+    `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
+    """
+    from flows.backfill import actions, showing
+    from flows.console import err
+
+    backfill = _asked(deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, name)
+    with _server(home) as (place, client):
+        if dry_run:
+            _show_plan(client, place, backfill, as_json)
+            return
+        console = err()
+
+        def progress(done: int, total: int) -> None:
+            if done % 25 == 0 or done == total:
+                console.print(f"created {done} of {total}")
+
+        made, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule, on_created=progress)
+        if as_json:
+            print(json.dumps(_plan_json(made, planned)))
+        else:
+            showing.show_created(made, planned)
+
+
+@app.command()
+def plan(
+    deployment: DeploymentArgument,
+    more: GridArgument = None,
+    first: FirstOption = None,
+    last: LastOption = None,
+    every: EveryOption = None,
+    at: AtOption = None,
+    grid: GridOption = None,
+    reprocess: ReprocessOption = "missing",
+    max_active: ActiveOption = 1,
+    reverse: ReverseOption = False,
+    settings: SetOption = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
+    backfill = _asked(deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, name)
+    with _server(home) as (place, client):
+        _show_plan(client, place, backfill, as_json)
+
+
+@app.command(name="list")
+def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List all backfills."""
+    from flows.backfill import showing, store
+    from flows.backfill.status import read_status
+
+    with _server(home) as (_, client):
+        statuses = [read_status(client, backfill) for backfill in store.all_backfills(client)]
+    if as_json:
+        print(json.dumps({"backfills": [{**s.backfill.model_dump(mode="json"), "counts": s.counts} for s in statuses]}))
+    else:
+        showing.show_list(statuses)
+
+
+@app.command()
+def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """Show every partition: state, time, attempts, metrics. Exit code 1 where one failed or crashed."""
+    from flows.backfill import showing, store
+    from flows.backfill.status import read_status, with_metrics
+
+    with _server(home) as (place, client):
+        found = with_metrics(client, place, read_status(client, store.get(client, backfill_id)))
+    if as_json:
+        print(json.dumps(found.as_json()))
+    else:
+        showing.show_status(found)
+    if any(row.state in ("failed", "crashed") for row in found.rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def watch(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Follow a backfill until all partitions have ended; Ctrl-C ends the watching only. Exit code 0 if all is well."""
+    from flows.backfill import showing, store
+    from flows.backfill.status import with_metrics
+
+    with _server(home) as (place, client):
+        ended = showing.watch(client, store.get(client, backfill_id))
+        showing.show_status(with_metrics(client, place, ended))
+    if not ended.good:
+        raise typer.Exit(1)
+
+
+@app.command()
+def pause(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Start no more partitions; those that run go on."""
+    from flows.backfill import actions, store
+
+    with _server(home) as (_, client):
+        actions.pause(client, store.get(client, backfill_id), True)
+    print(f"{backfill_id} is paused; go on with: graphmill backfill resume {backfill_id}")
+
+
+@app.command()
+def resume(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Go on with a paused backfill."""
+    from flows.backfill import actions, store
+
+    with _server(home) as (_, client):
+        actions.pause(client, store.get(client, backfill_id), False)
+    print(f"{backfill_id} goes on")
+
+
+@app.command()
+def cancel(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Cancel what waits and what runs; results that are there stay."""
+    from flows.backfill import actions, store
+
+    with _server(home) as (_, client):
+        number = actions.cancel(client, store.get(client, backfill_id))
+    print(f"{backfill_id}: {number} {'run' if number == 1 else 'runs'} cancelled")
+
+
+@app.command(name="retry-failed")
+def retry_failed(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Run again what failed or crashed, from where it stopped."""
+    from flows.backfill import actions, store
+
+    with _server(home) as (_, client):
+        found = actions.retry_failed(client, store.get(client, backfill_id))
+    print(f"{backfill_id}: " + (f"scheduled again: {', '.join(found)}" if found else "nothing has failed"))
+
+
+@app.command()
+def report(
+    backfill_id: IdArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: ID.html.")] = None,
+    home: HomeOption = None,
+) -> None:
+    """Write one page: metrics over snapshots or over the grid, times, what was shared."""
+    from flows.backfill import store
+    from flows.backfill.report import write_report
+    from flows.backfill.status import read_status, with_metrics
+
+    with _server(home) as (place, client):
+        found = with_metrics(client, place, read_status(client, store.get(client, backfill_id)))
+        print(write_report(client, place, found, output or Path(f"{backfill_id}.html")))
+
+
+@contextmanager
+def _server(home: Path | None) -> Iterator[tuple[Any, Any]]:
+    from flows.deploy.deployments import server
+    from flows.environment import prepare_environment
+
+    place = open_home(home)
+    prepare_environment(place)
+    with server() as client:
+        yield place, client
+
+
+def _asked(
+    deployment: str,
+    more: list[str] | None,
+    first: str | None,
+    last: str | None,
+    every: str | None,
+    at: str | None,
+    grid: list[str] | None,
+    reprocess: str,
+    max_active: int,
+    reverse: bool,
+    settings: list[str] | None,
+    name: str | None,
+) -> Any:
+    from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
+
+    if every is not None:
+        check_choice("--every", every, ("year", "month", "week", "day", "hour"))
+    check_choice("--reprocess", reprocess, ("missing", "failed", "all"))
+    axes = [*(grid or ()), *(more or ())]
+    moments = tuple(text.strip() for text in (at or "").split(",") if text.strip())
+    if (first or last) and not every:
+        every = "day" if "-" in (first or last or "") else "year"
+    words = [*filter(None, (first, last, every, *moments)), *axes, *(settings or ())]
+    words += [] if reprocess == "missing" else [reprocess]
+    words += ["reverse"] if reverse else []
+    backfill = Backfill(
+        id=check_id(name) if name else default_id(deployment, words),
+        deployment=deployment,
+        first=first,
+        last=last,
+        every=every,
+        at=moments,
+        grid=parse_grid(axes),
+        overrides=tuple(settings or ()),
+        reprocess=reprocess,
+        max_active=max_active,
+        reverse=reverse,
+    )
+    backfill.partitions()  # refuse what cannot be before a server is asked
+    return backfill
+
+
+def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:
+    from flows.backfill import actions, showing
+
+    planned = actions.plan(client, place, backfill)
+    if as_json:
+        print(json.dumps(_plan_json(backfill, planned)))
+    else:
+        showing.show_plan(backfill, planned)
+
+
+def _plan_json(backfill: Any, planned: list[Any]) -> dict[str, Any]:
+    return {
+        **backfill.model_dump(mode="json"),
+        "partitions": [
+            {
+                "name": item.partition.name,
+                "snapshot": item.partition.snapshot,
+                "overrides": list(item.partition.overrides),
+                "skip": item.skip or None,
+                "stages": {step.stage: step.status for step in item.steps},
+            }
+            for item in planned
+        ],
+    }

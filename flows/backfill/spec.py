@@ -1,0 +1,224 @@
+"""What a backfill is: a deployment, a range of snapshots and a grid of options, spread out into partitions."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import yaml
+from pydantic import BaseModel
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+
+Every = Literal["year", "month", "week", "day", "hour"]
+Reprocess = Literal["missing", "failed", "all"]
+MAX_PARTITIONS = 10_000
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+
+
+class Partition(BaseModel, frozen=True):
+    """One run of a backfill."""
+
+    name: str
+    snapshot: str | None = None
+    """Moment as of which the graph is taken (`flows.parameters`)."""
+    overrides: tuple[str, ...] = ()
+
+
+class Backfill(BaseModel, frozen=True):
+    """Everything that was asked; small enough for a Prefect variable, since partitions follow from it."""
+
+    id: str
+    deployment: str
+    first: str | None = None
+    last: str | None = None
+    every: Every | None = None
+    at: tuple[str, ...] = ()
+    grid: dict[str, tuple[str, ...]] = {}
+    """Option to its values, as texts."""
+    overrides: tuple[str, ...] = ()
+    """Of all partitions."""
+    reprocess: Reprocess = "missing"
+    max_active: int = 1
+    reverse: bool = False
+    resume_schedule: bool = False
+    """The deployment's schedule was paused for the backfill and goes on after it."""
+    created_at: str = ""
+    complete: bool = False
+    """All flow runs were created; what has none was skipped."""
+    mlflow_run_id: str = ""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What decides the partitions and how they run: two backfills with the same are the same."""
+        return self.model_dump(exclude={"created_at", "complete", "mlflow_run_id", "resume_schedule"})
+
+    @property
+    def tag(self) -> str:
+        """Tag of its flow runs."""
+        return f"backfill:{self.id}"
+
+    @property
+    def queue(self) -> str:
+        """Its work queue."""
+        return f"backfill-{self.id}"
+
+    def partitions(self) -> list[Partition]:
+        """Return all partitions in the order in which they run. Raises RecipeError."""
+        moments: list[tuple[str, str | None]] = [(text, text) for text in self.at]
+        if self.every is not None:
+            moments = [*moments, *_moments(self.first or "", self.last or "", self.every)]
+        if self.reverse:
+            moments.reverse()
+        points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
+        found = []
+        for moment, snapshot in moments or [("", None)]:
+            for point in points:
+                words = [*([moment] if moment else []), *(f"{key}={value}" for key, value in point.items())]
+                texts = tuple(f"{key}={value}" for key, value in point.items())
+                found.append(Partition(name=" ".join(words), snapshot=snapshot, overrides=(*self.overrides, *texts)))
+        if not (moments or self.grid):
+            raise RecipeError("a backfill needs --from, --to and --every, or --at, or --grid")
+        if len(found) > MAX_PARTITIONS:
+            raise RecipeError(f"{len(found):,} partitions are more than {MAX_PARTITIONS:,}; divide the backfill")
+        if len({partition.name for partition in found}) < len(found):
+            raise RecipeError("two partitions have one name: a moment or a value of the grid stands twice")
+        return found
+
+
+def check_id(text: str) -> str:
+    """Return the id. Raises RecipeError for one that is no name."""
+    if not _ID.fullmatch(text):
+        raise RecipeError(f"--id {text!r}: small letters, digits and '-', at most 60, a letter or digit first")
+    return text
+
+
+def default_id(deployment: str, parts: list[str]) -> str:
+    """Return an id made of what is asked: asking the same again finds the same backfill."""
+    text = "-".join([deployment, *parts]).lower()
+    text = re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    if len(text) <= 60:
+        return text
+    import hashlib
+
+    return f"{text[:51].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def parse_grid(texts: list[str]) -> dict[str, tuple[str, ...]]:
+    """Read `model.name=gcn,graphsage` and `seed=0..4`. Raises RecipeError."""
+    grid: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        key, separator, values = text.partition("=")
+        if not separator or not key or not values:
+            raise RecipeError(f"grid {text!r}: write KEY=VALUE,VALUE or KEY=0..4")
+        if key in grid:
+            raise RecipeError(f"grid: {key} stands twice")
+        grid[key] = tuple(_values(key, values))
+    return grid
+
+
+def _values(key: str, text: str) -> list[str]:
+    match = _RANGE.fullmatch(text)
+    if match:
+        first, last = int(match[1]), int(match[2])
+        if last < first:
+            raise RecipeError(f"grid {key}={text}: the range is empty; write it from the smaller number")
+        if last - first >= MAX_PARTITIONS:
+            raise RecipeError(f"grid {key}={text}: more than {MAX_PARTITIONS:,} values")
+        return [str(value) for value in range(first, last + 1)]
+    if text.startswith("["):  # values that hold commas: [[15,10],[10,5]]
+        try:
+            loaded = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise RecipeError(f"grid {key}={text}: not a list in YAML") from error
+        import json
+
+        return [value if isinstance(value, str) else json.dumps(value) for value in loaded]
+    return [value.strip() for value in text.split(",") if value.strip()]
+
+
+def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]]:
+    """Return (name, snapshot) of each calendar unit from the one that holds `first` to the one that holds `last`."""
+    begin, end = _date("--from", first), _date("--to", last)
+    if end < begin:
+        raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")
+    steps = _STEPS[every]
+    found: list[tuple[str, str | None]] = []
+    moment = steps.floor(begin)
+    while moment <= end:
+        found.append((steps.name(moment), steps.snapshot(moment)))
+        if len(found) > MAX_PARTITIONS:
+            raise RecipeError(f"--from {first} --to {last} --every {every}: more than {MAX_PARTITIONS:,} partitions")
+        moment = steps.following(moment)
+    return found
+
+
+def _date(option: str, text: str) -> datetime.datetime:
+    if not text:
+        raise RecipeError(f"{option} is missing: --from, --to and --every go together")
+    for pattern in ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M"):
+        try:
+            return datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
+        except ValueError:
+            continue
+    raise RecipeError(f"{option} {text!r} is no date: write 2021, 2021-06, 2021-06-30 or 2021-06-30T12")
+
+
+Moment = datetime.datetime
+
+
+class _Steps(NamedTuple):
+    """A calendar unit."""
+
+    floor: Callable[[Moment], Moment]
+    following: Callable[[Moment], Moment]
+    name: Callable[[Moment], str]
+    snapshot: Callable[[Moment], str]
+
+
+def _days(moment: Moment, number: int) -> Moment:
+    return moment + datetime.timedelta(days=number)
+
+
+def _midnight(moment: Moment) -> Moment:
+    return moment.replace(hour=0, minute=0)
+
+
+_STEPS: dict[str, _Steps] = {
+    "year": _Steps(
+        lambda m: _midnight(m).replace(month=1, day=1),
+        lambda m: m.replace(year=m.year + 1),
+        lambda m: f"{m:%Y}",
+        lambda m: f"{m:%Y}",
+    ),
+    "month": _Steps(
+        lambda m: _midnight(m).replace(day=1),
+        lambda m: _days(m, 32).replace(day=1),
+        lambda m: f"{m:%Y-%m}",
+        lambda m: f"{m:%Y-%m}",
+    ),
+    "week": _Steps(  # from Monday on; the snapshot is Sunday's end
+        lambda m: _days(_midnight(m), -m.weekday()),
+        lambda m: _days(m, 7),
+        lambda m: f"{m:%G-W%V}",
+        lambda m: f"{_days(m, 6):%Y-%m-%d}",
+    ),
+    "day": _Steps(_midnight, lambda m: _days(m, 1), lambda m: f"{m:%Y-%m-%d}", lambda m: f"{m:%Y-%m-%d}"),
+    "hour": _Steps(
+        lambda m: m.replace(minute=0),
+        lambda m: m + datetime.timedelta(hours=1),
+        lambda m: f"{m:%Y-%m-%dT%H}",
+        lambda m: f"{m:%Y-%m-%dT%H}:59:59+00:00",
+    ),
+}
+
+
+def check_choice(option: str, text: str, known: tuple[str, ...]) -> None:
+    """Raise RecipeError unless the text is one of the known words."""
+    if text not in known:
+        raise RecipeError(f"{option} {text!r}{did_you_mean(text, known)}; one of {', '.join(known)}")

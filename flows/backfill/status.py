@@ -1,0 +1,128 @@
+"""Where a backfill stands: one row a partition, for tables, JSON and the report."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from configs.errors import GraphmillError
+from flows.backfill import store
+from flows.backfill.actions import ENDED_STATES, partition_recipe
+from flows.backfill.spec import Backfill, Partition
+from flows.deploy.deployments import find_deployment
+from flows.planning import make_plan
+from flows.selection import select_stages
+from tasks.artifacts import ArtifactStore
+from tasks.calls import load_stage
+from tasks.home import Home
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """A partition as it stands."""
+
+    name: str
+    state: str
+    """Prefect's word for its run; `skipped`, or `to be created`."""
+    seconds: float | None = None
+    started_at: str = ""
+    attempts: int = 0
+    message: str = ""
+    flow_run_id: str = ""
+    metrics: dict[str, dict[str, float]] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens to it by itself."""
+        return self.state == "skipped" or self.state.upper() in ENDED_STATES
+
+
+@dataclass(frozen=True)
+class BackfillStatus:
+    """All partitions of a backfill."""
+
+    backfill: Backfill
+    rows: list[PartitionRow]
+    paused: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """State to number of partitions."""
+        return dict(Counter(row.state for row in self.rows))
+
+    @property
+    def ended(self) -> bool:
+        """Whether all partitions have ended."""
+        return all(row.ended for row in self.rows)
+
+    @property
+    def good(self) -> bool:
+        """Whether all partitions have a result."""
+        return all(row.state in ("completed", "skipped") for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            **self.backfill.model_dump(mode="json"),
+            "paused": self.paused,
+            "counts": self.counts,
+            "partitions": [asdict(row) for row in self.rows],
+        }
+
+
+def read_status(client: Any, backfill: Backfill) -> BackfillStatus:
+    """Ask the server for the backfill's runs."""
+    runs = store.runs_of(client, backfill)
+    deployment = find_deployment(client, backfill.deployment)
+    queue = store.read_queue(client, deployment.work_pool_name, backfill)
+    rows = [_row(partition, runs.get(partition.name), backfill) for partition in backfill.partitions()]
+    return BackfillStatus(backfill, rows, bool(queue is not None and queue.is_paused))
+
+
+def _row(partition: Partition, run: Any, backfill: Backfill) -> PartitionRow:
+    if run is None:
+        return PartitionRow(partition.name, "skipped" if backfill.complete else "to be created")
+    state = run.state
+    took = run.total_run_time
+    if run.start_time and not run.end_time and str(run.state_type.value) == "RUNNING":
+        took = datetime.datetime.now(datetime.UTC) - run.start_time
+    return PartitionRow(
+        name=partition.name,
+        state=str(run.state_type.value).lower(),
+        seconds=took.total_seconds() if took else None,
+        started_at=run.start_time.isoformat(timespec="seconds") if run.start_time else "",
+        attempts=run.run_count,
+        message=" ".join((state.message or "").split()) if state is not None else "",
+        flow_run_id=str(run.id),
+    )
+
+
+def counts_text(status: BackfillStatus) -> str:
+    """Return `3 completed, 1 running, 2 scheduled`."""
+    text = ", ".join(f"{number} {state}" for state, number in sorted(status.counts.items()))
+    return f"{text} (paused)" if status.paused else text
+
+
+def with_metrics(client: Any, home: Home, status: BackfillStatus) -> BackfillStatus:
+    """Fill in the metrics from the artifact store, also of partitions that were skipped since they have a result."""
+    deployment = find_deployment(client, status.backfill.deployment)
+    place = Home.open(str(deployment.parameters.get("home") or home.root))
+    rows = []
+    for partition, row in zip(status.backfill.partitions(), status.rows, strict=True):
+        metrics = _metrics(place, deployment, partition) if row.state in ("completed", "skipped") else None
+        rows.append(PartitionRow(**{**asdict(row), "metrics": metrics}))
+    return BackfillStatus(status.backfill, rows, status.paused)
+
+
+def _metrics(home: Home, deployment: Any, partition: Partition) -> dict[str, dict[str, float]] | None:
+    try:
+        steps = make_plan(home, partition_recipe(deployment, partition), select_stages(None, None, None))
+        keys = {step.stage: step.key for step in steps if step.status == "cached"}
+        if "evaluate" not in keys:
+            return None
+        manifest = ArtifactStore(home).load("evaluate", keys["evaluate"], load_stage("evaluate").manifest)
+    except GraphmillError:  # its data or its recipe is no longer what it was
+        return None
+    return None if manifest is None else manifest.metrics

@@ -1,0 +1,150 @@
+"""Recovery: what a crash at night leaves behind is put right without anybody looking.
+
+`python -m flows.services.recovery HOME` looks every few seconds after
+
+- runs of this machine whose process was killed: they are marked as crashed at once (runs of other machines are, when
+  their heartbeats stop, by the automation in `bootstrap.py`);
+- crashed runs: they start again under their own id, up to three times, with growing pauses; completed stages are found,
+  training goes on from its last checkpoint;
+- runs that a worker had taken and never started, since it was killed in between: they are given back to the queue;
+- runs that were cancelled while no worker was there to end them;
+- schedules that a backfill had paused, when it has ended.
+
+A run that is started twice in spite of all this does its work once: the second process waits for the run's lock, and
+finds the record of the first (`flows.pipeline`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from flows.hooks import bury_dead_runs
+from flows.runs import RunRecord, all_runs, is_alive
+from flows.services.bootstrap import RUN_TAG
+from tasks.home import Home
+
+LOOK_SECONDS = 10.0
+MAX_STARTS = 4
+"""The first start and three more."""
+_FIRST_PAUSE_SECONDS = 10.0
+# A worker starts a run's process within seconds, on a loaded machine within a minute.
+_PENDING_SECONDS = 180.0
+_CANCELLING_SECONDS = 45.0
+_FORGET_SECONDS = 3 * 86400.0
+logger = logging.getLogger("graphmill.recovery")
+
+
+class Recovery:
+    """Looks after the runs of one server."""
+
+    def __init__(self, client: Any, home: Home) -> None:
+        self._client = client
+        self._home = home
+        self._host = socket.gethostname()
+
+    def look(self) -> None:
+        """Put right what is wrong now."""
+        for record in bury_dead_runs(self._home):
+            logger.warning("%s (%s): %s", record.recipe, record.id, record.error)
+        records = {record.id: record for record in all_runs(self._home)}
+        for run in self._runs(["CRASHED"], _FORGET_SECONDS):
+            self._start_again(run)
+        for run in self._runs(["PENDING"], _FORGET_SECONDS):
+            self._give_back(run, records.get(str(run.id)))
+        for run in self._runs(["CANCELLING"], _FORGET_SECONDS):
+            self._end(run, records.get(str(run.id)))
+        self._resume_schedules()
+
+    def _start_again(self, run: Any) -> None:
+        """Start a crashed run again after 10, 40, 160 seconds."""
+        from flows.backfill.actions import schedule_again
+
+        starts = int(run.run_count)
+        if starts >= MAX_STARTS or run.deployment_id is None:
+            return
+        if self._age(run) >= _FIRST_PAUSE_SECONDS * 4 ** max(starts - 1, 0):
+            schedule_again(self._client, run.id, f"start {starts + 1} of {MAX_STARTS} after a crash")
+            logger.warning("%s: starts again (%d of %d)", run.name, starts + 1, MAX_STARTS)
+
+    def _give_back(self, run: Any, record: RunRecord | None) -> None:
+        """Give a run back that was taken and never started."""
+        from flows.backfill.actions import schedule_again
+
+        if self._age(run) < _PENDING_SECONDS or run.deployment_id is None:
+            return
+        if record is None or not is_alive(self._home, record):
+            schedule_again(self._client, run.id, "its worker was gone before it started")
+            logger.warning("%s: given back, its worker had not started it", run.name)
+
+    def _end(self, run: Any, record: RunRecord | None) -> None:
+        """End what was cancelled and still stands there: its worker should have done it long ago."""
+        from prefect.states import Cancelled
+
+        if self._age(run) < _CANCELLING_SECONDS:
+            return
+        if record is not None and record.host == self._host and is_alive(self._home, record):
+            os.kill(record.process, signal.SIGTERM)  # it closes its record; the next look finds it ended
+            logger.warning("%s: ended its process, it was cancelled", run.name)
+        elif record is None or record.host == self._host:
+            self._client.set_flow_run_state(run.id, Cancelled(message="cancelled"), force=True)
+
+    def _resume_schedules(self) -> None:
+        from flows.backfill import store
+        from flows.backfill.actions import resume_schedule_if_done
+
+        for backfill in store.all_backfills(self._client):
+            if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
+                logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
+
+    def _runs(self, states: list[str], younger_than_seconds: float) -> list[Any]:
+        from prefect.client.schemas.filters import (
+            FlowRunFilter,
+            FlowRunFilterExpectedStartTime,
+            FlowRunFilterState,
+            FlowRunFilterStateType,
+            FlowRunFilterTags,
+        )
+        from prefect.client.schemas.objects import StateType
+
+        since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=younger_than_seconds)
+        wanted = FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType(name) for name in states])),
+            expected_start_time=FlowRunFilterExpectedStartTime(after_=since),
+            tags=FlowRunFilterTags(all_=[RUN_TAG]),
+        )
+        found: list[Any] = self._client.read_flow_runs(flow_run_filter=wanted, limit=200)
+        return found
+
+    @staticmethod
+    def _age(run: Any) -> float:
+        """Seconds since the run came into its present state."""
+        return float((datetime.datetime.now(datetime.UTC) - run.state.timestamp).total_seconds())
+
+
+def main() -> None:
+    """Look until ended; a server that is away is waited for."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    home = Home.open(sys.argv[1])
+    from prefect.client.orchestration import get_client
+
+    while True:
+        try:
+            with get_client(sync_client=True) as client:
+                recovery = Recovery(client, home)
+                while True:
+                    recovery.look()
+                    time.sleep(LOOK_SECONDS)
+        except Exception as error:
+            logger.warning("%s: %s; looking again soon", type(error).__name__, " ".join(str(error).split())[:300])
+            time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
