@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from socket import gethostname
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.load import load_recipe
 from configs.schema import Recipe
@@ -23,9 +23,11 @@ from flows.server import EmbeddedServer, check_answers, embedded_server
 from tasks.home import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
+
+T = TypeVar("T")
 
 
 class TerminatedError(BaseException):
@@ -48,27 +50,57 @@ class RunRequest:
 def run(home: Home, request: RunRequest) -> None:
     """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
     select_stages(request.only, request.from_stage, request.force)
-    prepare_environment(home, verbose=request.verbose)
+    recipes: list[Recipe] = []
+
+    def call() -> dict[str, Any]:
+        from flows.pipeline import train_graph
+
+        result: dict[str, Any] = train_graph(
+            recipe=request.recipe,
+            overrides=request.overrides,
+            home=str(home.root),
+            only=request.only or None,
+            from_stage=request.from_stage,
+            force=request.force or None,
+        )
+        return result
+
+    def read() -> None:
+        recipes.append(load_recipe(request.recipe, request.overrides))
+
+    record = RunRecord.model_validate(run_flow(home, call, verbose=request.verbose, meanwhile=read))
+    if request.as_json:
+        show_outcome(err(), home, recipes[0], record)
+        print(json.dumps(outcome_json(record)), flush=True)
+    else:
+        show_outcome(out(), home, recipes[0], record)
+
+
+def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], None] | None = None) -> T:
+    """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end.
+
+    Args:
+        home: where the server's database is, where the user has no server of their own.
+        call: imports the flow and calls it.
+        verbose: show Prefect's log too.
+        meanwhile: what to do while the server starts; a mistake that it finds ends all before the flow begins.
+    """
+    prepare_environment(home, verbose=verbose)
     with ExitStack() as stack:
         stack.enter_context(_sigterm_unwinds())
         own = own_server_url()
         if own is not None:
             check_answers(own)
         server = None if own else stack.enter_context(embedded_server(home))
-        recipe = load_recipe(request.recipe, request.overrides)  # while the server starts
-        record = _run_flow(home, request, server, Reporter(err(), verbose=request.verbose))
-    if request.as_json:
-        show_outcome(err(), home, recipe, record)
-        print(json.dumps(outcome_json(record)), flush=True)
-    else:
-        show_outcome(out(), home, recipe, record)
+        if meanwhile is not None:
+            meanwhile()
+        return _with_server(server, call, Reporter(err(), verbose=verbose))
 
 
-def _run_flow(home: Home, request: RunRequest, server: EmbeddedServer | None, reporter: Reporter) -> RunRecord:
+def _with_server(server: EmbeddedServer | None, call: Callable[[], T], reporter: Reporter) -> T:
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.listening import REPORTER
-    from flows.pipeline import train_graph
 
     quiet = {}
     if server is not None:
@@ -78,17 +110,9 @@ def _run_flow(home: Home, request: RunRequest, server: EmbeddedServer | None, re
     REPORTER.set(reporter)
     with temporary_settings(quiet):
         try:
-            result = train_graph(
-                recipe=request.recipe,
-                overrides=request.overrides,
-                home=str(home.root),
-                only=request.only or None,
-                from_stage=request.from_stage,
-                force=request.force or None,
-            )
+            return call()
         finally:
             _flush_prefect()
-    return RunRecord.model_validate(result)
 
 
 def _flush_prefect() -> None:
