@@ -13,7 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,11 +30,9 @@ from flows.baseline_table import (
     read_table,
     select_rows,
 )
-from flows.console import Reporter, err, format_seconds, out, table
-from flows.environment import own_server_url, prepare_environment
-from flows.execute import RunRequest, _run_flow, _sigterm_unwinds
+from flows.console import err, format_seconds, out, table
+from flows.execute import RunRequest, call_flow, flow_server, run_recipe
 from flows.runs import RunRecord
-from flows.server import check_answers, embedded_server
 from tasks.artifacts import write_atomic
 from tasks.home import Home
 
@@ -250,15 +248,5 @@ def _run_one(run: Planned, run_recipe: Callable[[RunRequest], RunRecord], result
 @contextmanager
 def _pipeline(home: Home, verbose: bool) -> Iterator[Callable[[RunRequest], RunRecord]]:
     """Give what runs a recipe, with one Prefect server for all of them."""
-    prepare_environment(home, verbose=verbose)
-    with ExitStack() as stack:
-        stack.enter_context(_sigterm_unwinds())
-        own = own_server_url()
-        if own is not None:
-            check_answers(own)
-        server = None if own else stack.enter_context(embedded_server(home))
-        yield partial(_in_turn, home, server, verbose)
-
-
-def _in_turn(home: Home, server: Any, verbose: bool, request: RunRequest) -> RunRecord:
-    return _run_flow(home, request, server, Reporter(err(), verbose=verbose))
+    with flow_server(home, verbose=verbose) as server:
+        yield lambda request: call_flow(server, partial(run_recipe, home, request), verbose=verbose)

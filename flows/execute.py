@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from socket import gethostname
 from types import FrameType
@@ -52,28 +53,30 @@ def run(home: Home, request: RunRequest) -> None:
     select_stages(request.only, request.from_stage, request.force)
     recipes: list[Recipe] = []
 
-    def call() -> dict[str, Any]:
-        from flows.pipeline import train_graph
-
-        result: dict[str, Any] = train_graph(
-            recipe=request.recipe,
-            overrides=request.overrides,
-            home=str(home.root),
-            only=request.only or None,
-            from_stage=request.from_stage,
-            force=request.force or None,
-        )
-        return result
-
     def read() -> None:
         recipes.append(load_recipe(request.recipe, request.overrides))
 
-    record = RunRecord.model_validate(run_flow(home, call, verbose=request.verbose, meanwhile=read))
+    record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     if request.as_json:
         show_outcome(err(), home, recipes[0], record)
         print(json.dumps(outcome_json(record)), flush=True)
     else:
         show_outcome(out(), home, recipes[0], record)
+
+
+def run_recipe(home: Home, request: RunRequest) -> RunRecord:
+    """Call the pipeline's flow."""
+    from flows.pipeline import train_graph
+
+    result = train_graph(
+        recipe=request.recipe,
+        overrides=request.overrides,
+        home=str(home.root),
+        only=request.only or None,
+        from_stage=request.from_stage,
+        force=request.force or None,
+    )
+    return RunRecord.model_validate(result)
 
 
 def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], None] | None = None) -> T:
@@ -85,19 +88,26 @@ def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Cal
         verbose: show Prefect's log too.
         meanwhile: what to do while the server starts; a mistake that it finds ends all before the flow begins.
     """
+    with flow_server(home, verbose=verbose) as server:
+        if meanwhile is not None:
+            meanwhile()
+        return call_flow(server, call, verbose=verbose)
+
+
+@contextmanager
+def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]:
+    """Have a Prefect server for the flows that the block calls: the user's own (None), else one that starts now."""
     prepare_environment(home, verbose=verbose)
     with ExitStack() as stack:
         stack.enter_context(_sigterm_unwinds())
         own = own_server_url()
         if own is not None:
             check_answers(own)
-        server = None if own else stack.enter_context(embedded_server(home))
-        if meanwhile is not None:
-            meanwhile()
-        return _with_server(server, call, Reporter(err(), verbose=verbose))
+        yield None if own else stack.enter_context(embedded_server(home))
 
 
-def _with_server(server: EmbeddedServer | None, call: Callable[[], T], reporter: Reporter) -> T:
+def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
+    """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.listening import REPORTER
@@ -107,7 +117,7 @@ def _with_server(server: EmbeddedServer | None, call: Callable[[], T], reporter:
         server.wait()
         # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
         quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-    REPORTER.set(reporter)
+    REPORTER.set(Reporter(err(), verbose=verbose))
     with temporary_settings(quiet):
         try:
             return call()

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from configs.errors import UserError
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
@@ -138,6 +139,25 @@ def leave_artifacts(home: Home, record: RunRecord) -> None:
                 _leave_pictures(home, name, stage["key"], seen)
     except Exception as error:
         logger.warning("Prefect took no artifacts: %s", error)
+
+
+def leave_failure(record: RunRecord, error: BaseException) -> None:
+    """Say on the run's page in one line what went wrong, and what to do: nobody should have to read the log."""
+    import prefect.artifacts
+
+    artifacts: Any = prefect.artifacts
+    stage = next((name for name in record.selected if name not in record.stages), "")
+    lines = [f"**{f'{stage}: ' if stage else ''}{' '.join(str(error).split()) or type(error).__name__}**", ""]
+    if isinstance(error, UserError):
+        lines.append("The recipe or its data must be mended; a retry alone would end the same way.")
+    else:
+        lines.append("Retry the run: stages that are done are found, training goes on from its last checkpoint.")
+    if record.stages:
+        lines += ["", stage_table(record)]
+    try:
+        artifacts.create_markdown_artifact("\n".join(lines), key="failure", description="Why it failed", _sync=True)
+    except Exception as trouble:
+        logger.warning("Prefect took no artifact: %s", trouble)
 
 
 def _leave_mlflow_link(artifacts: Any, record: RunRecord) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from configs.errors import RecipeError
 
 SCHEDULED = "scheduled"
+PARTITION_TAG = "partition:"
+"""Flow runs of a backfill carry it, with the partition's name."""
 SNAPSHOT_PATTERN = rf"^({SCHEDULED}|\d{{1,19}}|\d{{4}}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?)?)$"
 OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
 

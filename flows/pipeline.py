@@ -14,16 +14,19 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
+from flows.guards import guarded
 from flows.hooks import (
     bury_dead_runs,
     close_tracking,
     conclude,
     fail_tracking,
     leave_artifacts,
+    leave_failure,
     open_tracking,
 )
 from flows.listening import RunListener, current_reporter
-from flows.parameters import SCHEDULED, requested_overrides
+from flows.notifications.events import announce
+from flows.parameters import PARTITION_TAG, SCHEDULED, requested_overrides
 from flows.results import result_storage
 from flows.runs import RunRecord, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
@@ -55,6 +58,9 @@ def _run_name() -> str:
     recipe = parameters.get("recipe")
     name = recipe.get("name", "recipe") if isinstance(recipe, dict) else str(recipe).rpartition("/")[2]
     snapshot = parameters.get("snapshot")
+    partition = next((tag.partition(":")[2] for tag in runtime.flow_run.tags if tag.startswith(PARTITION_TAG)), "")
+    if partition:
+        return f"{name.removesuffix('.yaml')} {partition}"
     moment = f"{runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S}"
     return f"{name.removesuffix('.yaml')} {moment if snapshot in (None, SCHEDULED) else f'as of {snapshot}'}"
 
@@ -114,12 +120,15 @@ def train_graph(
             _Run(place, checked, selection, record, listener).stages()
         except BaseException as error:
             fail_tracking(listener, place, checked, error)
+            if isinstance(error, Exception):
+                leave_failure(record, error)
             raise
         finally:
             if listener.reporter is not None:
                 listener.reporter.close()
         conclude(place, record)
         leave_artifacts(place, record)
+        announce(place, record)
     return record.model_dump(mode="json")
 
 
@@ -182,7 +191,8 @@ class _Run:
     def _call(self, name: str, *, again: bool = False) -> dict[str, Any]:
         task = TASKS[name].with_options(result_storage=self._storage, refresh_cache=again)
         parents = self.record.parent_keys(load_stage(name).parents)
-        result: dict[str, Any] = task(self._values, str(self.home.root), parents, name in self.selection.force)
+        with guarded(name, self.recipe, self.record, self.listener):
+            result: dict[str, Any] = task(self._values, str(self.home.root), parents, name in self.selection.force)
         return result
 
     def _ancestors(self, name: str) -> list[str]:

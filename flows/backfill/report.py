@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from tasks.home import Home
 from tasks.publish.figures import Canvas, styled
 
 _TEMPLATE = "report.jinja"
-_MAX_BARS = 40
+_WIDTH = 9.0  # inches
+_MAX_ROWS = 60
+_MAX_TICKS = 16
 
 
 def write_report(client: Any, home: Home, status: BackfillStatus, path: Path) -> Path:
@@ -44,6 +47,7 @@ def render(status: BackfillStatus) -> str:
         splits=[split for split in ("valid", "test") if any(split in (row.metrics or {}) for row in status.rows)],
         rows=[row_values(row, metric, page) for row in status.rows],
         best=best(status, metric),
+        means=means_over_seeds(status, metric),
         pictures=[(caption, Markup(canvas.svg(caption))) for caption, canvas in canvases],  # our own, texts escaped
         written_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -114,23 +118,43 @@ def pictures(status: BackfillStatus, metric: str) -> list[tuple[str, Canvas | No
 
 @styled
 def metric_picture(status: BackfillStatus, metric: str) -> Canvas | None:
-    """Lines over snapshots; points over a grid."""
+    """Lines over snapshots; over a grid a row of points for each combination."""
     rows = [row for row in status.rows if row.metrics]
     if not rows:
         return None
-    canvas = Canvas()
+    return _over_grid(rows, metric) if status.backfill.grid else _over_time(rows, metric)
+
+
+def _over_time(rows: list[PartitionRow], metric: str) -> Canvas:
+    rows = sorted(rows, key=lambda row: row.name)
+    canvas = Canvas(_WIDTH, 3.6)
     (ax,) = canvas.axes
-    over_time = not status.backfill.grid
-    if over_time:
-        rows = sorted(rows, key=lambda row: row.name)
     for split, marker in (("valid", "o"), ("test", "s")):
         points = [(place, value_of(row, split, metric)) for place, row in enumerate(rows)]
         known = [(place, value) for place, value in points if value is not None]
         if known:
-            line = "-" if over_time else ""
-            ax.plot(*zip(*known, strict=True), marker=marker, linestyle=line, label=split)
-    _name_places(ax, [row.name for row in rows])
-    ax.set(ylabel=metric, title=f"{status.backfill.id}: {metric}")
+            ax.plot(*zip(*known, strict=True), marker=marker, label=split)
+    step = max(1, -(-len(rows) // _MAX_TICKS))
+    ax.set_xticks(range(0, len(rows), step), [row.name for row in rows[::step]])
+    ax.set(ylabel=metric, xlabel="snapshot")
+    ax.legend()
+    return canvas
+
+
+def _over_grid(rows: list[PartitionRow], metric: str) -> Canvas:
+    canvas = Canvas(_WIDTH, 1.2 + 0.26 * min(len(rows), _MAX_ROWS))
+    (ax,) = canvas.axes
+    shown = rows[:_MAX_ROWS]
+    for split, marker in (("valid", "o"), ("test", "s")):
+        known = [
+            (value, place) for place, row in enumerate(shown) if (value := value_of(row, split, metric)) is not None
+        ]
+        if known:
+            ax.plot(*zip(*known, strict=True), marker=marker, linestyle="", label=split)
+    ax.set_yticks(range(len(shown)), [row.name for row in shown])
+    ax.invert_yaxis()
+    ax.grid(axis="y", alpha=0.3)
+    ax.set(xlabel=metric)
     ax.legend()
     return canvas
 
@@ -138,22 +162,38 @@ def metric_picture(status: BackfillStatus, metric: str) -> Canvas | None:
 @styled
 def time_picture(status: BackfillStatus) -> Canvas | None:
     """Bars of seconds."""
-    rows = [row for row in status.rows if row.seconds]
+    rows = [row for row in status.rows if row.seconds][:_MAX_ROWS]
     if not rows:
         return None
-    canvas = Canvas()
+    canvas = Canvas(_WIDTH, 1.0 + 0.26 * len(rows))
     (ax,) = canvas.axes
-    ax.bar(range(len(rows)), [row.seconds or 0.0 for row in rows])
-    _name_places(ax, [row.name for row in rows])
-    ax.set(ylabel="seconds", title="Time of each run")
+    ax.barh([row.name for row in rows], [row.seconds or 0.0 for row in rows])
+    ax.invert_yaxis()
+    ax.set(xlabel="seconds")
     return canvas
 
 
-def _name_places(ax: Any, names: list[str]) -> None:
-    """Write the partitions' names below the axis, of many only some."""
-    step = max(1, -(-len(names) // _MAX_BARS))
-    places = list(range(0, len(names), step))
-    long = max((len(name) for name in names), default=0) * len(places) > 90
-    ax.set_xticks(
-        places, [names[place] for place in places], rotation=60 if long else 0, ha="right" if long else "center"
-    )
+def means_over_seeds(status: BackfillStatus, metric: str) -> list[tuple[str, str, str, int]]:
+    """Return each combination of a grid without `seed`: name, valid and test as mean ± deviation, number of seeds."""
+    groups: dict[str, list[PartitionRow]] = {}
+    if "seed" not in status.backfill.grid:
+        return []
+    for row in status.rows:
+        if row.metrics:
+            rest = " ".join(word for word in row.name.split() if not word.startswith("seed="))
+            groups.setdefault(rest or "all", []).append(row)
+    found = []
+    for name, rows in groups.items():
+        texts = []
+        for split in ("valid", "test"):
+            values = [value for row in rows if (value := value_of(row, split, metric)) is not None]
+            texts.append(_mean_text(values))
+        found.append((name, texts[0], texts[1], len(rows)))
+    return found
+
+
+def _mean_text(values: list[float]) -> str:
+    if not values:
+        return ""
+    mean = f"{statistics.fmean(values):.4f}"
+    return f"{mean} ± {statistics.stdev(values):.4f}" if len(values) > 1 else mean

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.backfill.spec import Backfill, Partition
+from flows.parameters import PARTITION_TAG
 
 _PREFIX = "graphmill_backfill_"
 _MAX_VALUE = 5000  # characters of a variable's JSON
 _PAGE = 200
-PARTITION_TAG = "partition:"
 
 
 def _variable(backfill_id: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from configs.errors import StageError
 from flows.environment import QUIET
+from flows.services.prefect_server import HOSTS, ORIGINS
 from flows.services.settings import USER, ServiceSettings, folder, is_loopback
 from tasks.artifacts import write_atomic
 from tasks.home import Home
@@ -71,16 +72,20 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         "PREFECT_UI_API_URL": "/api",  # relative: the pages work under every name of this host
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
         "PREFECT_API_URL": "",
+        HOSTS: ",".join(settings.names),
+        ORIGINS: ",".join(origins(settings, settings.prefect_port)),
         # A worker that died is noticed after this; so is a run that nobody picked up.
         "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "10",
         "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true",
     }
     if settings.prefect_database is not None:
         environment["PREFECT_API_DATABASE_CONNECTION_URL"] = settings.prefect_database
+    else:  # marking every waiting partition of a backfill as late is a write each, and says nothing
+        environment["PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED"] = "false"
     if settings.password is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = f"{USER}:{settings.password}"
         environment["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] = "true"
-    command = [sys.executable, "-m", "prefect", "server", "start"]
+    command = [sys.executable, "-m", "flows.services.prefect_server"]
     address = ["--host", settings.host, "--port", str(settings.prefect_port)]
     return Service("prefect", [*command, *address], environment, f"{settings.prefect_url}/api/health")
 

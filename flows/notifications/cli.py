@@ -1,0 +1,96 @@
+"""`graphmill notify add|list|test|remove`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flows.options import HomeOption, JsonOption, open_home
+
+app = typer.Typer(no_args_is_help=True, help="Tell somebody of failures, recoveries and new champions.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.")]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    webhook: Annotated[str | None, typer.Option("--webhook", metavar="URL", help="POST of {title, text}.")] = None,
+    slack: Annotated[str | None, typer.Option("--slack", metavar="URL", help="Slack's incoming webhook.")] = None,
+    email: Annotated[
+        str | None, typer.Option("--email", metavar="URL", help="mailtos://USER:PASSWORD@HOST?to=X")
+    ] = None,
+    on: Annotated[str, typer.Option("--on", help="Which of failure,recovery,champion.")] = "failure,recovery,champion",
+    home: HomeOption = None,
+) -> None:
+    """Make (or renew) a channel.
+
+    Examples: `graphmill notify add team --slack https://hooks.slack.com/services/...`;
+    `graphmill notify add me --email "mailtos://me:secret@smtp.example.org?to=me@example.org" --on failure`
+    """
+    from configs.errors import RecipeError
+    from flows.notifications import channels
+
+    given = {"webhook": webhook, "slack": slack, "email": email}
+    named = [(kind, url) for kind, url in given.items() if url]
+    if len(named) != 1:
+        raise RecipeError("name one of --webhook, --slack and --email")
+    words = [word.strip() for word in on.split(",") if word.strip()]
+    for word in words:
+        if word not in channels.OCCASIONS:
+            raise RecipeError(f"--on {word!r}; one or more of {', '.join(channels.OCCASIONS)}")
+    kind, url = named[0]
+    with _server(home):
+        channels.add(channels.Channel(name, kind, url, tuple(words)))  # type: ignore[arg-type]  # checked above
+    print(f"{name} is told of {', '.join(words)}; try it with: graphmill notify test {name}")
+
+
+@app.command(name="list")
+def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """List the channels."""
+    from flows.console import out, table
+    from flows.notifications import channels
+
+    with _server(home) as client:
+        found = channels.listed(client)
+    if as_json:
+        print(json.dumps({"channels": [{"name": n, "kind": k, "on": o.split(", ")} for n, k, o in found]}))
+        return
+    rows = table("channel", "kind", "told of")
+    for row in found:
+        rows.add_row(*row)
+    out().print(rows if found else "no channels; make one with: graphmill notify add NAME --slack URL")
+
+
+@app.command(name="test")
+def send_test(name: NameArgument, home: HomeOption = None) -> None:
+    """Send a message through a channel."""
+    from flows.notifications import channels
+
+    with _server(home) as client:
+        channels.send_test(client, name)
+    print(f"{name} has a message")
+
+
+@app.command()
+def remove(name: NameArgument, home: HomeOption = None) -> None:
+    """Remove a channel."""
+    from flows.notifications import channels
+
+    with _server(home) as client:
+        channels.remove(client, name)
+    print(f"{name} is removed")
+
+
+@contextmanager
+def _server(home: Path | None) -> Iterator[Any]:
+    from flows.deploy.deployments import server
+    from flows.environment import prepare_environment
+
+    prepare_environment(open_home(home))
+    with server() as client:
+        yield client

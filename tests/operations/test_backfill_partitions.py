@@ -1,0 +1,78 @@
+"""Partitions of a backfill, without any server."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.errors import RecipeError
+from flows.backfill.spec import Backfill, check_id, default_id, parse_grid
+
+
+def names(**asked: object) -> list[str]:
+    return [partition.name for partition in Backfill(id="x", deployment="d", **asked).partitions()]  # type: ignore[arg-type]
+
+
+def snapshots(**asked: object) -> list[str | None]:
+    return [partition.snapshot for partition in Backfill(id="x", deployment="d", **asked).partitions()]  # type: ignore[arg-type]
+
+
+def test_years() -> None:
+    assert names(first="2021", last="2024", every="year") == ["2021", "2022", "2023", "2024"]
+    assert names(first="2021-07-01", last="2022-02", every="year") == ["2021", "2022"]
+    assert names(first="2021", last="2023", every="year", reverse=True) == ["2023", "2022", "2021"]
+
+
+def test_months_cross_years() -> None:
+    assert names(first="2023-11-30", last="2024-02", every="month") == ["2023-11", "2023-12", "2024-01", "2024-02"]
+
+
+def test_weeks_begin_on_monday_and_are_taken_as_of_sunday() -> None:
+    # 2024-12-31 is a Tuesday: ISO week 1 of 2025.
+    assert names(first="2024-12-28", last="2025-01-06", every="week") == ["2024-W52", "2025-W01", "2025-W02"]
+    assert snapshots(first="2024-12-28", last="2025-01-06", every="week") == ["2024-12-29", "2025-01-05", "2025-01-12"]
+
+
+def test_days_know_leap_years() -> None:
+    assert names(first="2024-02-28", last="2024-03-01", every="day") == ["2024-02-28", "2024-02-29", "2024-03-01"]
+
+
+def test_hours_are_taken_as_of_their_end() -> None:
+    assert names(first="2024-02-28T23", last="2024-02-29T00", every="hour") == ["2024-02-28T23", "2024-02-29T00"]
+    assert snapshots(first="2024-02-28T23", last="2024-02-28T23", every="hour") == ["2024-02-28T23:59:59+00:00"]
+
+
+def test_a_grid_is_all_combinations_times_all_snapshots() -> None:
+    grid = parse_grid(["model.name=gcn,gat", "seed=0..2"])
+    assert grid == {"model.name": ("gcn", "gat"), "seed": ("0", "1", "2")}
+    found = Backfill(id="x", deployment="d", at=("2021", "2023"), grid=grid, overrides=("train.epochs=2",)).partitions()
+    assert len(found) == 12
+    assert found[0].name == "2021 model.name=gcn seed=0"
+    assert found[-1].name == "2023 model.name=gat seed=2"
+    assert found[-1].overrides == ("train.epochs=2", "model.name=gat", "seed=2")
+    assert found[-1].snapshot == "2023"
+
+
+def test_values_with_commas_are_lists_in_yaml() -> None:
+    assert parse_grid(["train.fanout=[[15,10],[10,5]]"]) == {"train.fanout": ("[15, 10]", "[10, 5]")}
+
+
+@pytest.mark.parametrize("text", ["seed", "seed=", "=1", "seed=4..0", "seed=0..99999999"])
+def test_wrong_grids_are_refused(text: str) -> None:
+    with pytest.raises(RecipeError):
+        parse_grid([text])
+
+
+def test_too_many_partitions_are_refused() -> None:
+    with pytest.raises(RecipeError, match="more than"):
+        names(first="1900", last="2026", every="hour")
+
+
+def test_ids_are_short_and_differ_where_what_is_asked_differs() -> None:
+    assert default_id("nightly", ["2021", "2026", "year"]) == "nightly-2021-2026-year"
+    one, other = (default_id("nightly", [f"model.name={'gcn,' * 30}{last}"]) for last in ("gat", "gin"))
+    assert one != other
+    assert len(one) <= 60
+    assert check_id(one) == one
+    for bad in ("", "A", "a_b", "-a", "a" * 61):
+        with pytest.raises(RecipeError):
+            check_id(bad)

@@ -1,0 +1,133 @@
+"""Backfills on a real server and worker."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import requests
+
+from tests.operations.conftest import Installation
+from tests.operations.test_deployments import deploy
+
+
+def test_a_grid_runs_once_however_often_it_is_created(installation: Installation) -> None:
+    deploy(installation, "grid")
+    asked = ["backfill", "create", "grid", "--grid", "model.name=gcn,sgc", "seed=0..1", "--max-active", "2"]
+    dry = installation.json(*asked, "--dry-run")
+    assert [item["name"] for item in dry["partitions"]] == [
+        "model.name=gcn seed=0",
+        "model.name=gcn seed=1",
+        "model.name=sgc seed=0",
+        "model.name=sgc seed=1",
+    ]
+    assert installation.json("backfill", "list")["backfills"] == []
+    made = installation.json(*asked, "--id", "twice", "--set", "train.loader=full", "--reprocess", "all")
+    assert made["id"] == "twice"
+    installation.run(*asked, "--id", "twice", "--set", "train.loader=full", "--reprocess", "all")
+    assert len(installation.flow_runs("backfill:twice")) == 4
+    installation.run("backfill", "cancel", "twice")
+    status = installation.json("backfill", "status", "twice")
+    assert set(status["counts"]) <= {"cancelled", "cancelling", "completed", "pending", "running"}
+
+
+def test_a_backfill_runs_in_order_skips_results_and_reports(installation: Installation) -> None:
+    deploy(installation, "ordered")
+    installation.run("run", str(installation.recipe), "seed=1")  # has its result already
+    installation.run("backfill", "create", "ordered", "--grid", "seed=0..3", "--id", "ordered", "--reverse")
+    installation.run("backfill", "watch", "ordered")
+    status = installation.json("backfill", "status", "ordered")
+    assert {row["name"]: row["state"] for row in status["partitions"]} == {
+        "seed=0": "completed",
+        "seed=1": "skipped",
+        "seed=2": "completed",
+        "seed=3": "completed",
+    }
+    assert all(row["metrics"]["test"]["accuracy"] > 0 for row in status["partitions"])
+    runs = sorted(installation.flow_runs("backfill:ordered"), key=lambda run: run["start_time"])
+    assert [run["name"].split()[-1] for run in runs] == ["seed=0", "seed=2", "seed=3"]
+    _one_after_the_other(runs)
+    children = _mlflow_children(installation, status["mlflow_run_id"])
+    assert len(children) == 3
+    page = installation.home.parent / "ordered.html"
+    installation.run("backfill", "report", "ordered", "-o", str(page))
+    text = page.read_text()
+    assert "Backfill ordered" in text
+    assert "skipped" in text
+    assert "<svg" in text
+
+
+def _one_after_the_other(runs: list[dict[str, str]]) -> None:
+    for one, next_one in itertools.pairwise(runs):
+        assert one["end_time"] <= next_one["start_time"], "two partitions at a time, one was asked"
+
+
+def _mlflow_children(installation: Installation, parent: str) -> list[dict[str, object]]:
+    experiments = requests.post(
+        f"{installation.mlflow}/api/2.0/mlflow/experiments/search", json={"max_results": 10}, timeout=30
+    ).json()["experiments"]
+    found = requests.post(
+        f"{installation.mlflow}/api/2.0/mlflow/runs/search",
+        json={
+            "experiment_ids": [experiment["experiment_id"] for experiment in experiments],
+            "filter": f"tags.mlflow.parentRunId = '{parent}'",
+        },
+        timeout=30,
+    )
+    runs: list[dict[str, object]] = found.json().get("runs", [])
+    return runs
+
+
+def test_failed_partitions_run_again_when_asked(installation: Installation) -> None:
+    deploy(installation, "failing", "--set", "train.device=cuda")  # there is none here: each run fails
+    installation.run("backfill", "create", "failing", "--grid", "seed=40,41", "--id", "failing", "--max-active", "2")
+    done = installation.run("backfill", "watch", "failing", ok=False)
+    assert done.returncode == 1
+    status = installation.json("backfill", "status", "failing", ok=False)
+    assert status["counts"] == {"failed": 2}
+    assert all("cuda" in row["message"].lower() for row in status["partitions"])
+    before = {run["id"] for run in installation.flow_runs("backfill:failing")}
+    installation.run("backfill", "pause", "failing")
+    assert "seed=40" in installation.run("backfill", "retry-failed", "failing").stdout
+    assert {run["id"] for run in installation.flow_runs("backfill:failing")} == before  # the same runs
+    assert installation.json("backfill", "status", "failing")["paused"]
+    assert installation.json("backfill", "status", "failing")["counts"] == {"scheduled": 2}
+    installation.run("backfill", "cancel", "failing")
+    assert installation.json("backfill", "status", "failing")["counts"] == {"cancelled": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--from", "2026", "--to", "2021", "--every", "year"], ["--from 2026", "--reverse"]),
+        (["--from", "2021"], ["--to"]),
+        (["--from", "2021", "--to", "2022", "--every", "yaer"], ["did you mean 'year'"]),
+        (["--grid", "seed"], ["KEY=VALUE"]),
+        (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
+        (["--grid", "seed=1,1"], ["stands twice"]),
+        (["--id", "Bad Name", "--grid", "seed=0"], ["--id"]),
+        ([], ["--from", "--grid"]),
+    ],
+)
+def test_a_wrong_backfill_is_refused_and_nothing_is_made(
+    installation: Installation, options: list[str], words: list[str]
+) -> None:
+    deploy(installation, "refusing")
+    before = len(installation.json("backfill", "list")["backfills"])
+    done = installation.run("backfill", "create", "refusing", *options, ok=False)
+    assert done.returncode == 2, done.stderr
+    for word in words:
+        assert word in done.stderr
+    assert len(installation.json("backfill", "list")["backfills"]) == before
+
+
+def test_an_id_keeps_its_meaning(installation: Installation) -> None:
+    deploy(installation, "meaning")
+    installation.run("backfill", "create", "meaning", "--grid", "seed=90", "--id", "meaning")
+    installation.run("backfill", "pause", "meaning")
+    done = installation.run("backfill", "create", "meaning", "--grid", "seed=91", "--id", "meaning", ok=False)
+    assert done.returncode == 2
+    assert "grid" in done.stderr
+    installation.run("backfill", "cancel", "meaning")
+    done = installation.run("backfill", "status", "meanin", ok=False)
+    assert "did you mean 'meaning'" in done.stderr

@@ -1,0 +1,110 @@
+"""Deployments on a real server, started by schedule, by hand, and through a backfill."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+import requests
+
+from tests.operations.conftest import Installation
+
+
+def deploy(installation: Installation, name: str, *options: str) -> None:
+    installation.run("deploy", str(installation.recipe), "--name", name, *options)
+
+
+def deployment_id(installation: Installation, name: str) -> str:
+    (row,) = (row for row in installation.json("deployments")["deployments"] if row["name"] == name)
+    return str(row["id"])
+
+
+def start(installation: Installation, name: str, parameters: dict[str, object]) -> requests.Response:
+    url = f"{installation.prefect}/api/deployments/{deployment_id(installation, name)}/create_flow_run"
+    body = {"parameters": parameters, "state": {"type": "SCHEDULED"}}
+    return requests.post(url, json=body, timeout=30)
+
+
+def test_a_deployment_is_listed_paused_and_removed(installation: Installation) -> None:
+    deploy(installation, "listed", "--cron", "0 3 * * *", "--timezone", "Europe/Berlin")
+    (row,) = (row for row in installation.json("deployments")["deployments"] if row["name"] == "listed")
+    assert row["schedule"] == "0 3 * * * Europe/Berlin"
+    assert not row["paused"]
+    installation.run("pause", "listed")
+    assert [r["paused"] for r in installation.json("deployments")["deployments"] if r["name"] == "listed"] == [True]
+    installation.run("resume", "listed")
+    assert [r["paused"] for r in installation.json("deployments")["deployments"] if r["name"] == "listed"] == [False]
+    installation.run("undeploy", "listed")
+    assert "listed" not in [row["name"] for row in installation.json("deployments")["deployments"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cron", "0 3 * *"], ["--cron", "0 3 * *"]),
+        (["--cron", "0 3 * * *", "--timezone", "Mars/Olympus"], ["Mars/Olympus"]),
+        (["--every", "often"], ["--every", "6h"]),
+        (["--every", "1h", "--cron", "0 3 * * *"], ["two schedules"]),
+        (["--timezone", "Europe/Berlin"], ["--timezone goes with --cron"]),
+        (["--set", "train.epoch=3"], ["epoch", "epochs"]),
+        (["--snapshot", "yesterday"], ["yesterday"]),
+    ],
+)
+def test_a_wrong_deployment_is_refused_and_not_made(
+    installation: Installation, options: list[str], words: list[str]
+) -> None:
+    done = installation.run("deploy", str(installation.recipe), "--name", "wrong", *options, ok=False)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert "wrong" not in [row["name"] for row in installation.json("deployments")["deployments"]]
+
+
+def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Installation) -> None:
+    deploy(installation, "form")
+    for parameters in (
+        {"options": {"train": {"epochs": "many"}}},
+        {"options": {"train": {"epochs": 0}}},
+        {"options": {"train": {"epoch": 3}}},
+        {"options": {"train": {"loader": "fast"}}},
+        {"overrides": ["train.epochs"]},
+        {"snapshot": "yesterday"},
+        {"only": ["trian"]},
+        {"recipe": "another"},
+    ):
+        answer = start(installation, "form", parameters)
+        assert answer.status_code == 409, (parameters, answer.text)
+    runs = installation.api("flow_runs/filter", {"deployments": {"name": {"any_": ["form"]}}})
+    assert runs == []
+
+
+def test_a_run_from_the_form_takes_its_options(installation: Installation) -> None:
+    deploy(installation, "by-hand", "--set", "train.epochs=2")
+    answer = start(installation, "by-hand", {"options": {"model": {"hidden_dim": 8}}, "overrides": ["seed=5"]})
+    assert answer.ok, answer.text
+    run_id = answer.json()["id"]
+    installation.wait(lambda: installation.api(f"flow_runs/{run_id}")["state_type"] == "COMPLETED")
+    record = json.loads((installation.home / "runs" / f"{run_id}.json").read_text())
+    assert record["status"] == "completed"
+    assert record["config"]["model"]["hidden_dim"] == 8
+    assert record["config"]["seed"] == 5
+    keys = {
+        artifact["key"] for artifact in installation.api("artifacts/filter", {"flow_runs": {"id": {"any_": [run_id]}}})
+    }
+    assert {"stages", "mlflow-run"} <= keys
+
+
+def test_a_schedule_fires(installation: Installation) -> None:
+    """The schedule's next minute, at most 60 s away and the scheduler's loop beside it."""
+    deploy(installation, "every-minute", "--cron", "* * * * *", "--timezone", "UTC")
+    began = datetime.datetime.now(datetime.UTC)
+
+    def scheduled_run_ended() -> bool:
+        runs = installation.api("flow_runs/filter", {"deployments": {"name": {"any_": ["every-minute"]}}})
+        ended = [run for run in runs if run["state_type"] == "COMPLETED"]
+        return bool(ended) and all(run["auto_scheduled"] for run in ended)
+
+    installation.wait(scheduled_run_ended, 240)
+    installation.run("undeploy", "every-minute")
+    assert datetime.datetime.now(datetime.UTC) > began

@@ -1,0 +1,124 @@
+"""`graphmill up`, `status`, `down`, on real servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from tests.flows.conftest import graphmill
+from tests.operations.conftest import Installation
+
+
+def test_all_services_answer(installation: Installation) -> None:
+    status = installation.json("status")
+    assert status["healthy"]
+    assert set(status["services"]) == {"prefect", "mlflow", "worker", "recovery"}
+    assert requests.get(f"{installation.prefect}/api/health", timeout=10).json() is True
+    assert requests.get(f"{installation.mlflow}/health", timeout=10).text == "OK"
+    workers = installation.api("work_pools/graphmill/workers/filter", {})
+    assert [worker["status"] for worker in workers] == ["ONLINE"]
+
+
+def test_a_second_up_says_that_it_is_up(installation: Installation) -> None:
+    before = installation.json("status")["services"]
+    done = installation.run("up")
+    assert "is up already" in done.stdout
+    after = installation.json("status")["services"]
+    assert {name: item["process"] for name, item in before.items()} == {
+        name: item["process"] for name, item in after.items()
+    }
+
+
+def test_another_option_for_what_runs_is_refused(installation: Installation) -> None:
+    done = installation.run("up", "--limit", "3", ok=False)
+    assert done.returncode == 2
+    assert "--limit" in done.stderr
+    assert "graphmill down" in done.stderr
+
+
+def test_a_killed_service_comes_back(installation: Installation) -> None:
+    before = installation.json("status")["services"]["mlflow"]
+    os.kill(before["process"], signal.SIGKILL)
+
+    def again() -> bool:
+        status = installation.json("status", ok=None)
+        service = status["services"]["mlflow"]
+        return bool(status["healthy"] and service["process"] != before["process"])
+
+    installation.wait(again)
+    assert installation.json("status")["services"]["mlflow"]["restarts"] == before["restarts"] + 1
+
+
+def test_secrets_are_for_the_owner_only(installation: Installation) -> None:
+    folder = installation.home / "services"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "settings.json").stat().st_mode) == 0o600
+
+
+def test_runs_of_the_command_line_appear_on_the_lasting_server(installation: Installation) -> None:
+    result = installation.json("run", str(installation.recipe), "seed=77")
+    run = installation.api(f"flow_runs/{result['prefect_flow_run_id']}")
+    assert run["state_type"] == "COMPLETED"
+    found = requests.get(
+        f"{installation.mlflow}/api/2.0/mlflow/runs/get", {"run_id": result["mlflow_run_id"]}, timeout=30
+    )
+    assert found.json()["run"]["info"]["status"] == "FINISHED"
+
+
+def test_logs_are_shown(installation: Installation) -> None:
+    assert "starting worker" in installation.run("logs", "worker", "-n", "2000").stdout
+    done = installation.run("logs", "wroker", ok=False)
+    assert "did you mean 'worker'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--database", "mysql://x/y"], ["--database", "PostgreSQL"]),
+        (["--database", "postgresql://me@127.0.0.1:1/none"], ["127.0.0.1:1/none", "cannot be used"]),
+        (["--limit", "9"], ["SQLite", "--database"]),
+        (["--host", "203.0.113.7"], ["203.0.113.7"]),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, options: list[str], words: list[str]) -> None:
+    done = graphmill(tmp_path / "home", "up", *options)
+    assert done.returncode == 2
+    for word in words:
+        assert word in done.stderr
+    assert not (tmp_path / "home" / "services" / "state.json").exists()
+
+
+def test_a_named_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = graphmill(tmp_path / "home", "up", "--prefect-port", port)
+    assert done.returncode == 2
+    assert f"--prefect-port {port}" in done.stderr
+
+
+def test_down_leaves_nothing_and_up_takes_over_from_a_killed_supervisor(tmp_path: Path) -> None:
+    from tests.operations.conftest import bring_up
+
+    found = bring_up(tmp_path)
+    status = found.json("status")
+    first = {name: item["process"] for name, item in status["services"].items()}
+    supervisor = psutil.Process(first["worker"]).ppid()
+    os.kill(supervisor, signal.SIGKILL)
+    time.sleep(0.5)
+    assert "nothing restarts these" in found.run("status", ok=False).stdout
+    found.run("up")
+    second = {name: item["process"] for name, item in found.json("status")["services"].items()}
+    assert not set(first.values()) & set(second.values())
+    assert not [process for process in first.values() if psutil.pid_exists(process)]
+    assert found.json("status")["prefect_url"] == status["prefect_url"]  # a bookmark stays good
+    assert "is down" in found.run("down").stdout
+    assert not [process for process in second.values() if psutil.pid_exists(process)]
+    assert "was not up" in found.run("down").stdout
