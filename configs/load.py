@@ -64,7 +64,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     path = find_recipe(name_or_path)
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, days that are not in a calendar
         raise RecipeError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(data, dict):
         raise RecipeError(f"{path} must hold sections (dataset, model, ...), found {type(data).__name__}")
@@ -135,8 +135,8 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
         raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
     try:
         return keys, yaml.safe_load(raw) if raw else None
-    except yaml.YAMLError as error:
-        raise RecipeError(f"override {text!r}: {raw!r} is not a YAML value") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a day that is in no calendar
+        raise RecipeError(f"override {text!r}: {raw!r} is not a YAML value ({error})") from error
 
 
 def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:

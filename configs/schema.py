@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
 
 from configs.base import ComponentConfig, ConfigModel, IntTuple, StrTuple
+from configs.moments import normalise_as_of
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
@@ -17,6 +18,42 @@ PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(
 ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
 StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
 EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]
+
+
+# YAML makes whole numbers and dates of some moments.
+AsOf = Annotated[str, BeforeValidator(normalise_as_of), WithJsonSchema({"type": ["string", "integer"]})]
+
+
+class SnapshotConfig(ConfigModel):
+    """The data as of a moment: only what existed then."""
+
+    as_of: AsOf | None = None
+    """Moment: `2023`, `2023-06`, `2023-06-30` (each means its end), a time stamp (UTC unless it says otherwise), or a
+    whole number in the unit of the data's times. Nodes and edges that are newer do not exist. null: everything."""
+    unit: Literal["auto", "years", "seconds", "milliseconds", "number"] = "auto"
+    """What the data's times count; auto: years in OGB's data, seconds in columns of dates and time stamps, else numbers
+    that compare with a whole number alone."""
+    split: Literal["time", "keep"] = "time"
+    """time: what exists is dealt out by its time, the oldest to train and the newest to test, equal times by a seeded
+    hash; keep: the data set's own split, as far as it exists."""
+    train: float = Field(default=0.8, gt=0, lt=1)
+    """Split by time: share of the training split."""
+    valid: float = Field(default=0.1, gt=0, lt=1)
+    """Split by time: share of the validation split."""
+    test: float = Field(default=0.1, gt=0, lt=1)
+    """Split by time: share of the test split."""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """Split by time: seed of the hash that orders equal times, and of link tasks' negatives."""
+    warm_start: bool = False
+    """Begin with the best weights of the newest earlier snapshot of this recipe, where there is one and shapes fit."""
+
+    @model_validator(mode="after")
+    def _shares_of_one(self) -> SnapshotConfig:
+        if abs(self.train + self.valid + self.test - 1) > 1e-6:
+            raise ValueError(
+                f"train, valid and test are shares of 1; they add up to {self.train + self.valid + self.test:g}"
+            )
+        return self
 
 
 class PreprocessConfig(ConfigModel):
@@ -226,6 +263,8 @@ class Recipe(ConfigModel):
     """Seed of everything that is random in training; splits and generated data have their own."""
     dataset: DatasetSection
     """Where the graph comes from (`graphmill datasets`)."""
+    snapshot: SnapshotConfig = SnapshotConfig()
+    """As of when."""
     preprocess: PreprocessConfig = PreprocessConfig()
     """Edges and features."""
     components: ComponentsConfig = ComponentsConfig()

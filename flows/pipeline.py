@@ -40,6 +40,7 @@ from tasks.partition.task import partition
 from tasks.preprocess.task import preprocess
 from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.task import publish
+from tasks.snapshots import check_snapshot
 from tasks.train.task import train
 
 TASKS = {
@@ -99,6 +100,7 @@ def train_graph(
         return done.model_dump(mode="json")
     overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
     checked = read_recipe(recipe, overrides)
+    check_snapshot(checked)
     selection = select_stages(only, from_stage, force)
     record = RunRecord(
         id=runtime.flow_run.id,

@@ -13,6 +13,7 @@ from flows.selection import Selection
 from tasks.artifacts import artifact_key
 from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.home import Home
+from tasks.snapshots import check_snapshot
 
 _SHOWN_CHANGES = 6
 
@@ -46,7 +47,8 @@ class Step:
 
 
 def make_plan(home: Home, recipe: Recipe, selection: Selection) -> list[Step]:
-    """Look at each stage in order, as `run` would."""
+    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give."""
+    check_snapshot(recipe)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []

@@ -147,13 +147,27 @@ class NodeFilter:
 
         An edge none of whose candidates stays has nothing to be ranked against, and goes too.
         """
-        ids = self.new_id[candidates]
-        valid: NDArray[np.bool_] = np.all(ids >= 0, axis=2)
-        stay = stay & np.any(valid, axis=1)
-        ids, valid = ids[stay], valid[stay]
-        num_candidates = ids.shape[1]
-        # Distance to the next valid one, cyclically: from behind over two rounds.
-        place = np.where(np.concatenate([valid, valid], 1), np.arange(2 * num_candidates), 2 * num_candidates)
-        following = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1][:, :num_candidates] % num_candidates
-        self.writer.write(name, np.take_along_axis(ids, following[:, :, None], axis=1))
+        some, ids = replace_gone(self.new_id[candidates[stay]])
+        self.writer.write(name, ids)
+        stay = stay.copy()
+        stay[stay] = some
         return stay
+
+
+def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Replace candidates that are gone by their row's next one that is not.
+
+    Args:
+        candidates: id (n, K, 2), -1 for ends that are gone.
+
+    Returns:
+        bool (n,), whether anything of a row stays, and id (m, K, 2), those that do.
+    """
+    valid: NDArray[np.bool_] = np.all(candidates >= 0, axis=2)
+    stay: NDArray[np.bool_] = np.any(valid, axis=1)
+    candidates, valid = candidates[stay], valid[stay]
+    num_candidates = candidates.shape[1]
+    # Distance to the next valid one, cyclically: from behind over two rounds.
+    place = np.where(np.concatenate([valid, valid], 1), np.arange(2 * num_candidates), 2 * num_candidates)
+    following = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1][:, :num_candidates] % num_candidates
+    return stay, np.take_along_axis(candidates, following[:, :, None], axis=1)

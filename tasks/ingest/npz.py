@@ -63,6 +63,10 @@ class Npz:
         stat = path.stat()
         return {"size": stat.st_size, "modified_ns": stat.st_mtime_ns}
 
+    def time_unit(self) -> None:
+        """None: such a file holds no times."""
+        return None
+
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
         from tasks.ingest.edges import EdgeCheck

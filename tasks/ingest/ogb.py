@@ -11,6 +11,7 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.ogb_meta import OgbMeta, listed_meta, listed_names
 from tasks.stage import StageContext
@@ -98,6 +99,20 @@ class Ogb:
         if meta.listed and (not files or read_marker(folder) == files):
             return as_listed
         return {"files": files}
+
+    def time_unit(self) -> TimeUnit | None:
+        """Years; None where there are none. What is still to be downloaded may have some."""
+        from tasks.ingest.ogb_raw import open_raw
+
+        folder = self.folder(Path())
+        if self.meta.task == "graph":
+            return None
+        if self.config.root is None or not folder.is_dir():
+            return "years"
+        raw = open_raw(folder, self.meta)
+        dated = [raw.node_rows(kind, "node_year") for kind in raw.num_nodes]
+        dated += [raw.edge_rows(triplet, "edge_year") for triplet in raw.num_edges]
+        return "years" if any(rows is not None for rows in dated) else None
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Download if need be, then read raw/ and split/ into tables."""

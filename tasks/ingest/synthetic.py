@@ -103,6 +103,10 @@ class Synthetic:
         """The options say it all; raise `generator` when the same options give other data."""
         return {"generator": 1}
 
+    def time_unit(self) -> None:
+        """None: the graph has no times."""
+        return None
+
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""
         from tasks.ingest.generator import generate

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from numpy.typing import NDArray
 
+from configs.moments import TimeUnit
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_files import Batch
 from tasks.manifests import FeatureColumn
@@ -105,12 +106,18 @@ def _as_float(batch: Batch, column: str, values: pa.Array, width: int) -> Array:
     return np.array(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
+def time_unit(batch: Batch, column: str) -> TimeUnit:
+    """Return what `times` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
+    kind = batch.column(column).type
+    return "seconds" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else "number"
+
+
 def times(batch: Batch, column: str) -> Array:
     """Return whole numbers as they are, dates and time stamps as seconds since 1970, int64 (n,). Raises DataError."""
     values = batch.column(column)
     _refuse_nulls(batch, column, values, "the time is missing")
     kind = values.type
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+    if time_unit(batch, column) == "seconds":
         return np.asarray(values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()))
     if pa.types.is_integer(kind):
         return np.asarray(values.cast(pa.int64()))

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.stage import StageContext
 
@@ -230,6 +232,30 @@ class Tables:
             "tables": [TableFiles(table.files).fingerprint() for table in tables if table.files],
             "files": [TableFiles((path,)).fingerprint() for path in (*singles, *config.split.files.values())],
         }
+
+    def time_unit(self) -> TimeUnit | None:
+        """What the time columns count, by their first rows; None where no table names one.
+
+        Raises:
+            DataError: a file or column is missing.
+            RecipeError: one column holds dates, another one numbers.
+        """
+        from tasks.ingest.table_columns import time_unit
+        from tasks.ingest.table_nodes import table_files
+
+        found: dict[TimeUnit, str] = {}
+        for section, tables in (("nodes", self.config.nodes), ("edges", self.config.edges)):
+            for table in tables:
+                if table.time:
+                    first = next(table_files(table).batches([table.time]), None)
+                    unit = "number" if first is None else time_unit(first, table.time)
+                    found[unit] = f"{table.time} of dataset.{section}"
+        if len(found) > 1:
+            raise RecipeError(
+                f"dataset: {found['seconds']} holds dates or time stamps, {found['number']} whole numbers: they do not "
+                "compare; store both alike"
+            )
+        return next(iter(found), None)
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read nodes, then edges, then splits."""

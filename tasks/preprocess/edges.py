@@ -30,6 +30,7 @@ from tasks.preprocess.edge_data import EdgeData
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
 from tasks.preprocess.shards import ShardJob, result, run_jobs
+from tasks.preprocess.snapshot import EdgeFilter
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
@@ -93,13 +94,23 @@ def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, tabl
 
 
 def build_edges(
-    context: StageContext, store: DatasetStore, layout: Layout, config: PreprocessConfig, writer: ArrayWriter
+    context: StageContext,
+    store: DatasetStore,
+    layout: Layout,
+    config: PreprocessConfig,
+    writer: ArrayWriter,
+    existing: EdgeFilter | None = None,
+    source: Layout | None = None,
 ) -> tuple[dict[str, Any], EdgeData]:
-    """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry."""
+    """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry.
+
+    Of a snapshot, `existing` leaves the edges that are in the graph, and `source` is the data set's own layout: shards
+    are sorted in its ids, once for all snapshots.
+    """
     scratch = context.work / "scratch"
     scratch.mkdir(exist_ok=True)
     try:
-        merge = _Merge(context, store, layout, config, writer, scratch)
+        merge = _Merge(context, store, layout, config, writer, scratch, existing, source or layout)
         return merge.run(), merge.data
     finally:
         shutil.rmtree(scratch)
@@ -116,8 +127,11 @@ class _Merge:
         config: PreprocessConfig,
         writer: ArrayWriter,
         scratch: Path,
+        existing: EdgeFilter | None,
+        source: Layout,
     ) -> None:
         self.context, self.layout, self.config, self.writer = context, layout, config, writer
+        self.existing = existing
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
         self.threads = thread_count(config)
@@ -125,9 +139,9 @@ class _Merge:
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         for index, edge_type in enumerate(store.manifest.edge_types):
             plan = ShardPlan(
-                src_offset=layout.offset(edge_type.source),
-                dst_offset=layout.offset(edge_type.target),
-                bits=layout.id_bits,
+                src_offset=source.offset(edge_type.source),
+                dst_offset=source.offset(edge_type.target),
+                bits=source.id_bits,
                 symmetrize=layout.symmetrize,
                 drop_loops=config.self_loops != "keep",
                 merge=config.deduplicate and not layout.carries_data,
@@ -147,6 +161,8 @@ class _Merge:
         num_edges = int(out_indptr[-1])
         added = layout.num_nodes if layout.add_loops else 0
         report["num_merged"] += int(indptr[-1]) - (num_edges - added)
+        if self.existing is not None:  # shards count what they hold, which is not what exists
+            report = {}
         report["num_edges"] = num_edges
         self.data.follow(out_indptr, out_eids, self.writer)
         self._other_direction(out_indptr)
@@ -156,7 +172,9 @@ class _Merge:
         """First sight of every shard: edges of each row, before merging over shards."""
         indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
         loops = merged = 0
-        for found in run_jobs(self.context, self.jobs, "edges"):
+        for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
+            if self.existing is not None:
+                found = self.existing(found, job.shard)
             indptr[1:][found["rows"]] += found["counts"]  # a row occurs once a shard
             loops += found["loops"]
             merged += found["merged"]
@@ -173,6 +191,8 @@ class _Merge:
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
             found = result(job)
+            if self.existing is not None:
+                found = self.existing(found, job.shard)
             place = (found["rows"], found["counts"], found["cols"], found["table_rows"])
             coo.place_runs(*place, base, cursor, np.asarray(indices), np.asarray(eids))
         assert np.array_equal(cursor, indptr[1:])

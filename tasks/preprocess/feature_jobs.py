@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +34,14 @@ class RowRange:
     shard: ShardRef
     computed: ShardJob | None = None
     """Job whose result holds the rows, for columns computed from the graph."""
+    kept: Array | None = field(default=None, compare=False)
+    """Rows that are nodes of the graph, ascending; None: all. Columns of tables are transformed whole, so that
+    snapshots share what was computed."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the graph among the rows."""
+        return self.num_rows if self.kept is None else len(self.kept)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from tasks.preprocess.feature_jobs import (
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.layout import Layout, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
+from tasks.preprocess.snapshot import Snapshot
 from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
 from tasks.stage import StageContext
 
@@ -56,9 +57,10 @@ class FeatureBuilder:
         config: PreprocessConfig,
         graph: GraphView,
         train_rows: Array | None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.context, self.store, self.layout, self.config = context, store, layout, config
-        self.graph, self.train_rows = graph, train_rows
+        self.graph, self.train_rows, self.snapshot = graph, train_rows, snapshot
         self.target = layout.type_index(store.manifest.target_type)
         self.ranges = self._table_ranges()
         self.tracks = [
@@ -72,9 +74,15 @@ class FeatureBuilder:
     def _table_ranges(self) -> list[RowRange]:
         ranges = []
         for t, name in enumerate(self.layout.node_types):
+            first = self.layout.type_offsets[t]
             for shard in self.store.shards(f"nodes/{name}"):
-                first = self.layout.type_offsets[t] + shard.first_row
-                ranges.append(RowRange(shard.sha256, first, shard.num_rows, t, shard))
+                kept = None if self.snapshot is None else self.snapshot.kept_rows(t, shard.first_row, shard.num_rows)
+                if kept is not None and len(kept) == shard.num_rows:
+                    kept = None
+                rows = RowRange(shard.sha256, first, shard.num_rows, t, shard, kept=kept)
+                if rows.num_nodes or self.snapshot is None:
+                    ranges.append(rows)
+                first += rows.num_nodes
         return ranges
 
     def _types_with(self, column: str) -> tuple[int, ...]:
@@ -131,7 +139,7 @@ class FeatureBuilder:
             for rows in self._ranges_of(group[0]):
                 if learned_from and rows.type_index not in learned_from:
                     continue
-                train = self._train_rows_of(rows) if learned_from else None
+                train = self._train_rows_of(rows) if learned_from else rows.kept
                 if train is not None and not len(train):
                     continue
                 key = {
@@ -150,8 +158,9 @@ class FeatureBuilder:
 
     def _train_rows_of(self, rows: RowRange) -> Array:
         assert self.train_rows is not None
-        first, last = np.searchsorted(self.train_rows, [rows.first_node, rows.first_node + rows.num_rows])
-        return self.train_rows[first:last] - rows.first_node
+        first, last = np.searchsorted(self.train_rows, [rows.first_node, rows.first_node + rows.num_nodes])
+        nodes = self.train_rows[first:last] - rows.first_node
+        return nodes if rows.kept is None else rows.kept[nodes]
 
     def _ranges_of(self, track: Track) -> list[RowRange]:
         """Ranges of rows that have the column."""
@@ -170,13 +179,15 @@ class FeatureBuilder:
         jobs = []
         for rows in ranges:
             # Named by the graph and the nodes alone: the table's content plays no part.
-            place = replace(rows, sha256=f"nodes-{rows.first_node}-{rows.num_rows}")
+            place = replace(
+                rows, sha256=f"nodes-{rows.first_node}-{rows.num_nodes}", num_rows=rows.num_nodes, kept=None
+            )
             payload = (transform.config, graph)
             version = transform.version
             jobs.append(ShardJob(compute_rows, version, place, key, self.context.cache, payload))
         for _ in run_jobs(self.context, jobs, track.origin):
             pass
-        return [replace(rows, sha256=job.name, computed=job) for rows, job in zip(ranges, jobs, strict=True)]
+        return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
 
     def _dtype(self, numeric: list[Track]) -> Literal["float32", "float16"]:
         cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
@@ -222,22 +233,31 @@ class FeatureBuilder:
         ]
         for rows, found in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
             for name, x in found.items():
-                place = places[name]
-                out[rows.first_node : rows.first_node + rows.num_rows, place : place + x.shape[1]] = x
+                place, kept = places[name], x if rows.kept is None else x[rows.kept]
+                out[rows.first_node : rows.first_node + len(kept), place : place + x.shape[1]] = kept
 
     def _copy(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
         """Columns without a transform come from the table as they are: keeping another copy would help nobody."""
         for rows in self._ranges_of(group[0]):
-            first = rows.first_node
+            first, row = rows.first_node, 0
             work = Work(rows, tuple(group), dtype=dtype)
             for table in iter_row_groups(rows.shard, [track.source.name for track in group]):
+                kept = _between(rows.kept, row, table.num_rows)
                 for track in group:
                     values = to_numpy(table.column(track.source.name)).reshape(-1, track.source.dim)
-                    plain = plain_values(values, track.source, rows.shard, first - rows.first_node)
-                    x = finished(work, track, plain)
+                    x = finished(work, track, plain_values(values, track.source, rows.shard, row)[kept])
                     place = places[track.source.name]
                     out[first : first + len(x), place : place + x.shape[1]] = x
-                first += table.num_rows
+                first += len(x)
+                row += table.num_rows
+
+
+def _between(kept: Array | None, first: int, count: int) -> Any:
+    """Return which of the rows first to first + count are kept, counted from `first`; a slice of all without `kept`."""
+    if kept is None:
+        return slice(None)
+    low, high = np.searchsorted(kept, [first, first + count])
+    return kept[low:high] - first
 
 
 def _source_column(feature: Any) -> Column:

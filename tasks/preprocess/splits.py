@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,23 @@ from configs.errors import DataError
 from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter, id_dtype
 from tasks.preprocess.layout import Layout
+from tasks.preprocess.snapshot import Snapshot
 
 SPLITS = ("train", "valid", "test")
+Choose = Callable[[int, int], Array]
+"""(first row, number of rows) -> which of them, counted from the first."""
 
 
-def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> None:
-    """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group."""
+def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapshot: Snapshot | None = None) -> None:
+    """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group.
+
+    Of a snapshot, the rows that exist.
+    """
     manifest, num_nodes = store.manifest, layout.num_nodes
     ids = writer.create("node_ids", (num_nodes,), np.int64)
     for start in range(0, num_nodes, 1 << 20):
-        ids[start : start + (1 << 20)] = np.arange(start, min(start + (1 << 20), num_nodes))
+        end = min(start + (1 << 20), num_nodes)
+        ids[start:end] = np.arange(start, end) if snapshot is None else snapshot.kept[start:end]
     if len(layout.node_types) > 1:
         node_type = writer.create("node_type", (num_nodes,), np.int16)
         for t, (first, last) in enumerate(zip(layout.type_offsets, layout.type_offsets[1:], strict=False)):
@@ -31,12 +40,18 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> Non
         if len(timed) < len(layout.node_types):
             time[:] = -1  # types without a time
         for name in timed:
-            _fill(store, f"nodes/{name}", "time", time, layout.offset(name))
+            _fill(store, f"nodes/{name}", "time", time, layout.offset(name), _choose(snapshot, layout, name))
     if manifest.task == "node" and "label" in columns[manifest.target_type]:
         label = _create_label(store, writer, "label", num_nodes)
         if len(layout.node_types) > 1:
             label[:] = -1 if label.ndim == 1 else np.nan
-        _fill(store, f"nodes/{manifest.target_type}", "label", label, layout.offset(manifest.target_type))
+        target = manifest.target_type
+        _fill(store, f"nodes/{target}", "label", label, layout.offset(target), _choose(snapshot, layout, target))
+
+
+def _choose(snapshot: Snapshot | None, layout: Layout, name: str) -> Choose | None:
+    """Return what tells which rows of a type's table are in the graph; None: all."""
+    return None if snapshot is None else functools.partial(snapshot.kept_rows, layout.type_index(name))
 
 
 def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int) -> Array:
@@ -46,10 +61,14 @@ def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int
     return writer.create(name, (rows, store.manifest.num_tasks), np.float32)
 
 
-def _fill(store: DatasetStore, table: str, column: str, out: Array, place: int) -> None:
+def _fill(store: DatasetStore, table: str, column: str, out: Array, place: int, choose: Choose | None = None) -> None:
+    row = 0
     for shard in store.shards(table):
         for group in iter_row_groups(shard, [column]):
             values = to_numpy(group.column(column))
+            if choose is not None:
+                values = values[choose(row, len(values))]
+                row += group.num_rows
             if out.ndim == 1:
                 values = values.reshape(len(values))
                 if np.issubdtype(values.dtype, np.floating):
@@ -176,7 +195,7 @@ def _read_pairs(store: DatasetStore, layout: Layout, table: str, source: str, ta
 
 
 def training_rows(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> Array | None:
-    """Return the nodes that transforms may learn from, ascending; None: all (link tasks hide edges, not nodes).
+    """Return the nodes of the graph that transforms may learn from, ascending; None: all (link tasks hide edges only).
 
     Node tasks: the training nodes. Graph tasks: the nodes of the training graphs.
     """

@@ -20,20 +20,37 @@ from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.hops import split_hops
 from tasks.preprocess.layout import Layout
+from tasks.preprocess.snapshot import snapshot_view, take_snapshot
+from tasks.preprocess.snapshot_report import label_profile
+from tasks.preprocess.snapshot_splits import Dealt, write_snapshot_splits
 from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
 from tasks.stage import Parent, Stage, StageContext
 
+# What the graph's manifest takes over from the data set's.
+_GIVEN = (
+    "dataset",
+    "task",
+    "task_type",
+    "num_classes",
+    "num_tasks",
+    "metric",
+    "ogb_name",
+    "num_graphs",
+    "target_type",
+)
+
 
 def config(recipe: Recipe) -> dict[str, Any]:
-    """Everything in the recipe's `preprocess` section but how the work is spread."""
-    return cache_view(recipe.preprocess)
+    """Everything in the recipe's `preprocess` section but how the work is spread, and as of when."""
+    return cache_view(recipe.preprocess) | snapshot_view(recipe)
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Write the graph's arrays and return the fields of GraphManifest.
 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
-    `edges` (self-loops met, entries merged away, reverses included) and `transforms` (what was fitted).
+    `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted)
+    and, of a snapshot, `snapshot` (`times`: the oldest and newest of each split; `labels`: see `label_profile`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -42,48 +59,59 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     ingested: DatasetManifest = parents["ingest"].manifest
     options, hops = split_hops(recipe.preprocess)
     store = DatasetStore(parents["ingest"].folder, ingested)
-    layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
+    source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
     if not options.symmetrize and not ingested.directed:
         context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
     writer = ArrayWriter(context.work)
-    write_nodes(store, layout, writer)
+    snapshot = take_snapshot(recipe, store, source)
+    if snapshot is not None:  # from here on there is nothing but what exists
+        store, layout = snapshot.store, snapshot.layout
+    write_nodes(store, layout, writer, snapshot)
     write_graphs(store, layout, writer)
-    splits = write_splits(store, layout, writer)
-    counts, data = build_edges(context, store, layout, options, writer)
+    dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
+    splits = dealt.sizes if dealt else write_splits(store, layout, writer)
+    counts, data = build_edges(context, store, layout, options, writer, dealt.edges if dealt else None, source)
     indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
     if ingested.task == "graph":
         indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
         check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
     graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
     train_rows = training_rows(store, layout, writer)
-    built = FeatureBuilder(context, store, layout, options, graph, train_rows).build(writer)
+    built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
-        built = hops.widen(writer, ingested, options.symmetrize, train_rows, built)
+        built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
+    num_edges = counts.pop("num_edges")
+    report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
+    rows = ingested.num_edges + ingested.num_nodes
+    if dealt is not None:
+        label = GraphView(str(context.work), writer.entries, layout.num_nodes, options.symmetrize).get("label")
+        report["snapshot"] = {"times": dealt.times, "labels": label_profile(label, ingested, layout)}
+        rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
+        _tell(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
     return {
-        "dataset": ingested.dataset,
-        "task": ingested.task,
-        "task_type": ingested.task_type,
-        "num_classes": ingested.num_classes,
-        "num_tasks": ingested.num_tasks,
-        "metric": ingested.metric,
-        "ogb_name": ingested.ogb_name,
+        **{name: getattr(ingested, name) for name in _GIVEN},
         "num_nodes": layout.num_nodes,
-        "num_edges": counts.pop("num_edges"),
-        "num_graphs": ingested.num_graphs,
+        "num_edges": num_edges,
         "symmetric": options.symmetrize,
         "node_types": layout.node_types,
         "edge_types": layout.edge_types,
-        "target_type": ingested.target_type,
-        "type_offsets": layout.type_offsets,
+        "type_offsets": layout.type_offsets if snapshot is None else snapshot.type_offsets,
         "feature_dim": built["feature_dim"],
         "categories": built["categories"],
         "edge_feature_dim": data.feature_dim,
         "edge_categories": data.categories,
         "splits": splits,
         "arrays": writer.entries,
-        "report": {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]},
-        "rows": ingested.num_edges + ingested.num_nodes,
+        "report": report,
+        "rows": rows,
     }
+
+
+def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
+    splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
+    context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
+    if dealt.unit == "years" and "-" in as_of[1:]:
+        context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
 
 
 def degree_report(indptr: Array) -> dict[str, Any]:

@@ -1,0 +1,522 @@
+"""Graphs as of a moment: who exists, how they are split, and that nothing of the future shows anywhere."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from configs.base import cache_view
+from configs.errors import DataError, RecipeError
+from configs.load import build_recipe, load_recipe
+from configs.schema import Recipe
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import IdMap
+from tasks.graph_store import GraphStore
+from tasks.home import Home
+from tasks.ingest.stage import STAGE as INGEST
+from tasks.preprocess import stage
+from tasks.stage import run_stage
+from tests.ingest.ogb_folders import mag_folder, node_folder
+from tests.preprocess.conftest import Ears
+
+Run = Callable[..., SimpleNamespace]
+
+
+@pytest.fixture
+def run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Ingest and preprocess a data set given as its recipe's section, in shards of a few rows."""
+    small_shards(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+    def do(dataset: dict[str, Any], *overrides: str, at: Home = home, **preprocess: Any) -> SimpleNamespace:
+        recipe = make_recipe(dataset, *overrides, **preprocess)
+        ears = Ears()
+        ingested = run_stage(INGEST, recipe, {}, at, listener=ears)
+        made = run_stage(stage.STAGE, recipe, {"ingest": ingested.parent}, at, listener=ears)
+        graph = GraphStore(made.folder, made.manifest)
+        ids = IdMap(graph, DatasetStore(ingested.folder, ingested.manifest))
+        names = ids.lookup(np.arange(made.manifest.num_nodes)).to_pylist()
+        return SimpleNamespace(graph=graph, manifest=made.manifest, names=names, messages=ears.messages, recipe=recipe)
+
+    return do
+
+
+def small_shards(monkeypatch: pytest.MonkeyPatch, scale: int = 1) -> None:
+    monkeypatch.setattr("tasks.ingest.writer.SHARD_ROWS", 8 * scale)
+    monkeypatch.setattr("tasks.ingest.writer.GROUP_ROWS", 4 * scale)
+
+
+def make_recipe(dataset: dict[str, Any], *overrides: str, **preprocess: Any) -> Recipe:
+    sections = {"name": "test", "dataset": dataset, "model": {"name": "graphsage"}, "preprocess": preprocess}
+    return build_recipe(sections, overrides)
+
+
+def tables(**options: Any) -> dict[str, Any]:
+    """Nodes with features, labels and times, edges with times; `options` replace parts."""
+    nodes = {"files": "nodes.parquet", "features": ["x"], "label": ["label"], "time": "time"}
+    edges = {"files": "edges.parquet", "time": "time"}
+    return {"name": "tables", "num_classes": 3, "nodes": nodes, "edges": edges, **options}
+
+
+def write(name: str, **columns: Any) -> None:
+    pq.write_table(pa.table(columns), f"{name}.parquet")
+
+
+def edges_of(found: SimpleNamespace) -> set[tuple[Any, Any]]:
+    """(source, target) of the edges that carry messages, by the users' ids."""
+    indptr, indices = found.graph["csc_indptr"], found.graph["csc_indices"]
+    target = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return {(found.names[s], found.names[t]) for s, t in zip(indices.tolist(), target.tolist(), strict=True)}
+
+
+def split_of(found: SimpleNamespace, split: str) -> list[Any]:
+    return [found.names[v] for v in found.graph[f"{split}_idx"].tolist()]
+
+
+def pairs_of(found: SimpleNamespace, array: str) -> list[tuple[Any, Any]]:
+    return [(found.names[a], found.names[b]) for a, b in found.graph[array].reshape(-1, 2).tolist()]
+
+
+SMALL = {"snapshot.train": 0.5, "snapshot.valid": 0.25, "snapshot.test": 0.25}
+SHARES = tuple(f"{key}={value}" for key, value in SMALL.items())
+
+
+def by_hand() -> None:
+    """Eight nodes a..h of the years 1 to 8 (c has no label), and edges of which some are older than their ends."""
+    years = [1, 2, 3, 4, 5, 6, 7, 8]
+    write("nodes", id=list("abcdefgh"), x=[float(y) for y in years], label=[0, 1, None, 2, 0, 1, 2, 0], time=years)
+    src, dst, when = zip(*[("a", "b", 2), ("b", "c", 5), ("e", "a", 1), ("d", "c", 4), ("f", "a", 6)], strict=True)
+    write("edges", src=src, dst=dst, time=when)
+
+
+def test_who_exists_by_hand(run: Run) -> None:
+    by_hand()
+    found = run(tables(), "snapshot.as_of=5", *SHARES, symmetrize=False)
+    assert found.names == list("abcde")
+    assert edges_of(found) == {("a", "b"), ("b", "c"), ("e", "a"), ("d", "c")}
+    assert found.graph["feat"][:, 0].tolist() == [1, 2, 3, 4, 5]
+    assert found.graph["label"].tolist() == [0, 1, -1, 2, 0]
+    assert found.graph["node_time"].tolist() == [1, 2, 3, 4, 5]
+    assert [split_of(found, s) for s in ("train", "valid", "test")] == [["a", "b"], ["d"], ["e"]]
+    assert found.manifest.report["snapshot"] == {
+        "times": {"train": [1, 2], "valid": [4, 4], "test": [5, 5]},
+        "labels": {"kind": "classes", "rows": 4, "counts": [2, 1, 1]},
+    }
+    earlier = run(tables(), "snapshot.as_of=4", *SHARES, symmetrize=False)
+    assert earlier.names == list("abcd")  # e does not exist: neither does the old edge from it
+    assert edges_of(earlier) == {("a", "b"), ("d", "c")}
+    assert dict(zip(earlier.graph["csc_indices"].tolist(), earlier.graph["edge_time"].tolist(), strict=True)) == {
+        0: 2,
+        3: 4,
+    }
+
+
+def test_the_moment_compares_in_the_unit_of_the_times(run: Run) -> None:
+    days = [datetime.date(2023, 6, day) for day in (1, 10, 20, 29, 30)] + [datetime.date(2023, 7, 1)]
+    write("nodes", id=list("abcdef"), x=[0.0] * 6, label=[0, 1, 2, 0, 1, 2], time=days)
+    write("edges", src=["a"], dst=["f"], time=[datetime.datetime(2023, 7, 1, 12)])
+    for as_of, last in {
+        "2023-06": "abcde",
+        "2023-06-30": "abcde",
+        "2023-06-29": "abcd",
+        "2023-06-30T00:00:00+00:00": "abcde",
+        "2023-06-30T01:00:00+02:00": "abcd",
+        "2023": "abcdef",
+    }.items():
+        found = run(tables(), f"snapshot.as_of={as_of}", *SHARES)
+        assert found.names == list(last), as_of
+    stamps = [int(datetime.datetime(d.year, d.month, d.day, tzinfo=datetime.UTC).timestamp()) for d in days]
+    write("nodes", id=list("abcdef"), x=[0.0] * 6, label=[0, 1, 2, 0, 1, 2], time=stamps)
+    write("edges", src=["a"], dst=["f"], time=[stamps[-1]])
+    found = run(tables(), "snapshot.as_of=2023-06", "snapshot.unit=seconds", *SHARES)
+    assert found.names == list("abcde")
+    with pytest.raises(RecipeError, match=r"whole numbers of no known unit.*snapshot\.unit"):
+        run(tables(), "snapshot.as_of=2023-06", *SHARES)
+
+
+def test_nodes_without_times_exist_from_their_first_edge_on(run: Run) -> None:
+    """Where edges have times; a node that never has an edge is always there."""
+    write("nodes", id=list("abcdef"), x=[1.0] * 6, label=[0, 1, 2, 0, 1, 2])
+    write("edges", src=list("abcd"), dst=list("bcde"), time=[10, 20, 30, 40])
+    untimed = {"files": "nodes.parquet", "features": ["x"], "label": ["label"]}
+    found = run(tables(nodes=untimed), "snapshot.as_of=25", *SHARES)
+    assert found.names == ["a", "b", "c", "f"]
+    assert edges_of(found) == {("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")}
+    assert [split_of(found, s) for s in ("train", "test")][1] == ["c"]  # the newest by its first edge
+    assert "f" in split_of(found, "train")
+
+
+def test_types_of_nodes(run: Run) -> None:
+    """Users have times, items have not: an item is there from its first rating on, a rating with both ends."""
+    write("users", id=["u1", "u2", "u3", "u4"], label=[0, 1, 2, 0], x=[1.0, 2, 3, 4], time=[1, 2, 3, 9])
+    write(
+        "ratings", src=["u1", "u2", "u3", "u4"], dst=["i1", "i2", "i3", "i1"], time=[5, 6, 7, 9], weight=[1.0, 2, 3, 4]
+    )
+    dataset = {
+        "name": "tables",
+        "num_classes": 3,
+        "nodes": {"type": "user", "files": "users.parquet", "label": ["label"], "features": ["x"], "time": "time"},
+        "edges": {
+            "files": "ratings.parquet",
+            "source_type": "user",
+            "target_type": "item",
+            "time": "time",
+            "weight": "weight",
+        },
+        "split": {"by": "ratio", "train": 0.34, "valid": 0.33, "test": 0.33},
+    }
+    found = run(dataset, "snapshot.as_of=6", "snapshot.train=0.34", "snapshot.valid=0.33", "snapshot.test=0.33")
+    assert found.names == ["user:u1", "user:u2", "user:u3", "item:i1", "item:i2"]
+    assert edges_of(found) == {
+        (a, b) for x in ("1", "2") for a, b in ((f"user:u{x}", f"item:i{x}"), (f"item:i{x}", f"user:u{x}"))
+    }
+    assert found.graph["node_type"].tolist() == [0, 0, 0, 1, 1]
+    assert found.graph["node_time"].tolist() == [1, 2, 3, -1, -1]
+    assert found.graph["feat"][:, 0].tolist() == [1, 2, 3, 0, 0]
+    assert sorted(found.graph["edge_weight"].tolist()) == [1, 1, 2, 2]
+    kinds = [found.manifest.edge_types[t] for t in found.graph["edge_type"]]
+    assert kinds == ["item__rev_to__user"] * 2 + ["user__to__item"] * 2
+
+
+TRANSFORMS = [
+    {"name": "standardize", "columns": "x"},
+    {"name": "rank_gauss", "columns": "y", "num_quantiles": 10},
+    {"name": "bucket", "columns": "z", "num_buckets": 3},
+    {"name": "degree"},
+    {"name": "random_walk_pe", "steps": 2},
+    {"name": "hops", "features": ["in", "in-in", "like"], "labels": ["in"]},
+]
+
+
+def grown(rng: np.random.Generator, num_nodes: int, num_edges: int, ties: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Nodes and edges that come one after the other, in the order of their times; `ties` share one."""
+    nodes = {
+        "id": [f"n{i}" for i in range(num_nodes)],
+        **{name: rng.standard_normal(num_nodes) for name in "xyz"},
+        "label": pa.array(rng.integers(0, 3, num_nodes), mask=rng.random(num_nodes) < 0.1),
+        "time": np.arange(num_nodes) // ties,
+    }
+    src, dst = rng.integers(0, num_nodes, (2, num_edges))
+    late = np.maximum(src, dst) // ties + rng.integers(0, 3, num_edges)
+    order = np.argsort(late, kind="stable")
+    edges = {
+        "src": [f"n{i}" for i in src[order]],
+        "dst": [f"n{i}" for i in dst[order]],
+        "time": late[order],
+        "weight": rng.random(num_edges),
+    }
+    return nodes, edges
+
+
+def first_rows(columns: dict[str, Any], until: int) -> dict[str, Any]:
+    there = int(np.searchsorted(columns["time"], until, side="right"))
+    return {name: values[:there] for name, values in columns.items()}
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    until=st.integers(12, 25),
+    ties=st.sampled_from([1, 2, 5]),
+    options=st.sampled_from(
+        [{}, {"symmetrize": False, "self_loops": "add"}, {"deduplicate": False, "self_loops": "keep"}]
+    ),
+)
+def test_the_future_shows_nowhere(
+    run: Run, home: Home, seed: int, until: int, ties: int, options: dict[str, Any]
+) -> None:
+    """A snapshot is, to the last bit and digest, what one gets who has only ever seen what existed then.
+
+    Structure, features that were fitted or come from the structure, labels of neighbours, splits, report.
+    """
+    nodes, edges = grown(np.random.default_rng(seed), 30 * ties, 150 * ties, ties)
+    section = tables(
+        nodes={"files": "nodes.parquet", "features": ["x", "y", "z"], "label": ["label"], "time": "time"},
+        edges={"files": "edges.parquet", "time": "time", "weight": "weight"},
+    )
+    fresh = Home.open(home.root / f"fresh-{seed}-{until}-{ties}-{len(options)}")  # its caches have seen nothing
+    override = f"snapshot.as_of={until}"
+    write("nodes", **first_rows(nodes, until))
+    write("edges", **first_rows(edges, until))
+    then = run(section, override, at=fresh, transforms=TRANSFORMS, **options)
+    write("nodes", **nodes)
+    write("edges", **edges)
+    now = run(section, override, at=home, transforms=TRANSFORMS, **options)
+    for name in sorted(then.manifest.arrays):
+        np.testing.assert_array_equal(np.asarray(now.graph[name]), np.asarray(then.graph[name]), err_msg=name)
+    assert now.manifest.digest == then.manifest.digest
+    times = now.graph["node_time"]
+    assert times.max() <= until
+    assert now.graph["edge_time"].max() <= until
+    newest = [(times[now.graph[f"{split}_idx"]].min(), times[now.graph[f"{split}_idx"]].max()) for split in SPLITS]
+    assert newest[0][1] <= newest[1][0] <= newest[1][1] <= newest[2][0]
+    shutil.rmtree(fresh.root)
+
+
+SPLITS = ("train", "valid", "test")
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_what_trains_now_trains_in_every_later_snapshot(run: Run, task: str) -> None:
+    """So a warm start has never learnt from what it is tested on; with many equal times as well."""
+    nodes, edges = grown(np.random.default_rng(5), 60, 200, 20)
+    write("nodes", **nodes)
+    write("edges", **edges)
+    section = tables()
+    if task == "link":
+        section = link_tables()
+    read = split_of if task == "node" else (lambda found, split: pairs_of(found, f"{split}_edges"))
+    found = [run(section, f"snapshot.as_of={t}") for t in (0, 1, 2, 4)]
+    sizes = [found[-1].manifest.splits[split] for split in SPLITS]
+    assert abs(sizes[0] / sum(sizes) - 0.8) < 0.02
+    for earlier, later in itertools.pairwise(found):
+        train = read(earlier, "train")
+        assert set(train) <= set(read(later, "train"))
+        if task == "node":  # (pairs repeat)
+            assert not set(train) & {*read(later, "valid"), *read(later, "test")}
+
+
+# ---- link tasks
+
+
+def link_tables(**edges: Any) -> dict[str, Any]:
+    edges = {"files": "edges.parquet", "time": "time", **edges}
+    return {"name": "tables", "task": "link", "edges": edges, "num_negatives": 40}
+
+
+def test_links_by_hand(run: Run) -> None:
+    """The newest edges that exist are held out, whatever the data set's own split says; they carry no messages."""
+    names = "abcdefghij"
+    write(
+        "edges", src=list(names), dst=list(names[1:] + "a"), time=list(range(10)), weight=[float(t) for t in range(10)]
+    )
+    found = run(link_tables(weight="weight"), "snapshot.as_of=7", *SHARES)
+    assert found.names == list("abcdefghi")
+    ring = list(zip(names, names[1:] + "a", strict=True))
+    assert pairs_of(found, "train_edges") == ring[:4] or set(pairs_of(found, "train_edges")) == set(ring[:4])
+    assert set(pairs_of(found, "valid_edges")) == set(ring[4:6])
+    assert set(pairs_of(found, "test_edges")) == set(ring[6:8])
+    assert edges_of(found) == {*ring[:4], *((b, a) for a, b in ring[:4])}
+    assert sorted(found.graph["train_edge_weight"].tolist()) == [0, 1, 2, 3]
+    assert sorted(found.graph["edge_weight"].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    for split in ("valid", "test"):
+        negative = found.graph[f"{split}_negative"]
+        assert negative.shape == (40, 2)
+        assert 0 <= negative.min() <= negative.max() < 9
+    assert found.manifest.report["snapshot"]["times"] == {"train": [0, 3], "valid": [4, 5], "test": [6, 7]}
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32 - 1), until=st.integers(8, 25), by=st.sampled_from(["time", "ratio"]))
+def test_links_know_nothing_of_the_future(run: Run, home: Home, seed: int, until: int, by: str) -> None:
+    rng = np.random.default_rng(seed)
+    count = 400
+    edges = {
+        "src": rng.integers(0, 40, count),
+        "dst": rng.integers(0, 40, count) + 1,
+        "time": np.sort(rng.integers(0, 30, count)),
+    }
+    write("edges", **edges)
+    own = {"by": by, "train": 0.6, "valid": 0.2, "test": 0.2}
+    found = run({**link_tables(), "split": own}, f"snapshot.as_of={until}", transforms=[{"name": "degree"}])
+    there = [
+        (t, s, d) for s, d, t in zip(*(edges[k].tolist() for k in ("src", "dst", "time")), strict=True) if t <= until
+    ]
+    assert sorted(set(found.names)) == sorted({v for _, s, d in there for v in (s, d)})
+    dealt = {split: pairs_of(found, f"{split}_edges") for split in SPLITS}
+    assert sorted(itertools.chain.from_iterable(dealt.values())) == sorted((s, d) for _, s, d in there)
+    when: dict[tuple[int, int], list[int]] = {}
+    for t, s, d in there:
+        when.setdefault((s, d), []).append(t)
+    spans = found.manifest.report["snapshot"]["times"]
+    assert spans["train"][1] <= spans["valid"][0] <= spans["valid"][1] <= spans["test"][0] <= spans["test"][1] <= until
+    for split in SPLITS:
+        assert all(min(when[pair]) <= spans[split][1] and max(when[pair]) >= spans[split][0] for pair in dealt[split])
+    train = {pair for pair in dealt["train"] if pair[0] != pair[1]}
+    assert edges_of(found) == train | {(d, s) for s, d in train}
+    degree = np.diff(found.graph["csc_indptr"])
+    np.testing.assert_allclose(found.graph["feat"][:, 0], np.log1p(degree), rtol=1e-6)
+    for split in ("valid", "test"):
+        assert found.graph[f"{split}_negative"].max() < found.manifest.num_nodes
+    shutil.rmtree(home.artifacts)
+
+
+def test_equal_events_of_a_pair_go_to_one_split(run: Run) -> None:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 30, (2, 300))
+    keep = src != dst
+    src, dst = src[keep], dst[keep]
+    write("edges", src=[*src, *dst], dst=[*dst, *src], time=np.zeros(2 * len(src), np.int64))
+    found = run(link_tables(), "snapshot.as_of=0", *SHARES)
+    sides = [{frozenset(pair) for pair in pairs_of(found, f"{split}_edges")} for split in SPLITS]
+    assert not sides[0] & sides[1]
+    assert not (sides[0] | sides[1]) & sides[2]
+    sizes = np.array([found.manifest.splits[split] for split in SPLITS])
+    np.testing.assert_allclose(sizes / sizes.sum(), [0.5, 0.25, 0.25], atol=0.02)
+
+
+def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real stream of events: 332,334 of them among 986 people, times in seconds from 0."""
+    small_shards(monkeypatch, 10_000)
+    source = shared_data / "temporal" / "email-Eu-core-temporal.txt.gz"
+    with gzip.open(source, "rt") as file:
+        events = np.array([[int(cell) for cell in line.split()] for line in file])
+    dataset = {
+        "name": "tables",
+        "task": "link",
+        "edges": {"files": str(source), "format": "edgelist", "source": "0", "target": "1", "time": "2"},
+    }
+    found = run(dataset, "snapshot.as_of=20000000")
+    there = events[events[:, 2] <= 20_000_000]
+    assert sorted(found.names) == sorted(set(there[:, :2].ravel().tolist()))
+    assert sum(found.manifest.splits.values()) == len(there)
+    cut = np.sort(there[:, 2])[int(0.8 * len(there))]
+    assert abs(found.manifest.report["snapshot"]["times"]["train"][1] - cut) < 3600
+    assert found.graph["edge_time"].max() <= cut
+    assert found.graph["valid_negative"].shape == (100_000, 2)
+
+
+# ---- the data set's own split, and OGB's folders
+
+
+def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
+    made = node_folder(tmp_path / "ogbn_mine")
+    section = {"name": "ogb", "dataset": "ogbn_mine", "root": str(tmp_path), "task": "node", "num_classes": 3}
+    found = run(section, "snapshot.as_of=2010", "snapshot.split=keep", symmetrize=False)
+    assert found.names == [f"n{i}" for i in range(11)]
+    assert [split_of(found, s) for s in SPLITS] == [
+        [f"n{i}" for i in range(6)],
+        ["n6", "n7", "n8"],
+        ["n9", "n10"],
+    ]
+    assert edges_of(found) == {(f"n{s}", f"n{d}") for s, d in made["edge"] if s != d and max(s, d) <= 10}
+    whole = run(section, "snapshot.as_of=2030", "snapshot.split=keep", symmetrize=False)
+    plain = run(section, symmetrize=False)
+    for name in plain.manifest.arrays:
+        np.testing.assert_array_equal(whole.graph[name], plain.graph[name], err_msg=name)
+    with pytest.raises(RecipeError, match=r"the test split is empty.*snapshot\.split=time"):
+        run(section, "snapshot.as_of=2008", "snapshot.split=keep")
+    with pytest.raises(RecipeError, match="nothing exists yet, the oldest node is of 2000"):
+        run(section, "snapshot.as_of=1999")
+    yearly = run(section, "snapshot.as_of=2006-05", *SHARES)
+    assert len(yearly.names) == 7
+    assert any("takes all of 2006" in message for message in yearly.messages)
+
+
+def test_own_split_of_links(run: Run) -> None:
+    rng = np.random.default_rng(3)
+    count = 600
+    src, dst, time = rng.integers(0, 30, count), rng.integers(0, 30, count), np.arange(count) // 10
+    write("edges", src=src, dst=dst, time=time)
+    section = {**link_tables(), "split": {"by": "ratio", "train": 0.6, "valid": 0.2, "test": 0.2}}
+    everything = run(section)
+    found = run(section, "snapshot.as_of=20", "snapshot.split=keep")
+    known = {(s, d) for s, d, t in zip(src.tolist(), dst.tolist(), time.tolist(), strict=True) if t <= 20}
+    for split in SPLITS:
+        pairs = pairs_of(found, f"{split}_edges")
+        assert set(pairs) == known & set(pairs_of(everything, f"{split}_edges"))
+        assert found.manifest.splits[split] == len(pairs) > 0
+    assert edges_of(found) <= edges_of(everything)
+    people = {v for pair in known for v in pair}
+    wanted = [pair for pair in pairs_of(everything, "test_negative") if set(pair) <= people]
+    assert pairs_of(found, "test_negative") == wanted
+
+
+def test_mag(run: Run, tmp_path: Path) -> None:
+    """Papers have years; authors and fields, whose relations have none, are always there."""
+    made = mag_folder(tmp_path / "ogbn_mymag")
+    section = {"name": "ogb", "dataset": "ogbn_mymag", "root": str(tmp_path), "task": "node", "num_classes": 4}
+    found = run(section, "snapshot.as_of=2014", *SHARES, symmetrize=False)
+    assert np.bincount(found.graph["node_type"]).tolist() == [5, 3, 5]
+    papers = {f"paper:{i * 11}" for i in range(5)}
+    assert {name for name in found.names if name.startswith("paper")} == papers
+    cited = {(f"paper:{s * 11}", f"paper:{d * 11}") for s, d in made["cites"] if s != d and max(s, d) <= 4}
+    assert {(s, d) for s, d in edges_of(found) if s in papers and d in papers} == cited
+
+
+# ---- keys, reuse, refusals
+
+
+def test_without_a_moment_nothing_changes(run: Run) -> None:
+    by_hand()
+    plain = make_recipe(tables())
+    assert stage.config(plain) == cache_view(plain.preprocess)
+    idle = make_recipe(tables(), "snapshot.split=keep", "snapshot.warm_start=true", "snapshot.seed=3")
+    assert stage.config(idle) == stage.config(plain)
+    timely = make_recipe(tables(), "snapshot.as_of=5")
+    assert stage.config(timely) != stage.config(plain)
+    assert stage.config(make_recipe(tables(), "snapshot.as_of=5", "snapshot.warm_start=true")) == stage.config(timely)
+    keep = [make_recipe(tables(), "snapshot.as_of=5", "snapshot.split=keep", f"snapshot.seed={n}") for n in (0, 1)]
+    assert stage.config(keep[0]) == stage.config(keep[1]) != stage.config(timely)
+
+
+def test_snapshots_share_what_does_not_depend_on_them(run: Run) -> None:
+    nodes, edges = grown(np.random.default_rng(0), 60, 100, 1)
+    write("nodes", **nodes)
+    write("edges", **edges)
+    section = tables(nodes={"files": "nodes.parquet", "features": ["x", "y"], "label": ["label"], "time": "time"})
+    options = {"transforms": [{"name": "log1p", "columns": "x"}, {"name": "standardize", "columns": "y"}]}
+    reused = [
+        [text for text in run(section, *overrides, **options).messages if "reused" in text]
+        for overrides in ((), ("snapshot.as_of=20",), ("snapshot.as_of=40",))
+    ]
+    assert reused[0][0] == "edges: 13 of 13 shards computed, 0 reused"
+    for later in reused[1:]:
+        assert later[0] == "edges: 0 of 13 shards computed, 13 reused"
+        assert any(text == f"features: 0 of {n} shards computed, {n} reused" for n in (3, 6) for text in later)
+        assert any(text.startswith("fit standardize") and not text.startswith("fit standardize: 0") for text in later)
+
+
+def test_a_snapshot_in_which_nothing_is_new_has_the_same_digest(run: Run) -> None:
+    """So a night without news trains nothing."""
+    by_hand()
+    first, again = (run(tables(), f"snapshot.as_of={t}", *SHARES) for t in (8, 80))
+    assert first.manifest.key != again.manifest.key
+    assert first.manifest.digest == again.manifest.digest
+
+
+def test_what_is_refused(run: Run) -> None:
+    by_hand()
+    untimed = {"files": "nodes.parquet", "features": ["x"], "label": ["label"]}
+    timeless = tables(nodes=untimed, edges={"files": "edges.parquet"})
+    with pytest.raises(RecipeError, match=r"snapshot\.as_of=5: .* has no times.*dataset\.nodes\.time"):
+        run(timeless, "snapshot.as_of=5")
+    with pytest.raises(RecipeError, match="the train and valid split is empty"):
+        run(tables(), "snapshot.as_of=1")
+    write("edges", src=["a"], dst=["b"], time=[datetime.date(2020, 1, 1)])
+    with pytest.raises(
+        RecipeError, match=r"time of dataset\.edges holds dates or time stamps, time of dataset\.nodes whole"
+    ):
+        run(tables(), "snapshot.as_of=5")
+    names = "abcdefghij"
+    write("edges", src=list(names), dst=list(names[1:] + "a"), time=list(range(10)), x=[0.5] * 10)
+    with pytest.raises(DataError, match=r"of held-out ones, and those have no features.*snapshot\.split=keep"):
+        run(link_tables(features=["x"]), "snapshot.as_of=7", *SHARES)
+    Path("pairs.csv").write_text("a,c\nb,d\n")
+    given_pairs = {**link_tables(), "split": {"by": "files", "files": {"valid": "pairs.csv", "test": "pairs.csv"}}}
+    with pytest.raises(DataError, match=r"split/valid: the held-out edges have no times"):
+        run(given_pairs, "snapshot.as_of=7")
+
+
+@pytest.mark.parametrize("name", ["quickstart", "ogbg-molhiv"])
+def test_shipped_recipes_without_times_are_refused_before_anything_is_read(name: str) -> None:
+    from tasks.snapshots import check_snapshot
+
+    recipe = load_recipe(name, ["snapshot.as_of=2023"])
+    with pytest.raises(RecipeError, match=r"snapshot\.as_of=2023.*has no times"):
+        check_snapshot(recipe)
+    check_snapshot(load_recipe(name))
+    check_snapshot(load_recipe("ogbn-arxiv", ["snapshot.as_of=2018"]))  # still to be downloaded: it may have years
