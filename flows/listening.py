@@ -25,6 +25,7 @@ def current_reporter() -> Reporter | None:
 
 _FIRST_ARTIFACT_SECONDS = 3.0
 _ARTIFACT_EVERY_SECONDS = 5.0
+_LOG_EVERY_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
@@ -41,6 +42,8 @@ class RunListener(Listener):
         self._stage_began = time.monotonic()
         self._artifact: Any = None
         self._artifact_at = 0.0
+        self._validation = ""
+        self._logged_at = 0.0
 
     def begin(self, stage: str) -> None:
         """A stage begins."""
@@ -65,7 +68,9 @@ class RunListener(Listener):
         # Prefect's client belongs to the flow's thread.
         if total and slow and now - self._artifact_at >= _ARTIFACT_EVERY_SECONDS and self._in_flow_thread():
             self._artifact_at = now
-            self._write_artifact(stage, 100.0 * done / total, f"{done:,.0f} of {total:,.0f} {unit} {note}")
+            self._write_artifact(
+                stage, 100.0 * done / total, f"{done:,.0f} of {total:,.0f} {unit} {note} {self._validation}"
+            )
 
     def message(self, stage: str, text: str) -> None:
         """Log it, and show it to those who asked for more."""
@@ -80,9 +85,17 @@ class RunListener(Listener):
         self._log(logging.WARNING, f"{stage}: {text}")
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
-        """Hand training metrics to MLflow's live view."""
+        """Hand training metrics to MLflow's live view, and show validations in Prefect's log and progress."""
         if self.tracker is not None:
             self.tracker.record(record)
+        found = {key: value for key, value in record.items() if key.startswith("valid")}
+        if not found:
+            return
+        self._validation = ", ".join(f"{key} {value:.4f}" for key, value in found.items())
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_SECONDS:  # small graphs have many epochs a second
+            self._logged_at = now
+            self._log(logging.INFO, f"{stage}: epoch {record.get('epoch', 0):.0f}: {self._validation}")
 
     def _in_flow_thread(self) -> bool:
         return threading.get_ident() == self._thread

@@ -21,6 +21,7 @@ from configs.schema import TrainConfig
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
 from tasks.train.job import ERROR, LOGS, METRICS, PROGRESS, RESULT, Job
+from tasks.train.rank_logs import RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
@@ -122,9 +123,11 @@ class Watcher:
         self.context = context
         self.passed_on = _count_lines(self.metrics)
         self._lines, self._offset, self._seen = 0, 0, ""
+        self._logs = RankLogs(job.work / LOGS, context.message)
 
     def look(self) -> None:
         """Pass on what is new."""
+        self._logs.look()
         self._look_at_metrics()
         try:
             text = self.progress.read_text()
@@ -138,6 +141,7 @@ class Watcher:
     def attempt_over(self) -> None:
         """The next attempt cuts the file back and writes the same records again: count from the start."""
         self._lines = self._offset = 0
+        self._logs.start_again()
 
     def _look_at_metrics(self) -> None:
         if not self.metrics.exists():

@@ -1,0 +1,43 @@
+"""What the ranks write to stdout and stderr, passed on line by line while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+_LINES_A_LOOK = 100
+_LINE_CHARACTERS = 2000
+
+
+class RankLogs:
+    """Follows `rank-N.log` files and says each whole line as `rank N: line`."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._say = say
+        self._offsets: dict[Path, int] = {}
+
+    def look(self) -> None:
+        """Say what is new. A rank that floods its log is cut short, and that is said; the file has it all."""
+        for path in sorted(self._folder.glob("rank-*.log")):
+            rank = path.stem.replace("-", " ")
+            lines = self._new_lines(path)
+            for line in lines[:_LINES_A_LOOK]:
+                self._say(f"{rank}: {line[:_LINE_CHARACTERS]}")
+            if len(lines) > _LINES_A_LOOK:
+                self._say(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
+
+    def start_again(self) -> None:
+        """The logs are those of a new attempt."""
+        self._offsets.clear()
+
+    def _new_lines(self, path: Path) -> list[str]:
+        try:
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+        return [line for line in whole.decode(errors="replace").splitlines() if line.strip()]

@@ -1,0 +1,53 @@
+"""Prefect's pages in a real browser: a run is started from the form with another option."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.operations.conftest import Installation
+from tests.operations.test_deployments import deploy, deployment_id
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer")
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        found = browser.new_page(viewport={"width": 1300, "height": 1000})
+        found.set_default_timeout(60_000)
+        yield found
+        browser.close()
+
+
+def test_a_run_is_started_from_the_form_with_an_override(
+    installation: Installation, page: Page, tmp_path: Path
+) -> None:
+    deploy(installation, "browser")
+    page.goto(f"{installation.prefect}/deployments/deployment/{deployment_id(installation, 'browser')}/run")
+    # The field below the option's name, inside of the section "train".
+    field = page.locator("div.schema-form-property", has=page.get_by_text("epochs (Optional)", exact=True)).last
+    field.locator("input").fill("4")
+    page.screenshot(path=tmp_path / "form.png", full_page=True)
+    page.get_by_role("button", name="Submit").click()
+    page.wait_for_url("**/runs/flow-run/**")
+    run_id = page.url.partition("flow-run/")[2].partition("?")[0]
+    run = installation.api(f"flow_runs/{run_id}")
+    assert run["parameters"]["options"] == {"train": {"epochs": 4}}
+    installation.wait(lambda: installation.api(f"flow_runs/{run_id}")["state_type"] == "COMPLETED")
+    page.goto(f"{installation.prefect}/runs/flow-run/{run_id}")
+    page.get_by_text("Completed").first.wait_for()
+    page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
+    page.get_by_text("stages").first.wait_for()
+    page.screenshot(path=tmp_path / "run.png", full_page=True)
