@@ -35,11 +35,11 @@ class Removed:
         return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
 
 
-def parse_age(text: str) -> float:
+def parse_age(text: str, option: str = "--older-than") -> float:
     """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     if match is None:
-        raise RecipeError(f"--older-than {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
+        raise RecipeError(f"{option} {text!r} is not an age such as 12h, 7d or 4w (s, m, h, d, w)")
     return float(match.group(1)) * _UNIT_SECONDS[match.group(2)]
 
 

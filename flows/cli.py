@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from flows import model_commands
 from flows.backfill import cli as backfill_cli
 from flows.deploy import cli as deploy_cli
 from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for commands in (services_cli.app, deploy_cli.app):
+for commands in (services_cli.app, deploy_cli.app, model_commands.app):
     app.add_typer(commands)
 app.add_typer(backfill_cli.app, name="backfill")
 
@@ -65,6 +66,9 @@ RecipeArgument = Annotated[
 ]
 OverridesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides, such as train.epochs=5.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", help="Tag of the run, for `graphmill runs --tag`; may stand several times.")
 ]
 OnlyOption = Annotated[
     list[str] | None,
@@ -111,6 +115,7 @@ def run(
     only: OnlyOption = None,
     from_stage: FromOption = None,
     force: ForceOption = None,
+    tags: TagOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     verbose: VerboseOption = False,
@@ -124,7 +129,7 @@ def run(
     from flows.execute import run as execute
 
     request = RunRequest(
-        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose
+        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose, tags or []
     )
     place = open_home(home)
     try:

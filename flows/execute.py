@@ -46,6 +46,7 @@ class RunRequest:
     force: list[str] = field(default_factory=list)
     as_json: bool = False
     verbose: bool = False
+    tags: list[str] = field(default_factory=list)
 
 
 def run(home: Home, request: RunRequest) -> None:
@@ -66,16 +67,19 @@ def run(home: Home, request: RunRequest) -> None:
 
 def run_recipe(home: Home, request: RunRequest) -> RunRecord:
     """Call the pipeline's flow."""
+    from prefect import tags
+
     from flows.pipeline import train_graph
 
-    result = train_graph(
-        recipe=request.recipe,
-        overrides=request.overrides,
-        home=str(home.root),
-        only=request.only or None,
-        from_stage=request.from_stage,
-        force=request.force or None,
-    )
+    with tags(*request.tags):
+        result = train_graph(
+            recipe=request.recipe,
+            overrides=request.overrides,
+            home=str(home.root),
+            only=request.only or None,
+            from_stage=request.from_stage,
+            force=request.force or None,
+        )
     return RunRecord.model_validate(result)
 
 

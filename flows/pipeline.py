@@ -107,6 +107,7 @@ def train_graph(
         recipe=checked.name,
         source=recipe if isinstance(recipe, str) else "",
         overrides=overrides,
+        tags=sorted(runtime.flow_run.tags),
         config=dump_recipe(checked),
         started_at=now_text(),
         selected=list(selection.stages),

@@ -30,6 +30,8 @@ class RunRecord(BaseModel):
     source: str = ""
     """What the user named: a shipped recipe or a file."""
     overrides: list[str] = []
+    tags: list[str] = []
+    """Tags of the flow run: `--tag`, a backfill's, a deployment's."""
     config: dict[str, Any] = {}
     """The whole resolved recipe."""
     status: Status = "running"

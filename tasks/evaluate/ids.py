@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
-from tasks.dataset_store import DatasetStore
+from configs.errors import DataError
+from tasks.dataset_store import DatasetStore, iter_row_groups
 from tasks.evaluate.metrics import Array
 from tasks.graph_store import GraphStore
+
+_CHUNK = 1 << 20
 
 
 class IdMap:
@@ -46,6 +50,36 @@ class IdMap:
         table = self._column("ids/graphs")
         return numbers if table is None else _combined(table.take(numbers))
 
+    def find(self, ids: pa.Array, kind: str) -> Array:
+        """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
+
+        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. Raises DataError for
+        ids of another kind than the data's.
+        """
+        nodes = self.nodes_of_type(kind, left_out=-2)
+        count = len(nodes)
+        if self._dataset is not None:
+            count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
+        rows = find_rows(self._dataset, f"ids/{kind}", count, ids)
+        # A snapshot's graph does not tell how many nodes are still to come.
+        found = nodes[np.minimum(rows, len(nodes) - 1)]
+        return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
+
+    def nodes_of_type(self, kind: str, left_out: int | None = None) -> Array:
+        """Return the graph's nodes of a type in the order of the data set, int64 (n,).
+
+        With `left_out` that number stands for each node of the data set that is not in the graph.
+        """
+        number = self._graph.manifest.node_types.index(kind)
+        first, last = (int(self._offsets[number + step]) for step in (0, 1))
+        nodes = np.full(last - first, -1 if left_out is None else left_out, np.int64)
+        for start in range(0, self._graph.manifest.num_nodes, _CHUNK):
+            some = np.arange(start, min(start + _CHUNK, self._graph.manifest.num_nodes))
+            dense = self._dense(some)
+            inside = (dense >= first) & (dense < last)
+            nodes[dense[inside] - first] = some[inside]
+        return nodes if left_out is not None else nodes[nodes >= 0]
+
     def of_target_type(self, nodes: Array) -> Array:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""
         manifest = self._graph.manifest
@@ -68,6 +102,48 @@ class IdMap:
             known = self._dataset is not None and table in self._dataset
             self._tables[table] = self._dataset.read(table, ["original_id"]).column(0) if known else None  # type: ignore[union-attr]
         return self._tables[table]
+
+
+def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Array) -> Array:
+    """Return the row of each original id (n,) in an id table: int64 (n,), -1 where it is not there.
+
+    Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
+
+    Raises:
+        DataError: texts are asked for, and the ids are numbers.
+    """
+    if dataset is None or table not in dataset:
+        numbers = np.asarray(as_kind(ids, pa.int64()))
+        return np.where((numbers >= 0) & (numbers < count), numbers, -1)
+    wanted: pa.Array | None = None
+    rows = np.empty(0, np.int64)
+    for shard in dataset.shards(table):
+        first = shard.first_row
+        for group in iter_row_groups(shard, ["original_id"]):
+            known = group.column(0)
+            if wanted is None:
+                wanted = as_kind(ids, known.type)
+                distinct = compute.unique(wanted)
+                rows = np.full(len(distinct), -1, np.int64)
+            place = compute.index_in(known, value_set=distinct)
+            found = np.flatnonzero(np.asarray(compute.is_valid(place)))
+            rows[np.asarray(place.drop_null())] = found + first
+            first += len(known)
+    if wanted is None:
+        return np.full(len(ids), -1, np.int64)
+    return rows[np.asarray(compute.index_in(wanted, value_set=distinct))]
+
+
+def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return ids as an id table has them: whole numbers or texts. Raises DataError."""
+    if ids.type == kind:
+        return ids
+    try:
+        return ids.cast(kind)
+    except pa.ArrowInvalid:
+        numbers = compute.match_substring_regex(ids, r"^-?[0-9]{1,18}$")
+        row = int(np.flatnonzero(~np.asarray(numbers))[0])
+        raise DataError(f"{ids[row].as_py()!r} is no id here: the ids of this data are whole numbers") from None
 
 
 def _combined(column: Any) -> pa.Array:

@@ -9,7 +9,8 @@
 | graph | as nodes, with `graph_id` in place of `id` |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
-A missing label is null. Nodes of no split have `split` null: what a model is for.
+A missing label is null. Nodes of no split have `split` null: what a model is for. Pairs that somebody asks about have
+`source`, `target` and `score` only.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ _ROWS_AT_A_TIME = 1 << 17
 class PredictionWriter:
     """Writes predictions split by split; the file appears when it is closed without an error."""
 
-    def __init__(self, folder: Path, task_type: str, names: list[str] | None = None) -> None:
-        """`names` are the classes' names, where the data set kept them."""
+    def __init__(
+        self, folder: Path, task_type: str, names: list[str] | None = None, label_names: list[str] | None = None
+    ) -> None:
+        """`names` are those of the model's classes, where the data set kept them, `label_names` those of the data's."""
         self.path = folder / FILE_NAME
         self.num_rows = 0
         self._draft = folder / f".{FILE_NAME}"
         self._task_type = task_type
         self._names = None if names is None else np.array(names, object)
+        self._label_names = self._names if label_names is None else np.array(label_names, object)
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> PredictionWriter:
@@ -55,12 +59,13 @@ class PredictionWriter:
             self._draft.replace(self.path)
         self._draft.unlink(missing_ok=True)
 
-    def items(self, id_name: str, ids: pa.Array, split: str | None, label: Array, scores: Floats) -> None:
-        """Write nodes or graphs: ids (n,), label (n,) or (n, T), scores (n, C)."""
+    def items(self, id_name: str, ids: pa.Array, split: str | pa.Array | None, label: Array, scores: Floats) -> None:
+        """Write nodes or graphs: ids (n,), split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
         for start in range(0, len(scores), _ROWS_AT_A_TIME):
             rows = slice(start, start + _ROWS_AT_A_TIME)
             some_ids = ids[rows]
-            columns = {id_name: some_ids, "split": _constant(split, len(some_ids))}
+            splits = split[rows] if isinstance(split, pa.Array) else _constant(split, len(some_ids))
+            columns = {id_name: some_ids, "split": splits}
             columns.update(self._judged(label[rows], scores[rows]))
             self._write(columns)
 
@@ -83,6 +88,10 @@ class PredictionWriter:
                 }
             )
 
+    def pairs(self, source: pa.Array, target: pa.Array, score: Floats) -> None:
+        """Write node pairs that somebody asks about."""
+        self._write({"source": source, "target": target, "score": pa.array(score, pa.float32())})
+
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
             if scores.shape[1] > 1:
@@ -91,8 +100,8 @@ class PredictionWriter:
             else:
                 predicted, score = (scores[:, 0] > 0).astype(np.int64), sigmoid(scores[:, 0])
             return {
-                "label": self._classes(label, label < 0),
-                "prediction": self._classes(predicted, None),
+                "label": _classes(self._label_names, label, label < 0),
+                "prediction": _classes(self._names, predicted, None),
                 "score": pa.array(score, pa.float32()),
             }
         label = label.reshape(len(label), -1)
@@ -106,18 +115,19 @@ class PredictionWriter:
             "score": _values(sigmoid(scores), pa.float32()),
         }
 
-    def _classes(self, index: Array, missing: Array | None) -> pa.Array:
-        if self._names is None:
-            return pa.array(index, pa.int64(), mask=missing)
-        known = index if missing is None else np.where(missing, 0, index)
-        return pa.array(self._names[known], pa.string(), mask=missing)
-
     def _write(self, columns: dict[str, pa.Array]) -> None:
         table = pa.table(columns)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._draft, table.schema, compression="zstd")
         self._writer.write_table(table.cast(self._writer.schema))
         self.num_rows += table.num_rows
+
+
+def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:
+    if names is None:
+        return pa.array(index, pa.int64(), mask=missing)
+    known = index if missing is None else np.where(missing, 0, index)
+    return pa.array(names[known], pa.string(), mask=missing)
 
 
 def _constant(text: str | None, num_rows: int) -> pa.Array:

@@ -143,6 +143,17 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str])
     return sum(tensor.numel() for tensor in tensors.values())
 
 
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a safetensors file's tensors; reads its header only. Raises IntegrityError if damaged."""
+    with path.open("rb") as file:
+        try:
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
+            return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+        except (ValueError, KeyError, TypeError, struct.error) as error:
+            raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file onto the CPU. Raises IntegrityError if it is damaged."""
     import torch

@@ -25,6 +25,7 @@ from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.hops import split_hops
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import digest
+from tasks.preprocess.snapshot import take_snapshot
 from tasks.preprocess.splits import training_rows
 from tasks.preprocess.transform import Column, ColumnTransform, State
 from tasks.stage import Parent, StageContext
@@ -76,8 +77,11 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     store = DatasetStore(ingest.folder, ingest.manifest)
     layout = Layout(ingest.manifest, options.symmetrize, options.self_loops == "add")
     files = ArrayWriter(graph.folder)
+    snapshot = take_snapshot(recipe, store, layout)
+    if snapshot is not None:
+        store, layout = snapshot.store, snapshot.layout
     view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize)
-    learner = _Learner(context, store, layout, options, view, training_rows(store, layout, files))
+    learner = _Learner(context, store, layout, options, view, training_rows(store, layout, files), snapshot)
     learner.build(files)
     return [*learner.learned, *own]
 

@@ -107,6 +107,11 @@ def adapted_recipe(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: Dat
     """
     _check_options(recipe, trained, needs)
     check_tables(needs, store.manifest, recipe.dataset.name)
+    if getattr(trained.model, "label_reuse", False) and class_names(store) != needs.classes:
+        raise DataError(
+            f"{store.manifest.dataset}: the model reads labels (model.label_reuse), and this data has other classes "
+            "than its training data; train on this data"
+        )
     transforms = (*_recode(needs, store), *learned_transforms(needs.learned))
     preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
     # Inference reads the graph as one piece: nobody has to split it.

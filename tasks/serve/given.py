@@ -1,0 +1,58 @@
+"""Ids and pairs of ids that a user gives in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError
+from tasks.dataset_store import DatasetStore
+from tasks.graph_store import Array
+from tasks.ingest.id_index import is_text
+from tasks.ingest.table_columns import ids
+from tasks.ingest.table_files import TableFiles
+
+
+def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Array]:
+    """Return columns of ids of a file, each (n,): those of these names, else as many of the first ones.
+
+    Parquet, CSV, TSV and lists of numbers (`.txt`, an id or a pair a line), also compressed.
+
+    Args:
+        path: the file.
+        columns: names of the columns.
+        texts: whether the data's ids are texts; then `7` in a CSV is the text too.
+
+    Raises:
+        DataError: it cannot be read, has too few columns, no rows, or cells that are no ids.
+    """
+    files = TableFiles((str(path),))
+    there = files.column_names()
+    chosen = list(columns) if set(columns) <= set(there) else there[: len(columns)]
+    if len(chosen) < len(columns):
+        raise DataError(f"has {len(there)} column(s), {len(columns)} are needed: {', '.join(columns)}", path=path)
+    parts: list[list[pa.Array]] = [[] for _ in chosen]
+    for batch in files.batches(chosen, chosen if texts else ()):
+        for place, name in enumerate(chosen):
+            found = ids(batch, name)
+            parts[place].append(found.cast(pa.string()) if texts or is_text(found.type) else found)
+    if not sum(map(len, parts[0])):
+        raise DataError("has no rows", path=path)
+    return [pa.concat_arrays(part) for part in parts]
+
+
+def ids_are_texts(dataset: DatasetStore, table: str) -> bool:
+    """Whether the original ids in an id table (`ids/TYPE`) are texts."""
+    return table in dataset and is_text(pa.type_for_alias(dataset.table(table).columns["original_id"]))
+
+
+def check_known(path: Path, column: str, given: pa.Array, found: Array) -> None:
+    """Refuse ids that the data or the graph has not (see `IdMap.find`). Raises DataError naming the first."""
+    missing = np.flatnonzero(found < 0)
+    if len(missing):
+        row = int(missing[0])
+        why = "is not in the data" if found[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
+        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise DataError(f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=column)

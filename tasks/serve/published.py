@@ -1,0 +1,127 @@
+"""A registered model's files as serving reads them, and which recipe makes data fit for it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import IntegrityError, RecipeError
+from configs.load import build_recipe
+from configs.registry import MODELS
+from configs.schema import Recipe
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import class_names
+from tasks.publish.model_files import MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
+from tasks.serve.fit import refuse_known_rows
+from tasks.serve.needs import DataNeeds, adapted_recipe
+from tasks.train.job import OWN_MODEL
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model's files."""
+
+    folder: Path
+    name: str
+    """`NAME@VERSION`, for messages."""
+    recipe: Recipe
+    """What it was trained by."""
+    lineage: dict[str, dict[str, Any]]
+    """Stage to key, digest and code version of the artifact that it comes from."""
+    described: dict[str, Any]
+    """`config` of the model and `facts` of its graph."""
+    needs: DataNeeds | None
+    """None for a model that was published by an earlier graphmill."""
+
+    @property
+    def task(self) -> str:
+        """What the model scores: `node`, `link` or `graph`."""
+        return str(self.described["facts"]["task"])
+
+    def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
+        """Return the recipe by which ingested data becomes a graph for this model.
+
+        Args:
+            recipe: names the data.
+            preprocess_key: key that the preprocess stage gives the recipe as it is.
+            store: the data.
+
+        Raises:
+            RecipeError: the model or the recipe cannot be used so.
+            DataError: the data is not of the training data's kind.
+        """
+        if self.lineage["preprocess"]["key"] == preprocess_key:
+            return recipe  # the training data: fitting finds what it found
+        if self.needs is None:
+            raise RecipeError(
+                f"{self.name} was registered without what it expects of data, so it predicts for its training data "
+                "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
+            )
+        refuse_known_rows(self.name, self.described["facts"], tensor_shapes(self.folder / WEIGHTS))
+        return adapted_recipe(recipe, self.recipe, self.needs, store)
+
+    def classes(self, store: DatasetStore) -> list[str] | None:
+        """Return the names of the model's classes; `store` is the data it is used on."""
+        return class_names(store) if self.needs is None else self.needs.classes
+
+    def export(self, output: Path, format: str) -> None:
+        """Copy the files into a folder (`files`), or write weights, options and facts as one `safetensors` file.
+
+        A folder that holds an exported model is replaced. Raises RecipeError where it holds anything else.
+        """
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if format == "safetensors":
+            notes = {"format": "pt", "made_by": "graphmill", "model": (self.folder / MODEL).read_text(encoding="utf-8")}
+            write_tensors(output, read_tensors(self.folder / WEIGHTS), notes)
+            return
+        if output.exists() and not (output / MODEL).is_file() and not _is_empty(output):
+            raise RecipeError(
+                f"--output {output} is there and holds no exported model; name a folder that is not there"
+            )
+        draft = output.with_name(f".{output.name}.partial")
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(self.folder, draft)
+        if output.exists():
+            shutil.rmtree(output)
+        draft.rename(output)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def read_published(folder: Path, name: str) -> Published:
+    """Read a model's files, without its weights.
+
+    Raises:
+        IntegrityError: they are damaged.
+        RecipeError: the recipe is one that this graphmill cannot read.
+    """
+    try:
+        values = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+        lineage = json.loads((folder / "lineage.json").read_text(encoding="utf-8"))
+        described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise IntegrityError(
+            f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
+        ) from error
+    return Published(folder, name, model_recipe(folder, values), lineage, described, DataNeeds.read(folder))
+
+
+def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of a model's training with `dotted.key=value` changes of the data that it is used on.
+
+    Raises:
+        RecipeError: a change of the model itself, or an unknown option.
+    """
+    values = values or json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
+    if changed:
+        raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
+    # Where the model is the user's own, the file may have gone from where it was.
+    model = MODELS.config(values["model"], folder / OWN_MODEL)
+    return build_recipe({**values, "model": model}, overrides, source=f"{folder / 'recipe.json'}")

@@ -1,0 +1,133 @@
+"""From a model and a graph to files that its users asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from configs.errors import RecipeError
+from configs.schema import Recipe
+from tasks.artifacts import disk_errors, file_lock
+from tasks.caching import PickleCache
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.supervise import run_job
+from tasks.home import Home
+from tasks.ingest.table_files import TableFiles
+from tasks.memory import PeakMemory
+from tasks.serve.outputs import ids_path
+from tasks.serve.published import Published
+from tasks.serve.worker import ServeJob
+from tasks.stage import Listener, Parent, StageContext
+
+What = Literal["predictions", "embeddings", "model"]
+_FORMATS: dict[What, dict[str, str]] = {
+    "predictions": {"parquet": ".parquet", "npy": ".npy"},
+    "embeddings": {"parquet": ".parquet", "npy": ".npy"},
+    "model": {"files": "", "safetensors": ".safetensors"},
+}
+_GIVEN = {
+    ("predictions", "node"): "nodes",
+    ("predictions", "link"): "pairs",
+    ("predictions", "graph"): "graphs",
+    ("embeddings", "node"): "nodes",
+    ("embeddings", "link"): "nodes",
+    ("embeddings", "graph"): "graphs",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody wants of a model."""
+
+    what: What
+    output: str | None = None
+    format: str | None = None
+    given: dict[str, str] = field(default_factory=dict)
+    """`nodes`, `pairs` or `graphs`: a file of ids."""
+    node_type: str | None = None
+
+    def place(self, stem: str) -> tuple[Path, str]:
+        """Return where to write and in which format; `stem` is the name where none is given. Raises RecipeError."""
+        endings = _FORMATS[self.what]
+        known = ", ".join(endings)
+        if self.format is not None and self.format not in endings:
+            raise RecipeError(f"--format {self.format} is none of {self.what}'s: {known}")
+        chosen = self.format or next(iter(endings))
+        if self.output is None:
+            return Path(f"{stem}-{self.what}{endings[chosen]}").resolve(), chosen
+        path = Path(self.output).expanduser().resolve()
+        by_ending = next((name for name, ending in endings.items() if ending and path.suffix == ending), None)
+        if self.what != "model" and by_ending is None:
+            raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
+        if self.format is not None and by_ending not in (None, self.format):
+            raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
+        return path, by_ending or chosen
+
+    def check(self, task: str) -> None:
+        """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
+        wanted = _GIVEN.get((self.what, task))
+        for name, path in self.given.items():
+            if name != wanted:
+                raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{wanted}" if wanted else ""))
+            TableFiles((path,)).column_names()
+        if wanted == "pairs" and not self.given:
+            raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
+        if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
+            raise RecipeError("--node-type is for embeddings of nodes")
+
+
+def write_outputs(
+    home: Home, listener: Listener, published: Published, wanted: Wanted, recipe: Recipe, parents: dict[str, Parent]
+) -> dict[str, Any]:
+    """Score in a process of its own and put the files in place, whole or not at all; says what was written.
+
+    Args:
+        home: for locks.
+        listener: hears how far it is.
+        published: the model.
+        wanted: what to write and where (`output` and `format` are set).
+        recipe: batch size, device and threads.
+        parents: `ingest` and `partition`.
+
+    Raises:
+        UserError: ids that the data has not, or a graph that does not fit the model.
+        StageError: the process died, or the disk is full.
+    """
+    assert wanted.output is not None
+    assert wanted.what != "model"
+    output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
+    work = output.with_name(f".{output.name}.partial")
+    name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
+    with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        job = ServeJob(
+            what=wanted.what,
+            format="npy" if wanted.format == "npy" else "parquet",
+            model=str(published.folder),
+            graph=str(graph.folder),
+            dataset=str(ingest.folder),
+            work=str(work),
+            own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
+            given={key: str(Path(path).expanduser().resolve()) for key, path in wanted.given.items()},
+            node_type=wanted.node_type,
+            classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
+            batch_size=recipe.evaluate.batch_size,
+            device=recipe.train.device,
+            threads=recipe.train.threads,
+        )
+        context = StageContext(wanted.what, work, home, PickleCache(home), listener)
+        try:
+            with PeakMemory() as memory:
+                fields = run_job("tasks.serve.worker", dataclasses.asdict(job), context)
+            # The ids first: whoever sees the matrix finds them too.
+            for file in reversed(fields.pop("files")):
+                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    ids = str(ids_path(output)) if job.format == "npy" else None
+    return {"output": str(output), "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
