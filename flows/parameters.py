@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from configs.errors import RecipeError
+from configs.moments import normalise_as_of
 
 SCHEDULED = "scheduled"
 PARTITION_TAG = "partition:"
@@ -50,10 +51,9 @@ def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
 
 def check_snapshot(text: str) -> None:
     """Raise RecipeError unless the text names a moment (or `scheduled`)."""
-    import re
-
-    if not re.fullmatch(SNAPSHOT_PATTERN, text):
-        raise RecipeError(
-            f"snapshot {text!r} is no moment: write 2023, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00, a whole "
-            f"number in the unit of the data's time column, or `{SCHEDULED}`"
-        )
+    if text == SCHEDULED:
+        return
+    try:
+        normalise_as_of(text)
+    except ValueError as error:
+        raise RecipeError(f"snapshot: {error}, or `{SCHEDULED}`") from error

@@ -10,6 +10,8 @@ import requests
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy
 
+pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+
 
 def test_a_grid_runs_once_however_often_it_is_created(installation: Installation) -> None:
     deploy(installation, "grid")

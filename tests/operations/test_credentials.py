@@ -15,6 +15,8 @@ from tests.operations.conftest import Installation, bring_up
 
 FOREIGN = "https://evil.example"
 
+pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+
 
 @pytest.fixture(scope="module")
 def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, str]]:

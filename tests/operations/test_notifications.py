@@ -15,6 +15,8 @@ import pytest
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, start
 
+pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+
 
 @pytest.fixture
 def inbox() -> Iterator[tuple[str, list[dict[str, str]]]]:

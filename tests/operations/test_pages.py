@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer")
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer"),
+]
 
 
 @pytest.fixture

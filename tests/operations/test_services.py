@@ -16,6 +16,8 @@ import requests
 from tests.flows.conftest import graphmill
 from tests.operations.conftest import Installation
 
+pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+
 
 def test_all_services_answer(installation: Installation) -> None:
     status = installation.json("status")
