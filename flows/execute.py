@@ -51,7 +51,12 @@ class RunRequest:
 
 def run(home: Home, request: RunRequest) -> None:
     """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
-    select_stages(request.only, request.from_stage, request.force)
+    selection = select_stages(request.only, request.from_stage, request.force)
+    if any(override.startswith("train.machine_rank=") for override in request.overrides):
+        recipe = load_recipe(request.recipe, request.overrides)
+        if recipe.train.machine_rank > 0:
+            lend_ranks(home, recipe, force="train" in selection.force)
+            return
     recipes: list[Recipe] = []
 
     def read() -> None:
@@ -63,6 +68,15 @@ def run(home: Home, request: RunRequest) -> None:
         print(json.dumps(outcome_json(record)), flush=True)
     else:
         show_outcome(out(), home, recipes[0], record)
+
+
+def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
+    """Take part in a training that another machine runs, and print where its artifact is."""
+    from tasks.train.join import join_training
+
+    with _sigterm_unwinds():
+        folder = join_training(recipe, home, force=force, say=err().print)
+    out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
 
 def run_recipe(home: Home, request: RunRequest) -> RunRecord:

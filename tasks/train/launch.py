@@ -26,6 +26,8 @@ from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
 _SUPERVISOR_LOG = "launch.log"
+# NFS clients may take a name for absent for so long after it has appeared (acdirmax).
+_NETWORK_FILE_SECONDS = 60.0
 
 
 def run_job(job: Job, context: StageContext) -> dict[str, Any]:
@@ -41,15 +43,25 @@ def run_job(job: Job, context: StageContext) -> dict[str, Any]:
         for name in (ERROR, RESULT, PROGRESS):
             (job.work / name).unlink(missing_ok=True)
         code = _run_once(job, path, watcher)
-        if code == 0 and (job.work / RESULT).exists():
+        if code == 0 and _has_result(job):
             return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
-        _raise_final_error(job.work / ERROR)
+        raise_final_error(job.work)
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
     raise StageError(
         f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
         f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
     )
+
+
+def _has_result(job: Job) -> bool:
+    """Whether rank 0 has written its result; on another machine it may have done so a moment before it is seen here."""
+    patience = time.monotonic() + (_NETWORK_FILE_SECONDS if job.train.num_machines > 1 else 0.0)
+    while not (job.work / RESULT).exists():
+        if time.monotonic() >= patience:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
 
 
 def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
@@ -62,7 +74,7 @@ def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
         process = subprocess.Popen(
             command(job.train, path, job.digest),
             cwd=ROOT,
-            env=_environment(job),
+            env=environment(job),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -94,13 +106,16 @@ def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
             f"--node-rank={train.machine_rank}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={train.rendezvous}",
+            # Said outright: torchrun would guess it from names, and a Service's name is no machine's.
+            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'}",
             f"--rdzv-id={run_id[:16]}",
             f"--max-restarts={train.max_restarts}",  # machines have to start again together
         ]
     return [*python, "tasks.train.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
 
 
-def _environment(job: Job) -> dict[str, str]:
+def environment(job: Job) -> dict[str, str]:
+    """Return the environment of a job's processes."""
     threads = str(job.threads())
     return {
         **WORKER_ENVIRONMENT,
@@ -180,8 +195,9 @@ def _count_lines(path: Path) -> int:
         return 0
 
 
-def _raise_final_error(path: Path) -> None:
+def raise_final_error(work: Path) -> None:
     """Raise what a rank raised on purpose: another attempt would end the same."""
+    path = work / ERROR
     if not path.exists():
         return
     content = json.loads(path.read_text())

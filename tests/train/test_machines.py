@@ -1,0 +1,143 @@
+"""A training over two machines: two commands on one home, as a cluster would start them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import load_recipe
+from tasks.home import Home
+from tasks.train.join import join_training
+from tests.flows.conftest import command, environment, write_recipe
+
+UP_TO_TRAIN = "ingest,preprocess,components,partition,train"
+TRAIN = {"loader": "full", "fanout": [5, 5], "epochs": 3, "threads": 1, "device": "cpu"}
+
+
+def _port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Machines:
+    """Two machines that share a home and find each other on a port."""
+
+    def __init__(self, folder: Path, **train: Any) -> None:
+        self.home = folder / "home"
+        self.processes: list[subprocess.Popen[str]] = []
+        self._recipe = write_recipe(folder, train={**TRAIN, **train})
+        self._options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{_port()}"]
+
+    def start(self, rank: int, *options: str) -> subprocess.Popen[str]:
+        arguments = ["run", str(self._recipe), *self._options, f"train.machine_rank={rank}", "--only", UP_TO_TRAIN]
+        process = subprocess.Popen(
+            command(self.home, *arguments, *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        self.processes.append(process)
+        return process
+
+    def join(self) -> Path:
+        """Join as machine 1 without a process of its own."""
+        recipe = load_recipe(str(self._recipe), [*self._options, "train.machine_rank=1"])
+        return join_training(recipe, Home.open(self.home))
+
+    def wait_for_epoch(self, epoch: int) -> None:
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline:
+            for path in self.home.glob("work/train-*/metrics.jsonl"):
+                if len(path.read_text().splitlines()) >= epoch:
+                    return
+            time.sleep(0.05)
+        raise AssertionError("no training")
+
+    def result(self) -> dict[str, Any]:
+        (manifest,) = self.home.glob("artifacts/train/*/manifest.json")
+        content: dict[str, Any] = json.loads(manifest.read_text())
+        return content
+
+
+@pytest.fixture
+def make_machines(tmp_path: Path) -> Iterator[Callable[..., Machines]]:
+    made: list[Machines] = []
+
+    def make(**train: Any) -> Machines:
+        made.append(Machines(tmp_path, **train))
+        return made[-1]
+
+    yield make
+    for machines in made:
+        for process in machines.processes:
+            if process.poll() is None:
+                _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Turn a machine off: nothing of it is told that it ends."""
+    tree = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(recursive=True))]
+    for pid in tree:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def _finish(process: subprocess.Popen[str]) -> tuple[str, str]:
+    text = process.communicate(timeout=280)
+    assert process.returncode == 0, text[0] + text[1]
+    return text
+
+
+def test_two_machines_train_together(make_machines: Callable[..., Machines]) -> None:
+    machines = make_machines()
+    # The one that comes first waits for the other, whichever it is.
+    second = machines.start(1)
+    first = machines.start(0, "--json")
+    outcome = json.loads(_finish(first)[0].splitlines()[-1])
+    assert outcome["status"] == "completed"
+    said, explained = _finish(second)
+    assert outcome["artifacts"]["train"] in said
+    assert "machine 1 lends 1 rank(s)" in explained
+    assert machines.result()["world_size"] == 2
+    assert str(machines.join()) == outcome["artifacts"]["train"]  # what is there already is found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_machine_that_dies_and_comes_back_goes_on_from_the_checkpoint(
+    make_machines: Callable[..., Machines], rank: int
+) -> None:
+    machines = make_machines(epochs=400, checkpoint_every=1)
+    processes = [machines.start(0), machines.start(1)]
+    machines.wait_for_epoch(5)
+    _end(processes[rank])
+    time.sleep(1)
+    processes[rank] = machines.start(rank)
+    for process in processes:
+        _finish(process)
+    result = machines.result()
+    assert result["world_size"] == 2
+    assert result["epochs_run"] == 400
+    assert result["resumed_from_epoch"] > 0
+
+
+def test_machine_0_does_not_join(tmp_path: Path) -> None:
+    recipe = load_recipe(str(write_recipe(tmp_path, train=TRAIN)))
+    with pytest.raises(RecipeError, match="machine 0 runs the pipeline"):
+        join_training(recipe, Home.open(tmp_path / "home"))
