@@ -32,7 +32,7 @@ class Installation:
             capture_output=True,
             text=True,
             env=environment(),
-            timeout=_SECONDS,
+            timeout=None if "watch" in arguments else _SECONDS,  # the test has its own
             **options,
         )
         assert ok is None or (done.returncode == 0) == ok, done.stdout + done.stderr

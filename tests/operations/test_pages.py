@@ -44,9 +44,9 @@ def test_a_run_is_started_from_the_form_with_an_override(
     field.locator("input").fill("4")
     page.screenshot(path=tmp_path / "form.png", full_page=True)
     page.get_by_role("button", name="Submit").click()
-    page.wait_for_url("**/runs/flow-run/**")
-    run_id = page.url.partition("flow-run/")[2].partition("?")[0]
-    run = installation.api(f"flow_runs/{run_id}")
+    mine = {"deployments": {"name": {"any_": ["browser"]}}}
+    (run,) = installation.wait(lambda: installation.api("flow_runs/filter", mine))
+    run_id = run["id"]
     assert run["parameters"]["options"] == {"train": {"epochs": 4}}
     installation.wait(lambda: installation.api(f"flow_runs/{run_id}")["state_type"] == "COMPLETED")
     page.goto(f"{installation.prefect}/runs/flow-run/{run_id}")
