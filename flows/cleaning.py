@@ -47,12 +47,17 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     """Return (stage, key) of what living, young and each recipe's latest successful runs stand on."""
     needed: set[tuple[str, str]] = set()
     settled: set[str] = set()
-    for record in all_runs(home):
+    records = all_runs(home)
+    made = {stage["digest"]: (name, stage["key"]) for record in records for name, stage in record.stages.items()}
+    for record in records:
         latest = record.status == "completed" and record.recipe not in settled
         if latest and tuple(record.stages) == STAGES:  # a run of some stages does not stand for the whole
             settled.add(record.recipe)
         if latest or is_alive(home, record) or record.started.timestamp() >= younger_than:
             needed.update((name, stage["key"]) for name, stage in record.stages.items())
+            # What another run made: the training that a snapshot's began with is part of its key.
+            parents = [item for stage in record.stages.values() for item in stage["parents"].items()]
+            needed.update(made[digest] for name, digest in parents if name not in record.stages and digest in made)
     return needed
 
 

@@ -67,6 +67,12 @@ def load_parents(stage: Stage[Any], home: Home, keys: dict[str, str]) -> dict[st
     return parents
 
 
+def _all_parents(stage: Stage[Any], recipe: Recipe, home: Home, keys: dict[str, str]) -> dict[str, Parent]:
+    """Open what `load_parents` does and the artifacts of earlier runs that the recipe asks for."""
+    found = {name: find(recipe, home) for name, find in stage.further.items()}
+    return load_parents(stage, home, keys) | {name: parent for name, parent in found.items() if parent is not None}
+
+
 def find_stage(
     name: str, recipe: Recipe, parents: dict[str, str], home: Home, *, deep: bool = False
 ) -> StageOutcome[Any] | None:
@@ -77,7 +83,7 @@ def find_stage(
         IntegrityError: the artifact or a parent is damaged.
     """
     stage, store = load_stage(name), ArtifactStore(home)
-    key = stage_key(stage, recipe, load_parents(stage, home, parents))
+    key = stage_key(stage, recipe, _all_parents(stage, recipe, home, parents))
     manifest = store.load(name, key, stage.manifest, deep=deep)
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
 
@@ -85,7 +91,7 @@ def find_stage(
 def expected_key(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> str:
     """Return the key that a stage's artifact has or will have. Raises as `find_stage` does."""
     stage = load_stage(name)
-    return stage_key(stage, recipe, load_parents(stage, home, parents))
+    return stage_key(stage, recipe, _all_parents(stage, recipe, home, parents))
 
 
 def call_stage(
@@ -98,7 +104,7 @@ def call_stage(
     outcome = run_stage(
         stage,
         checked,
-        load_parents(stage, place, parents),
+        _all_parents(stage, checked, place, parents),
         place,
         listener=_LISTENER.get(),
         map_shards=_MAP_SHARDS.get(),

@@ -226,8 +226,11 @@ class RunResult(Manifest):
     """JSON lines, one a step or epoch: {"step", "epoch", "seconds", metric: value, ...}."""
     resumed_from_epoch: int = 0
     restarts: int = 0
+    warm_start: dict[str, Any] | None = None
+    """Earlier snapshot whose weights it began with: `as_of`, `key` of that training, `used`, else `why_not`."""
 
     incidental: ClassVar[frozenset[str]] = Manifest.incidental | {
+        "warm_start",
         "seeds_per_second",
         "edges_per_second",
         "resumed_from_epoch",

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -114,6 +114,9 @@ class Stage(Generic[M]):
     `parents` holds those named in `parents`, by stage."""
     resumable: bool = False
     """Whether files of an interrupted build are kept for the next one."""
+    further: Mapping[str, Callable[[Recipe, Home], Parent | None]] = field(default_factory=dict)
+    """Artifacts of earlier runs that the output builds on too, under names of their own: found in the home where a
+    recipe asks for them, and part of the key."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,13 @@ class StageOutcome(Generic[M]):
 
 
 def stage_key(stage: Stage[M], recipe: Recipe, parents: dict[str, Parent]) -> str:
-    """Return the key that the stage's artifact has for this recipe and these parents."""
-    digests = {name: parents[name].manifest.digest for name in stage.parents}
-    return artifact_key(stage.name, stage.version, stage.config(recipe), digests)
+    """Return the key that the stage's artifact has for this recipe and these parents (further ones included)."""
+    return artifact_key(stage.name, stage.version, stage.config(recipe), _digests(stage, parents))
+
+
+def _digests(stage: Stage[Any], parents: dict[str, Parent]) -> dict[str, str]:
+    names = (*stage.parents, *(name for name in stage.further if name in parents))
+    return {name: parents[name].manifest.digest for name in names}
 
 
 def run_stage(
@@ -157,7 +164,7 @@ def run_stage(
     listener = listener or Listener()
     store = ArtifactStore(home)
     config = stage.config(recipe)
-    digests = {name: parents[name].manifest.digest for name in stage.parents}
+    digests = _digests(stage, parents)
     key = artifact_key(stage.name, stage.version, config, digests)
     folder = store.folder(stage.name, key)
 

@@ -132,6 +132,11 @@ class SparseEmbedding(nn.Module):
             _spread(own, None if tables is None else tables[name], self.ranks)
         wait_for_all()
 
+    def begin_with(self, table: Tensor | None) -> None:
+        """Take over rank 0's rows (other ranks give None); all ranks together."""
+        _spread(self.weight, table, self.ranks)
+        wait_for_all()
+
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.weight
 

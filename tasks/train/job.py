@@ -16,6 +16,7 @@ from configs.schema import EvaluateConfig, Recipe, TrainConfig
 from tasks.artifacts import write_atomic
 from tasks.graph_store import GraphStore
 from tasks.manifests import PartitionManifest
+from tasks.train.warm_start import WarmStart
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -65,13 +66,15 @@ class Job:
     work: Path
     digest: str
     """Digest of the configuration and the graph; a checkpoint of another one is refused."""
+    warm: WarmStart | None = None
+    """Training whose weights this one begins with."""
 
     @classmethod
-    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path) -> Job:
+    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> Job:
         """Take what training needs out of a recipe."""
-        content = json.dumps([stage_config(recipe), graph_digest], sort_keys=True)
+        content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        return cls(recipe.seed, recipe.model, recipe.train, recipe.evaluate, graph, work, digest)
+        return cls(recipe.seed, recipe.model, recipe.train, recipe.evaluate, graph, work, digest, warm)
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""
@@ -83,6 +86,7 @@ class Job:
             "graph": str(self.graph),
             "work": str(self.work),
             "digest": self.digest,
+            "warm": self.warm.as_json() if self.warm else None,
         }
         own_file = MODELS.own_file(self.model)
         if own_file is not None:
@@ -103,6 +107,7 @@ class Job:
             graph=Path(content["graph"]),
             work=Path(content["work"]),
             digest=content["digest"],
+            warm=WarmStart.from_json(content["warm"]) if content.get("warm") else None,
         )
 
     def threads(self) -> int:

@@ -33,6 +33,8 @@ class Progress:
     """Of the present epoch: loss x seeds, seeds, edges, seconds in steps."""
     run_totals: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """Of all epochs: seeds, edges, seconds in steps."""
+    cold_because: str | None = None
+    """Why a training that was to begin with earlier weights did not; empty: it did; None: it was not to."""
     metrics_bytes: int = 0
     """Length of metrics.jsonl; what lies beyond was written after the checkpoint."""
 
@@ -124,6 +126,7 @@ class Journal:
             "resumed_from_epoch": self.resumed_from_epoch,
             "rows": int(seeds),
             "device": device,
+            "cold_because": progress.cold_because,
             "seconds": progress.seconds,
         }
         write_atomic(self.work / RESULT, json.dumps(content).encode())

@@ -56,6 +56,11 @@ class Trainer:
         store = job.open_graph()
         torch.manual_seed(job.seed)
         self.model = build_model(job, graph_facts(store.manifest), ranks).to(device)
+        self.progress = Progress()
+        if job.warm is not None and not from_main((job.work / LAST).exists()):
+            from tasks.train.warm_weights import begin_warm
+
+            self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
@@ -74,7 +79,6 @@ class Trainer:
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
-        self.progress = Progress()
         self._writes = ranks.local_rank == 0  # once a machine: each keeps its own copy of the outcome
         self._checkpoint_at = time.monotonic()
         self._restore()

@@ -11,6 +11,7 @@ from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.launch import run_job
+from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_start
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
@@ -27,8 +28,13 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """
     graph = parents["partition"]
     strategy = _announce(context, recipe, graph.manifest)
-    job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work)
+    warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
+    if warm is not None:
+        context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
+    job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm)
     result = _run_all(strategy.jobs(job), context)
+    if warm is not None and result["cold_because"]:
+        context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {result['cold_because']}")
     _remove_traces(context)
     return {
         "model": recipe.model.model_dump(mode="json"),
@@ -47,7 +53,15 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "resumed_from_epoch": result["resumed_from_epoch"],
         "restarts": result["restarts"],
         "rows": result["rows"],
+        "warm_start": _told(warm, result["cold_because"]),
     }
+
+
+def _told(warm: WarmStart | None, cold_because: str) -> dict[str, Any] | None:
+    """Say in the manifest which training this one began with."""
+    if warm is None:
+        return None
+    return {"as_of": warm.as_of, "key": warm.key, "used": not cold_because, "why_not": cold_because}
 
 
 def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
@@ -102,4 +116,5 @@ STAGE: Stage[RunResult] = Stage(
     config=stage_config,
     build=build,
     resumable=True,
+    further={PARENT: earlier_training},
 )

@@ -1,0 +1,243 @@
+"""A snapshot's training begins where the newest earlier snapshot's ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from configs.load import build_recipe, dump_recipe
+from configs.schema import Recipe
+from flows.cleaning import needed_artifacts
+from flows.runs import RunRecord, now_text
+from tasks.artifacts import ArtifactStore
+from tasks.calls import call_stage, expected_key, load_parents, load_stage
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import IdMap
+from tasks.graph_store import GraphStore
+from tasks.home import Home
+from tasks.manifests import RunResult
+from tasks.snapshots import earlier_snapshots
+from tasks.stage import stage_key
+from tasks.train import checkpoint
+from tasks.train.job import BEST, LAST, Job
+from tasks.train.strategies.base import Ranks
+from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.warm_weights import begin_warm
+from tests.train.in_process import make_trainer, own_settings
+
+STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
+EARLIER = ("ingest", "preprocess", "components", "partition", "train")
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_data()
+
+
+def write_data(first: int = 0) -> None:
+    """People of the years 0 to 3, and who knows whom since when; `first` leaves the first rows out."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 3, 120)
+    x = np.eye(3)[label] + rng.standard_normal((120, 3))
+    names = [f"p{i}" for i in range(120)]
+    people = pa.table({"id": names, "x": x.tolist(), "label": label, "time": np.arange(120) // 30})
+    pq.write_table(people.slice(first), "people.parquet")
+    src, dst = rng.integers(first, 120, (2, 800))
+    knows = {"src": [names[i] for i in src], "dst": [names[i] for i in dst], "time": np.maximum(src, dst) // 30}
+    pq.write_table(pa.table(knows), "knows.parquet")
+
+
+def recipe(as_of: int, *overrides: str, features: bool = True) -> Recipe:
+    nodes: dict[str, Any] = {"files": "people.parquet", "label": ["label"], "time": "time"}
+    sections = {
+        "name": "people",
+        "dataset": {
+            "name": "tables",
+            "num_classes": 3,
+            "nodes": {**nodes, **({"features": ["x"]} if features else {})},
+            "edges": {"files": "knows.parquet", "time": "time"},
+        },
+        "snapshot": {"as_of": str(as_of), "warm_start": True},
+        "partition": {"name": "metis", "num_parts": 2},
+        "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 2, "norm": "none"},
+        "train": {"loader": "full", "epochs": 3, "threads": 1, "learning_rate": 0.05},
+    }
+    return build_recipe(sections, overrides)
+
+
+def keys_of(stages: dict[str, Any], name: str) -> dict[str, str]:
+    return {parent: stages[parent]["key"] for parent in load_stage(name).parents}
+
+
+def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
+    """Run the stages up to training in real workers and leave a run's record, as the flow does."""
+    stages: dict[str, Any] = {}
+    for name in names or EARLIER:
+        stages[name] = call_stage(name, dump_recipe(chosen), str(home.root), keys_of(stages, name))
+    place = ArtifactStore(home)
+    run_id = f"run-{chosen.snapshot.as_of}-{len(list(home.runs.glob('*')))}"
+    config = dump_recipe(chosen)
+    started = now_text()
+    RunRecord(
+        id=run_id, recipe=chosen.name, config=config, started_at=started, stages=stages, status="completed"
+    ).write(home)
+    if "train" not in stages:
+        return SimpleNamespace(stages=stages)
+    key = stages["train"]["key"]
+    manifest = place.load("train", key, RunResult)
+    folder = place.folder("train", key)
+    assert manifest is not None
+    return SimpleNamespace(stages=stages, manifest=manifest, folder=folder, key=key, weights=weights(folder))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.load(folder / BEST)["model"]
+
+
+def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> None:
+    cold = run(home, recipe(1))
+    assert cold.manifest.warm_start is None
+    assert set(cold.manifest.parents) == {"partition"}
+
+    warm = run(home, recipe(2, STILL))
+    assert warm.manifest.parents[PARENT] == cold.manifest.digest
+    assert warm.manifest.warm_start == {"as_of": "1", "key": cold.key, "used": True, "why_not": ""}
+    for name, tensor in warm.weights.items():
+        torch.testing.assert_close(tensor, cold.weights[name], rtol=0, atol=1e-6)
+    again = run(home, recipe(2, STILL))
+    assert again.stages["train"]["status"] == "cached"
+
+    # Without the option nothing of it is in the key, whatever ran before.
+    plain = recipe(2, STILL, "snapshot.warm_start=false")
+    keys = keys_of(warm.stages, "train")
+    bare = stage_key(load_stage("train"), plain, load_parents(load_stage("train"), home, keys))
+    assert expected_key("train", plain, keys, home) == bare != warm.key
+    assert earlier_training(plain, home) is None
+
+    # The newest earlier one counts, not the newest run; other recipes, kinds of model and later moments do not.
+    found = {t: earlier_training(recipe(t), home) for t in (0, 1, 2, 3)}
+    assert [found[t] and found[t].manifest.key for t in (0, 1, 2, 3)] == [None, None, cold.key, warm.key]
+    assert earlier_training(recipe(3, "name=others"), home) is None
+    assert earlier_training(recipe(3, "model=gcn"), home) is None
+    # Of two trainings as of one moment the one with the same options counts, though it is older.
+    other = run(home, recipe(1, "model.hidden_dim=4"))
+    assert earlier_training(recipe(2), home).manifest.key == cold.key  # type: ignore[union-attr]
+    assert earlier_training(recipe(2, "model.hidden_dim=4"), home).manifest.key == other.key  # type: ignore[union-attr]
+
+    # What a kept run began with is kept too.
+    record = next(r for r in (RunRecord.model_validate_json(p.read_bytes()) for p in home.runs.glob("run-1-0.json")))
+    (home.runs / "run-1-0.json").write_text(
+        record.model_copy(update={"started_at": "2000-01-01T00:00:00+00:00"}).model_dump_json()
+    )
+    limit = next(home.runs.glob("run-2-1.json")).stat().st_mtime - 3600
+    assert ("train", cold.key) in needed_artifacts(home, limit)
+
+
+def test_weights_that_do_not_fit_are_said(home: Home) -> None:
+    earlier = run(home, recipe(1))
+    wider = run(home, recipe(2, "model.hidden_dim=12"))
+    told = wider.manifest.warm_start
+    assert told is not None
+    assert (told["key"], told["used"]) == (earlier.key, False)
+    assert "has the shape 8x" in told["why_not"]
+    assert any("training began afresh" in text for text in wider.manifest.warnings)
+
+
+@pytest.mark.parametrize("embeddings", ["dense", "sparse"])
+def test_learnable_rows_follow_their_nodes(home: Home, tmp_path: Path, embeddings: str) -> None:
+    """Known nodes keep their rows though parts reorder them, and though data ingested anew numbers them otherwise."""
+    option = f"train.embeddings={embeddings}"
+    earlier = run(home, recipe(1, option, features=False))
+    table = "encoder.embedding.weight"
+    before = dict(zip(names_of(home, earlier), earlier.weights[table], strict=True))
+    slow = [STILL, option, *(["train.embedding_learning_rate=1e-12"] if embeddings == "sparse" else [])]
+    for first in (0, 5) if embeddings == "dense" else (0,):
+        if first:
+            write_data(first)  # five people are gone, all others are numbered anew
+        later = run(home, recipe(2, *slow, features=False))
+        assert later.manifest.warm_start["used"], later.manifest.warm_start
+        assert later.manifest.warm_start["key"] == earlier.key
+        after = dict(zip(names_of(home, later), later.weights[table], strict=True))
+        known = [name for name in after if name in before]
+        assert (len(after), len(known)) == (90 - first, 60 - first)
+        for name in known:
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-6)
+        fresh = torch.stack([after[name] for name in after if name not in before])
+        assert fresh.std() > 0.01
+
+
+def names_of(home: Home, found: SimpleNamespace) -> list[str]:
+    store = ArtifactStore(home)
+    opened = {}
+    for name, kind in (("partition", GraphStore), ("ingest", DatasetStore)):
+        key = found.stages[name]["key"]
+        opened[name] = kind(store.folder(name, key), store.load(name, key, load_stage(name).manifest))
+    ids = IdMap(opened["partition"], opened["ingest"])
+    return ids.lookup(np.arange(opened["partition"].manifest.num_nodes)).to_pylist()
+
+
+def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: Path) -> None:
+    earlier = run(home, recipe(1))
+    chosen = recipe(2)
+    graph = run(home, chosen, *EARLIER[:-1]).stages["partition"]
+    parent = earlier_training(chosen, home)
+    assert parent is not None
+    warm = warm_start(chosen, home, parent)
+    assert warm.as_of == "1"
+    assert WarmStart.from_json(warm.as_json()) == warm
+    job = Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work", warm)
+    assert job.digest != Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work").digest
+    job.work.mkdir()
+    assert Job.load(job.save()).warm == warm
+    with own_settings():
+        trainer = make_trainer(job)
+        for name, tensor in trainer.model.state_dict().items():
+            assert torch.equal(tensor, earlier.weights[name])
+        assert trainer.progress.cold_because == ""
+        trainer.run()
+        last = checkpoint.load(job.work / LAST)["model"]
+        assert not any(torch.equal(last[name], earlier.weights[name]) for name in last)
+        resumed = make_trainer(job)
+        for name, tensor in resumed.model.state_dict().items():
+            assert torch.equal(tensor, last[name])
+        assert resumed.progress.cold_because == ""
+
+
+def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
+    """Data ingested anew whose classes are numbered otherwise: equal shapes would mean other things."""
+    chosen = ("dataset.num_classes=null",)
+    earlier = run(home, recipe(1, *chosen))
+    people = pq.read_table("people.parquet")
+    label = pa.array([f"class {9 - value}" for value in people.column("label").to_pylist()])
+    pq.write_table(people.set_column(people.column_names.index("label"), "label", label), "people.parquet")
+    later = recipe(2, *chosen)
+    graph = run(home, later, *EARLIER[:-1]).stages["partition"]
+    parent = earlier_training(later, home)
+    assert parent is not None
+    assert parent.manifest.key == earlier.key
+    job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
+    with own_settings():
+        trainer = make_trainer(dataclasses.replace(job, warm=None))
+        assert job.warm is not None
+        why = begin_warm(trainer.model, job.warm, job.open_graph(), Ranks())
+    assert why.startswith("classes are other ones")
+
+
+def test_earlier_snapshots_are_listed_newest_first(home: Home) -> None:
+    made = [run(home, recipe(t), "ingest") for t in (2, 0, 1)]
+    assert len({one.stages["ingest"]["key"] for one in made}) == 1  # ingest runs once for all snapshots
+    assert [r.as_of for r in earlier_snapshots(home, recipe(3), "ingest")] == ["2", "1", "0"]
+    assert [r.as_of for r in earlier_snapshots(home, recipe(2), "ingest")] == ["1", "0"]
+    assert earlier_snapshots(home, recipe(3), "train") == []
+    (home.runs / "broken.json").write_text("{")
+    (home.runs / "plain.json").write_text('{"recipe": "people", "config": {"snapshot": {"as_of": null}}, "stages": {}}')
+    assert len(earlier_snapshots(home, recipe(3), "ingest")) == 3
