@@ -26,8 +26,12 @@ def degrees(report: Mapping[str, Any]) -> Canvas | None:
     bins = report.get("degrees", {}).get("log2_bins")
     if not bins:
         return None
-    labels = ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(len(bins))]
-    return _histogram(bins, labels, "Degrees", "in-degree", "nodes")
+    return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
+
+
+def bin_labels(count: int) -> list[str]:
+    """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
+    return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
 
 
 @styled

@@ -16,7 +16,7 @@ from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.graph_store import GraphStore
 from tasks.manifests import EvalReport, PartitionManifest
-from tasks.publish import eval_plots, plots
+from tasks.publish import eval_plots, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact
 from tasks.publish.records import flatten, read_records
 from tasks.stage import Parent
@@ -60,8 +60,10 @@ class Section:
     pictures: list[Picture] = field(default_factory=list)
 
 
-def render(recipe: Recipe, parents: Mapping[str, Parent], published: Published) -> str:
-    """Return the page. Parts that a run lacks are left out."""
+def render(
+    recipe: Recipe, parents: Mapping[str, Parent], published: Published, snapshot: snapshots.Told | None = None
+) -> str:
+    """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -71,12 +73,13 @@ def render(recipe: Recipe, parents: Mapping[str, Parent], published: Published) 
     environment.filters["svg"] = Markup  # made by our own figures, all text escaped by matplotlib
     evaluation: EvalReport | None = parents["evaluate"].manifest if "evaluate" in parents else None
     stages = stage_rows(parents)
+    shown = [*([] if snapshot is None else [snapshot_section(snapshot)]), *sections(parents)]
     return environment.get_template(_TEMPLATE).render(
         recipe=recipe,
         published=published,
         headline=headline(evaluation),
         metrics=metric_table(evaluation),
-        sections=[section for section in sections(parents) if section.pictures or section.facts],
+        sections=[section for section in shown if section.pictures or section.facts],
         asked=asked(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
         stages=stages,
@@ -127,16 +130,19 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     """Sizes, degrees, components and class balance."""
     data = parents["ingest"].manifest
     section = Section("The data")
+    graph = next((parents[s] for s in ("partition", "components", "preprocess") if s in parents), None)
+    taken = graph is not None and "snapshot" in graph.manifest.report  # the rest of the data set does not exist yet
+    splits = graph.manifest.splits if graph is not None and taken else data.splits
     section.facts = [
         ("data set", data.dataset),
         ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
-        ("nodes", f"{data.num_nodes:,}"),
-        ("edges", f"{data.num_edges:,} as given"),
+        ("nodes", f"{data.num_nodes:,}" + (" of all times" if taken else "")),
+        ("edges", f"{data.num_edges:,} " + ("of all times" if taken else "as given")),
+        *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
         *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
-        ("split", ", ".join(f"{split} {count:,}" for split, count in data.splits.items() if split in _SPLITS)),
+        ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in _SPLITS)),
     ]
-    graph = next((parents[s] for s in ("partition", "components", "preprocess") if s in parents), None)
     if graph is None:
         return section
     report = graph.manifest.report
@@ -145,6 +151,16 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     _add(section, plots.degrees(report), "Degrees of the nodes, in powers of two")
     _add(section, plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
+    return section
+
+
+def snapshot_section(told: snapshots.Told) -> Section:
+    """What the snapshot holds, and how it differs from the one before it."""
+    before = told["previous"]
+    title = f"As of {told['snapshot']['as_of']}" + (f", against {before['as_of']}" if before else "")
+    section = Section(title, facts=snapshots.facts(told))
+    for caption, canvas in snapshot_plots.pictures(told):
+        _add(section, canvas, caption)
     return section
 
 
@@ -275,7 +291,7 @@ def asked(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the recipe's sections as rows of (option, value), without what was left at null."""
     content = json.loads(recipe.model_dump_json())
     shown = []
-    for name in _TRACKED:
+    for name in _TRACKED if recipe.snapshot.as_of is None else ("dataset", "snapshot", *_TRACKED[1:]):
         rows = [(key, value) for key, value in flatten(content[name]).items() if value != "null"]
         shown.append((name, rows))
     return shown
@@ -292,6 +308,12 @@ def _add(section: Section, canvas: Canvas | None, caption: str) -> None:
         section.pictures.append(made)
 
 
-def write_report(path: Path, recipe: Recipe, parents: Mapping[str, Parent], published: Published) -> None:
+def write_report(
+    path: Path,
+    recipe: Recipe,
+    parents: Mapping[str, Parent],
+    published: Published,
+    snapshot: snapshots.Told | None = None,
+) -> None:
     """Write the page."""
-    path.write_text(render(recipe, parents, published), encoding="utf-8")
+    path.write_text(render(recipe, parents, published, snapshot), encoding="utf-8")

@@ -15,6 +15,7 @@ from typing import Any
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.publish import snapshots
 from tasks.publish.context import RunContext, current_run
 from tasks.publish.gate import Candidate, Decision, gate_value, higher_is_better
 from tasks.publish.model_files import model_digest, write_model
@@ -31,8 +32,10 @@ _STEPS = 5
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
-    """Return where and under which name the run is published."""
+    """Return where and under which name the run is published; a snapshot's report names its moment."""
+    moment = {} if recipe.snapshot.as_of is None else {"as_of": recipe.snapshot.as_of}
     return {
+        **moment,
         "name": recipe.name,
         "description": recipe.description,
         "tracking": recipe.tracking.model_dump(mode="json"),
@@ -79,7 +82,8 @@ def _publish(
     model_id = _log_model(context, recipe, parents, tracker)
     context.progress(2, _STEPS, "steps", "registry")
     primary_higher = bool(evaluation.report.get("higher_is_better", True))
-    dataset = parents["ingest"].manifest.digest
+    # Snapshots of one data set are not one set of data.
+    dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
     better = higher_is_better(gate, evaluation.metric, primary_higher)
     candidate = Candidate("", gate, value, better, dataset)
     name = recipe.tracking.model_name or recipe.name
@@ -99,7 +103,7 @@ def _publish(
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
-    write_report(context.work / REPORT, recipe, parents, published)
+    write_report(context.work / REPORT, recipe, parents, published, _tell_snapshot(context, recipe, parents))
     context.progress(4, _STEPS, "steps", "artifacts")
     tracker.log_artifact(context.work / REPORT)
     return {
@@ -113,13 +117,23 @@ def _publish(
     }
 
 
+def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> snapshots.Told | None:
+    """Write down what a snapshot holds, and how it differs from the one before it."""
+    if recipe.snapshot.as_of is None:
+        return None
+    earlier = snapshots.previous(context.home, recipe)
+    return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
+
+
 def _log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
     """Parameters, lineage, the data set, and the curves of the training."""
     train, folder = parents["train"].manifest, parents["train"].folder
     tracker.log_params(flatten(dump_recipe(recipe)))
-    tracker.set_tags(lineage_tags(parents))
+    moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
+    tracker.set_tags({**lineage_tags(parents), **moment})
     data: DatasetManifest = parents["ingest"].manifest
-    profile = {"num_nodes": data.num_nodes, "num_edges": data.num_edges, "splits": data.splits, "task": data.task}
+    held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
+    profile = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": held.splits, "task": data.task}
     schema = {name: table.columns for name, table in data.tables.items()}
     source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
     tracker.log_dataset(data.dataset, data.digest, source, json.dumps(profile), json.dumps(schema))

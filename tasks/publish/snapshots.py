@@ -1,0 +1,176 @@
+"""A snapshot against the one before it: growth, metrics, drift of degrees and labels.
+
+Each publication of a snapshot leaves `snapshot.json`: what it holds (`describe`), that of the newest earlier snapshot
+that the home knew then (`previous`) and how they differ (`compare`), for the next snapshot's report and a backfill's.
+
+Drift is told by two numbers. Total variation distance, half of sum |q - p|, is the share that would have to move to
+turn one distribution into the other. Population stability index, sum (q - p) ln(q / p), is the credit industry's: below
+0.1 is called stable, above 0.25 another population (Siddiqi, Credit Risk Scorecards, Wiley 2006, chapter 9).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.schema import Recipe
+from tasks.artifacts import ArtifactStore, write_atomic
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import class_names
+from tasks.graph_store import Array
+from tasks.home import Home
+from tasks.manifests import EvalReport, PartitionManifest
+from tasks.snapshots import earlier_snapshots
+from tasks.stage import Parent
+
+FILE_NAME = "snapshot.json"
+_LEAST_SHARE = 1e-4  # an empty bin counts as this much: ln 0 would be infinite
+_STABLE, _OTHER = 0.1, 0.25
+
+Told = dict[str, Any]
+
+
+def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
+    """Return what a snapshot holds as plain values: sizes, splits and their times, degrees, labels, metrics."""
+    graph: PartitionManifest = parents["partition"].manifest
+    evaluation: EvalReport = parents["evaluate"].manifest
+    own = graph.report.get("snapshot", {})
+    names = class_names(DatasetStore(parents["ingest"].folder, parents["ingest"].manifest))
+    return {
+        "recipe": recipe.name,
+        "as_of": recipe.snapshot.as_of,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "splits": graph.splits,
+        "times": own.get("times", {}),
+        "degrees": graph.report.get("degrees", {}),
+        "labels": own.get("labels"),
+        "classes": names,
+        "metric": evaluation.metric,
+        "higher_is_better": bool(evaluation.report.get("higher_is_better", True)),
+        "metrics": evaluation.metrics,
+        "warm_start": parents["train"].manifest.warm_start,
+    }
+
+
+def previous(home: Home, recipe: Recipe) -> Told | None:
+    """Return what the newest earlier snapshot of the recipe held, as its publication told it; None without one."""
+    store = ArtifactStore(home)
+    for run in earlier_snapshots(home, recipe, "publish"):
+        path = store.folder("publish", run.keys["publish"]) / FILE_NAME
+        if path.is_file():
+            told: Told = json.loads(path.read_text(encoding="utf-8"))["snapshot"]
+            return told
+    return None
+
+
+def compare(before: Told, now: Told) -> Told:
+    """Return how two snapshots differ.
+
+    Returns:
+        `growth`: sizes to [before, now]; `metrics`: split to metric to [before, now]; `drift`: `degrees` and `labels`
+        to their `psi` and `tvd`, None where there is nothing to compare.
+    """
+    sizes = {"nodes": [before["nodes"], now["nodes"]], "edges": [before["edges"], now["edges"]]}
+    sizes |= {f"{split} split": [before["splits"].get(split, 0), count] for split, count in now["splits"].items()}
+    metrics = {
+        split: {name: [before["metrics"][split][name], value] for name, value in values.items()}
+        for split, values in now["metrics"].items()
+        if values.keys() <= before["metrics"].get(split, {}).keys()
+    }
+    degrees = [told["degrees"].get("log2_bins") or [] for told in (before, now)]
+    return {
+        "growth": sizes,
+        "metrics": metrics,
+        "drift": {"degrees": drift(*degrees), "labels": _label_drift(before["labels"], now["labels"])},
+    }
+
+
+def drift(before: Sequence[float], now: Sequence[float]) -> Told | None:
+    """Return `psi` and `tvd` of two histograms over the same bins; missing bins are empty. None without any count."""
+    if not sum(before) or not sum(now):
+        return None
+    size = max(len(before), len(now))
+    p, q = (np.pad(np.asarray(counts, float), (0, size - len(counts))) for counts in (before, now))
+    return _distances(p / p.sum(), q / q.sum())
+
+
+def _distances(p: Array, q: Array) -> Told:
+    tvd = float(np.abs(q - p).sum() / 2)
+    p, q = np.maximum(p, _LEAST_SHARE), np.maximum(q, _LEAST_SHARE)
+    return {"psi": round(float(((q - p) * np.log(q / p)).sum()), 6), "tvd": round(tvd, 6)}
+
+
+def _label_drift(before: Told | None, now: Told | None) -> Told | None:
+    if not before or not now or before["kind"] != now["kind"] or not before["rows"] or not now["rows"]:
+        return None
+    if now["kind"] == "classes":
+        return drift(before["counts"], now["counts"])
+    if now["kind"] == "percentiles":
+        return drift(*_decile_shares(before["values"], now["values"]))
+    if len(before["counts"]) != len(now["counts"]):
+        return None
+    shares = [np.asarray(told["counts"], float) / told["rows"] for told in (before, now)]
+    columns = [_distances(np.array([1 - p, p]), np.array([1 - q, q])) for p, q in zip(*shares, strict=True)]
+    return {name: round(float(np.mean([column[name] for column in columns])), 6) for name in ("psi", "tvd")}
+
+
+def _decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the shares of both in the bins that hold a tenth of the first each."""
+    edges = np.unique(np.interp(np.arange(0.1, 0.95, 0.1), np.linspace(0, 1, len(before)), before))
+    below = [np.interp(edges, values, np.linspace(0, 1, len(values)), left=0, right=1) for values in (before, now)]
+    first, second = (np.diff(np.concatenate([[0.0], share, [1.0]])).tolist() for share in below)
+    return first, second
+
+
+def write_snapshot(path: Path, now: Told, before: Told | None) -> Told:
+    """Write `snapshot.json` and return what it says."""
+    content = {"snapshot": now, "previous": before, "comparison": compare(before, now) if before else None}
+    write_atomic(path, json.dumps(content, indent=1).encode())
+    return content
+
+
+# ---- for people
+
+
+def facts(told: Told) -> list[tuple[str, str]]:
+    """Return the report's rows of (name, text)."""
+    now, before, difference = told["snapshot"], told["previous"], told["comparison"]
+    rows = [("as of", now["as_of"])]
+    spans = [f"{split} {_span(span)}" for split, span in now["times"].items() if span]
+    if spans:
+        rows.append(("times", ", ".join(spans)))
+    if now["warm_start"]:
+        rows.append(("began with", _began(now["warm_start"])))
+    if before is None:
+        return [*rows, ("earlier snapshot", "none of this recipe in this home yet")]
+    rows.append(("compared with", f"the snapshot as of {before['as_of']}"))
+    rows += [(name, _growth(*pair)) for name, pair in difference["growth"].items()]
+    for split, values in difference["metrics"].items():
+        for name, (old, new) in values.items():
+            rows.append((f"{name}, {split}", f"{new:.4f}, {new - old:+.4f} (was {old:.4f})"))
+    return [*rows, *((f"drift of {name}", _drift(found)) for name, found in difference["drift"].items() if found)]
+
+
+def _span(span: Sequence[int]) -> str:
+    return str(span[0]) if span[0] == span[1] else f"{span[0]} to {span[1]}"
+
+
+def _began(warm: Told) -> str:
+    if warm["used"]:
+        return f"the weights of the snapshot as of {warm['as_of']}"
+    return f"fresh weights: those as of {warm['as_of']} do not fit ({warm['why_not']})"
+
+
+def _growth(before: int, now: int) -> str:
+    share = f", {100 * (now - before) / before:+.1f} %" if before else ""
+    return f"{now:,}{share} (was {before:,})"
+
+
+def _drift(found: Told) -> str:
+    word = "stable" if found["psi"] < _STABLE else "shifted" if found["psi"] < _OTHER else "another population"
+    return f"stability index {found['psi']:.3f} ({word}), {100 * found['tvd']:.1f} % would have to move"
