@@ -156,6 +156,9 @@ class TrainConfig(ConfigModel):
     """This machine's number."""
     rendezvous: str | None = None
     """host:port of machine 0 (needed when num_machines > 1)."""
+    shared_home: bool = True
+    """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
+    a home of its own, where it prepares the graph and keeps a copy of the outcome."""
     strategy: StrategySection = Field(default="data_parallel", validate_default=True)
     """How ranks share the work."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -182,6 +185,7 @@ class TrainConfig(ConfigModel):
         {
             "machine_rank",
             "rendezvous",
+            "shared_home",
             "prefetch",
             "sampling_threads",
             "threads",

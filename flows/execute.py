@@ -54,7 +54,7 @@ def run(home: Home, request: RunRequest) -> None:
     selection = select_stages(request.only, request.from_stage, request.force)
     if any(override.startswith("train.machine_rank=") for override in request.overrides):
         recipe = load_recipe(request.recipe, request.overrides)
-        if recipe.train.machine_rank > 0:
+        if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
     recipes: list[Recipe] = []

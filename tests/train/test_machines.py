@@ -37,6 +37,7 @@ class Machines:
 
     def __init__(self, folder: Path, **train: Any) -> None:
         self.home = folder / "home"
+        self.homes = [self.home, self.home]
         self.processes: list[subprocess.Popen[str]] = []
         self._recipe = write_recipe(folder, train={**TRAIN, **train})
         self._options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{_port()}"]
@@ -44,7 +45,7 @@ class Machines:
     def start(self, rank: int, *options: str) -> subprocess.Popen[str]:
         arguments = ["run", str(self._recipe), *self._options, f"train.machine_rank={rank}", "--only", UP_TO_TRAIN]
         process = subprocess.Popen(
-            command(self.home, *arguments, *options),
+            command(self.homes[rank], *arguments, *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -115,6 +116,16 @@ def test_two_machines_train_together(make_machines: Callable[..., Machines]) -> 
     assert "machine 1 lends 1 rank(s)" in explained
     assert machines.result()["world_size"] == 2
     assert str(machines.join()) == outcome["artifacts"]["train"]  # what is there already is found
+
+
+def test_two_machines_with_homes_of_their_own(make_machines: Callable[..., Machines], tmp_path: Path) -> None:
+    machines = make_machines(shared_home=False)
+    machines.homes[1] = tmp_path / "other"
+    processes = [machines.start(rank, "--json") for rank in (0, 1)]
+    first, second = (json.loads(_finish(process)[0].splitlines()[-1]) for process in processes)
+    assert first["artifacts"]["train"] != second["artifacts"]["train"]
+    weights = [Path(outcome["artifacts"]["train"], "best.pt").read_bytes() for outcome in (first, second)]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.slow
