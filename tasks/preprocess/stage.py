@@ -50,7 +50,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
     `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted)
-    and, of a snapshot, `snapshot` (`times`: the oldest and newest of each split; `labels`: see `label_profile`).
+    and, of a snapshot, `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -85,7 +85,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     rows = ingested.num_edges + ingested.num_nodes
     if dealt is not None:
         label = GraphView(str(context.work), writer.entries, layout.num_nodes, options.symmetrize).get("label")
-        report["snapshot"] = {"times": dealt.times, "labels": label_profile(label, ingested, layout)}
+        labels = label_profile(label, ingested, layout)
+        report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
         _tell(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
     return {

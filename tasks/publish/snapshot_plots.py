@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.graph_store import Array
-from tasks.publish.figures import COLORS, Canvas, compact, legend, shorten, styled
+from tasks.publish.figures import COLORS, Canvas, compact, legend, shorten, styled, thousands
 from tasks.publish.plots import bin_labels
 from tasks.publish.snapshots import Told, compare
 
@@ -99,6 +99,7 @@ def size_picture(before: Told, now: Told) -> Canvas:
             ax.text(max(value, 1), at, f" {compact(value)}", va="center", fontsize=8)
     ax.set_yticks(np.arange(len(growth)), list(growth))
     ax.set_xscale("log")
+    thousands(ax.xaxis, log=True)
     ax.margins(x=0.12)
     ax.invert_yaxis()
     ax.set(title="Size", xlabel="count (log scale)")

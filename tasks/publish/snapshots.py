@@ -10,6 +10,7 @@ turn one distribution into the other. Population stability index, sum (q - p) ln
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         "splits": graph.splits,
+        "unit": own.get("unit", "number"),
         "times": own.get("times", {}),
         "degrees": graph.report.get("degrees", {}),
         "labels": own.get("labels"),
@@ -140,15 +142,14 @@ def write_snapshot(path: Path, now: Told, before: Told | None) -> Told:
 def facts(told: Told) -> list[tuple[str, str]]:
     """Return the report's rows of (name, text)."""
     now, before, difference = told["snapshot"], told["previous"], told["comparison"]
-    rows = [("as of", now["as_of"])]
-    spans = [f"{split} {_span(span)}" for split, span in now["times"].items() if span]
+    rows = []
+    spans = [f"{split} {_span(span, now['unit'])}" for split, span in now["times"].items() if span]
     if spans:
         rows.append(("times", ", ".join(spans)))
     if now["warm_start"]:
         rows.append(("began with", _began(now["warm_start"])))
     if before is None:
         return [*rows, ("earlier snapshot", "none of this recipe in this home yet")]
-    rows.append(("compared with", f"the snapshot as of {before['as_of']}"))
     rows += [(name, _growth(*pair)) for name, pair in difference["growth"].items()]
     for split, values in difference["metrics"].items():
         for name, (old, new) in values.items():
@@ -156,8 +157,20 @@ def facts(told: Told) -> list[tuple[str, str]]:
     return [*rows, *((f"drift of {name}", _drift(found)) for name, found in difference["drift"].items() if found)]
 
 
-def _span(span: Sequence[int]) -> str:
-    return str(span[0]) if span[0] == span[1] else f"{span[0]} to {span[1]}"
+def _span(span: Sequence[int], unit: str) -> str:
+    first, last = (_moment(time, unit) for time in span)
+    return first if first == last else f"{first} to {last}"
+
+
+def _moment(time: int, unit: str) -> str:
+    """Return a time of the data as people read it; numbers of no date as they are."""
+    if unit not in ("seconds", "milliseconds"):
+        return str(time)
+    try:
+        moment = datetime.datetime.fromtimestamp(time / (1 if unit == "seconds" else 1000), datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(time)
+    return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _began(warm: Told) -> str:

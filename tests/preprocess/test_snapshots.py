@@ -112,6 +112,7 @@ def test_who_exists_by_hand(run: Run) -> None:
     assert found.graph["node_time"].tolist() == [1, 2, 3, 4, 5]
     assert [split_of(found, s) for s in ("train", "valid", "test")] == [["a", "b"], ["d"], ["e"]]
     assert found.manifest.report["snapshot"] == {
+        "unit": "number",
         "times": {"train": [1, 2], "valid": [4, 4], "test": [5, 5]},
         "labels": {"kind": "classes", "rows": 4, "counts": [2, 1, 1]},
     }

@@ -25,6 +25,7 @@ def told(as_of: str, **changes: Any) -> dict[str, Any]:
         "nodes": 100,
         "edges": 400,
         "splits": {"train": 80, "valid": 10, "test": 10},
+        "unit": "years",
         "times": {"train": [2020, 2021], "valid": [2022, 2022], "test": [2022, 2022]},
         "degrees": {"log2_bins": [10, 40, 50], "mean": 4.0, "max": 3, "isolated": 10},
         "labels": {"kind": "classes", "rows": 100, "counts": [50, 50]},
@@ -64,6 +65,9 @@ def test_growth_and_metrics() -> None:
     assert rows["edges"] == "300, -25.0 % (was 400)"
     assert rows["accuracy, test"] == "0.4500, -0.0500 (was 0.5000)"
     assert rows["times"] == "train 2020 to 2021, valid 2022, test 2022"
+    timed = told("2023", unit="seconds", times={"train": [0, 86400], "test": [86400, 90000]})
+    rows |= snapshots.facts({"snapshot": timed, "previous": None, "comparison": None})
+    assert rows["times"] == "train 1970-01-01 to 1970-01-02, test 1970-01-02 to 1970-01-02 01:00"
     assert rows["drift of labels"] == "stability index 0.000 (stable), 0.0 % would have to move"
 
 
