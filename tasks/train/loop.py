@@ -79,7 +79,8 @@ class Trainer:
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
-        self._writes = ranks.local_rank == 0  # once a machine: each keeps its own copy of the outcome
+        # Once a home: machines that share none keep a copy of the outcome each.
+        self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
         self._checkpoint_at = time.monotonic()
         self._restore()
         self.meter = Meter(self.progress, self.config.learning_rate)
