@@ -70,6 +70,7 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         **QUIET,
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_UI_API_URL": "/api",  # relative: the pages work under every name of this host
+        "PREFECT_UI_URL": settings.prefect_url,  # what notifications link to
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
         "PREFECT_API_URL": "",
         HOSTS: ",".join(settings.names),
