@@ -21,8 +21,12 @@ def up(
         list[str] | None,
         typer.Option("--public-name", metavar="HOST", help="Host name that browsers use; may stand several times."),
     ] = None,
-    prefect_port: Annotated[int | None, typer.Option("--prefect-port", min=1, max=65535)] = None,
-    mlflow_port: Annotated[int | None, typer.Option("--mlflow-port", min=1, max=65535)] = None,
+    prefect_port: Annotated[
+        int | None, typer.Option("--prefect-port", min=1, max=65535, help="Default: 4200, or a free one.")
+    ] = None,
+    mlflow_port: Annotated[
+        int | None, typer.Option("--mlflow-port", min=1, max=65535, help="Default: 5000, or a free one.")
+    ] = None,
     database: Annotated[
         str | None,
         typer.Option(
