@@ -36,11 +36,18 @@ def test_the_password_is_kept_for_the_owner_and_shown_once(exposed: tuple[Instal
 @pytest.mark.parametrize("path", ["flow_runs/count", "deployments/filter", "work_pools/filter", "variables/filter"])
 def test_prefect_wants_credentials(exposed: tuple[Installation, str], path: str) -> None:
     installation, password = exposed
-    url = f"{installation.prefect}/api/{path}"
-    assert requests.post(url, json={}, timeout=30).status_code == 401
-    assert requests.post(url, json={}, auth=("graphmill", "wrong"), timeout=30).status_code == 401
-    # Reading by POST is what Prefect's pages do; with the password it still wants their token against forgery.
-    assert requests.post(url, json={}, auth=("graphmill", password), timeout=30).status_code == 403
+    url, right = f"{installation.prefect}/api/{path}", ("graphmill", password)
+    query = {"client": "a-test"}
+    assert requests.get(f"{installation.prefect}/api/csrf-token", query, timeout=30).status_code == 401
+    token = requests.get(f"{installation.prefect}/api/csrf-token", query, auth=right, timeout=30).json()["token"]
+    headers = {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": "a-test"}
+    for auth, given, status in (
+        (None, headers, 401),
+        (("graphmill", "wrong"), headers, 401),
+        (right, {}, 403),  # what a foreign form would send: the browser adds the password, the token is missing
+        (right, headers, 200),
+    ):
+        assert requests.post(url, json={}, auth=auth, headers=given, timeout=30).status_code == status
 
 
 def test_prefect_refuses_foreign_pages(exposed: tuple[Installation, str]) -> None:
