@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -55,9 +56,9 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    # Process ids alone are not enough: containers that share a folder count them from 1 each.
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(3)}")
     try:
-        draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.write(content)
             file.flush()

@@ -95,13 +95,18 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     """MLflow's server: runs, artifacts, model registry."""
     store = settings.mlflow_database or f"sqlite:///{home.mlflow / 'mlflow.db'}"
     port = settings.mlflow_port
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store]
-    command += ["--artifacts-destination", (home.mlflow / "artifacts").as_uri(), "--workers", "1"]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--artifacts-destination", settings.artifacts or (home.mlflow / "artifacts").as_uri()]
     command += ["--host", settings.host, "--port", str(port)]
     hosts = [name for host in settings.names for name in (host, f"{host}:{port}")]
     command += ["--allowed-hosts", ",".join(hosts)]
     command += ["--cors-allowed-origins", ",".join(origins(settings, port))]
-    environment = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_TRACKING_URI": ""}
+    environment = {
+        **QUIET,
+        "MLFLOW_BACKEND_STORE_URI": store,  # not on the command line: everybody sees that, and it may hold a password
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_TRACKING_URI": "",
+    }
     if settings.password is not None:
         command += ["--app-name", "basic-auth"]
         environment["MLFLOW_AUTH_CONFIG_PATH"] = str(_write_mlflow_users(home, settings))
@@ -131,7 +136,8 @@ def recovery_service(home: Home, settings: ServiceSettings) -> Service:
 
 def origins(settings: ServiceSettings, port: int) -> list[str]:
     """Return where pages may come from that talk to a server on this port."""
-    return [f"{scheme}://{name}:{port}" for scheme in ("http", "https") for name in settings.names]
+    direct = [f"{scheme}://{name}:{port}" for scheme in ("http", "https") for name in settings.names]
+    return direct + [f"https://{name}" for name in settings.public_names]  # behind a proxy that ends TLS
 
 
 def service_environment(service: Service) -> dict[str, str]:

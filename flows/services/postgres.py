@@ -20,6 +20,8 @@ def check_database(settings: ServiceSettings) -> None:
     place = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
     try:
         with psycopg.connect(url, connect_timeout=_WAIT_SECONDS, autocommit=True) as connection:
+            # Two that do this at once get in each other's way, IF NOT EXISTS or not; the lock goes with the connection.
+            connection.execute("SELECT pg_advisory_lock(hashtext('graphmill'))")
             connection.execute("CREATE SCHEMA IF NOT EXISTS mlflow")
             # Prefect's migrations index texts by trigrams.
             connection.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")

@@ -34,6 +34,8 @@ class ServiceSettings(BaseModel):
     mlflow_port: int = 0
     database: str | None = None
     """SQLAlchemy URL of PostgreSQL; None: SQLite files under the home."""
+    artifacts: str | None = None
+    """Where MLflow's server keeps artifacts (`file:///...`, `s3://...`); None: under the home."""
     pool: str = "graphmill"
     """Prefect work pool of the worker."""
     limit: int = 2

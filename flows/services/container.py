@@ -1,0 +1,223 @@
+"""What a container starts: the services of `graphmill up`, each by itself, with secrets that it reads from files.
+
+    python -m flows.services.container serve-prefect    Prefect's server
+    python -m flows.services.container serve-mlflow     MLflow's server
+    python -m flows.services.container upgrade-mlflow   bring MLflow's tables to this version, then end
+    python -m flows.services.container work             a worker, and recovery beside it
+    python -m flows.services.container healthy          exit code 0 where the service of this container answers
+    python -m flows.services.container COMMAND ...      any other command, as a client of both servers
+
+Servers in containers listen on all interfaces: nothing starts without credentials. What is read from the environment:
+
+    GRAPHMILL_PREFECT_URL, GRAPHMILL_MLFLOW_URL   where the servers are; their ports are those that they listen on
+    GRAPHMILL_PUBLIC_NAMES                        host names that browsers and clients use, with commas between
+    GRAPHMILL_PREFECT_PAGES, GRAPHMILL_MLFLOW_PAGES   addresses for links that people open; default: as above
+    GRAPHMILL_PASSWORD_FILE                       password of the user `graphmill` on both servers
+    GRAPHMILL_DATABASE, GRAPHMILL_DATABASE_PASSWORD_FILE   postgresql://USER@HOST/NAME and its password (servers)
+    GRAPHMILL_MLFLOW_SECRET_FILE                  signs MLflow's sessions (its server)
+    GRAPHMILL_ARTIFACTS                           where MLflow keeps artifacts: file:///... or s3://... (its server)
+    GRAPHMILL_POOL, GRAPHMILL_LIMIT               work pool and how many runs at a time (worker)
+    GRAPHMILL_RECOVERY                            `off` for all workers of an installation but one
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import quote, urlsplit
+
+from configs.errors import GraphmillError, RecipeError, StageError, UserError
+from flows.environment import QUIET
+from flows.services.commands import (
+    Service,
+    client_environment,
+    mlflow_service,
+    prefect_service,
+    recovery_service,
+    service_environment,
+    worker_service,
+)
+from flows.services.health import answers
+from flows.services.keeping import keep_running
+from flows.services.settings import ServiceSettings
+from tasks.home import Home
+from tasks.processes import ROOT
+
+HELP = "docker/README.md says how the secrets are made"
+_SHORTEST = {"GRAPHMILL_PASSWORD_FILE": 12, "GRAPHMILL_MLFLOW_SECRET_FILE": 32, "GRAPHMILL_DATABASE_PASSWORD_FILE": 12}
+_BOOTSTRAP_SECONDS = 300
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the first argument says; return the exit code where there is something to return from."""
+    if not arguments:
+        raise RecipeError("say what to start: serve-prefect, serve-mlflow, upgrade-mlflow, work, healthy or a command")
+    role, home = arguments[0], Home.open()
+    if role == "healthy":
+        return _tell_health()
+    if role == "serve-prefect":
+        _serve(prefect_service(home, server_settings(os.environ)))
+    if role == "serve-mlflow":
+        _serve(mlflow_service(home, server_settings(os.environ, mlflow=True)))
+    if role == "upgrade-mlflow":
+        return _upgrade_mlflow(server_settings(os.environ))
+    if role == "work":
+        return _work(home)
+    os.execvpe(role, arguments, {**os.environ, **QUIET, **client(home, os.environ)})
+
+
+def server_settings(environment: Mapping[str, str], *, mlflow: bool = False) -> ServiceSettings:
+    """Return the settings of a server, and prepare its database. Raises RecipeError for what is missing or unfit."""
+    from flows.services.postgres import check_database
+
+    settings = read_settings(environment).model_copy(
+        update={
+            "database": _database(environment),
+            "artifacts": _required(environment, "GRAPHMILL_ARTIFACTS") if mlflow else None,
+            "mlflow_secret": read_secret(environment, "GRAPHMILL_MLFLOW_SECRET_FILE") if mlflow else "",
+        }
+    )
+    check_database(settings)
+    return settings
+
+
+def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
+    """Return what servers and their clients both need. Raises RecipeError for what is missing or unfit."""
+    names = environment.get("GRAPHMILL_PUBLIC_NAMES", "")
+    limit = environment.get("GRAPHMILL_LIMIT", "2")
+    if not limit.isdecimal() or int(limit) < 1:
+        raise RecipeError(f"GRAPHMILL_LIMIT={limit!r}: how many runs at a time, 1 or more")
+    return ServiceSettings(
+        host="0.0.0.0",
+        public_names=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        prefect_port=_port(environment, "GRAPHMILL_PREFECT_URL"),
+        mlflow_port=_port(environment, "GRAPHMILL_MLFLOW_URL"),
+        pool=environment.get("GRAPHMILL_POOL", "graphmill"),
+        limit=int(limit),
+        password=read_secret(environment, "GRAPHMILL_PASSWORD_FILE"),
+    )
+
+
+def read_secret(environment: Mapping[str, str], variable: str) -> str:
+    """Return the content of the file that a variable names. Raises RecipeError where there is none worth the name."""
+    path = Path(_required(environment, variable))
+    try:
+        secret = path.read_text().strip()
+    except OSError as error:
+        raise RecipeError(f"{variable}={path}: {error.strerror}; {HELP}") from error
+    if len(secret) < _SHORTEST[variable]:
+        raise RecipeError(f"{variable}={path}: a secret of {_SHORTEST[variable]} characters or more is wanted; {HELP}")
+    if not secret.isascii() or not secret.isprintable() or any(sign in secret for sign in " %"):
+        raise RecipeError(f"{variable}={path}: letters, digits and signs only, no spaces or per-cent signs; {HELP}")
+    return secret
+
+
+def client(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment by which a process finds the servers and is let in."""
+    prefect, mlflow = (_url(environment, f"GRAPHMILL_{name}_URL") for name in ("PREFECT", "MLFLOW"))
+    return {
+        **client_environment(home, read_settings(environment)),
+        "PREFECT_API_URL": f"{prefect}/api",
+        "PREFECT_UI_URL": environment.get("GRAPHMILL_PREFECT_PAGES") or prefect,
+        "MLFLOW_TRACKING_URI": mlflow,
+        "GRAPHMILL_TRACKING": mlflow,
+    }
+
+
+def _serve(service: Service) -> NoReturn:
+    """Become a server."""
+    _health_file().write_text(service.health_url)
+    os.chdir(ROOT)
+    os.execve(service.command[0], service.command, service_environment(service))
+
+
+def _work(home: Home) -> int:
+    """Run a worker, with recovery beside it, until it is told to end."""
+    settings, servers = read_settings(os.environ), client(home, os.environ)
+    port = os.environ.get("PREFECT_WORKER_WEBSERVER_PORT", "8080")
+    prepare = [sys.executable, "-m", "flows.services.bootstrap", settings.pool]
+    environment = {**os.environ, **QUIET, **servers}
+    done = subprocess.run(prepare, cwd=ROOT, env=environment, timeout=_BOOTSTRAP_SECONDS)
+    if done.returncode:
+        raise StageError(f"the Prefect server at {servers['PREFECT_API_URL']} could not be prepared (see above)")
+    worker = worker_service(home, settings)
+    services = [Service("worker", [*worker.command, "--with-healthcheck"], {**worker.environment, **servers})]
+    if os.environ.get("GRAPHMILL_RECOVERY", "on") != "off":
+        recovery = recovery_service(home, settings)
+        services.append(Service("recovery", recovery.command, {**recovery.environment, **servers}))
+    _health_file().write_text(f"http://127.0.0.1:{port}/health")
+    return keep_running(services)
+
+
+def _upgrade_mlflow(settings: ServiceSettings) -> int:
+    # `mlflow db upgrade URL`, but everybody sees a command line, and the URL holds the password.
+    code = "import os; from mlflow.db import commands; commands(['upgrade', os.environ['STORE']])"
+    environment = {**os.environ, **QUIET, "STORE": settings.mlflow_database or ""}
+    return subprocess.run([sys.executable, "-c", code], env=environment).returncode
+
+
+def _tell_health() -> int:
+    try:
+        url = _health_file().read_text()
+    except FileNotFoundError:
+        print("no service of this container has started")
+        return 1
+    trouble = answers(url)
+    if trouble:
+        print(f"{url} {trouble}")
+    return 1 if trouble else 0
+
+
+def _health_file() -> Path:
+    return Path(tempfile.gettempdir()) / "graphmill-health"
+
+
+def _database(environment: Mapping[str, str]) -> str:
+    url = _required(environment, "GRAPHMILL_DATABASE")
+    parts = urlsplit(url)
+    if not parts.scheme.startswith("postgresql") or not (parts.username and parts.hostname and parts.path.strip("/")):
+        raise RecipeError(
+            f"GRAPHMILL_DATABASE={parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}: "
+            "postgresql://USER@HOST:PORT/NAME is wanted"
+        )
+    if parts.password is not None:
+        raise RecipeError(
+            "GRAPHMILL_DATABASE holds a password; put it into the file of GRAPHMILL_DATABASE_PASSWORD_FILE"
+        )
+    password = quote(read_secret(environment, "GRAPHMILL_DATABASE_PASSWORD_FILE"), safe="")
+    user, _, place = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
+
+
+def _url(environment: Mapping[str, str], variable: str) -> str:
+    return _required(environment, variable).rstrip("/")
+
+
+def _port(environment: Mapping[str, str], variable: str) -> int:
+    url = _url(environment, variable)
+    parts = urlsplit(url)
+    try:
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        raise RecipeError(f"{variable}={url}: http://HOST:PORT is wanted") from None
+    return port
+
+
+def _required(environment: Mapping[str, str], variable: str) -> str:
+    value = environment.get(variable, "").strip()
+    if not value:
+        raise RecipeError(f"{variable} is not set; {HELP}")
+    return value
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except GraphmillError as error:
+        print(f"graphmill: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UserError) else 1)
