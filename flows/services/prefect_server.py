@@ -89,8 +89,9 @@ def leave_hybrids_out_of_inserts() -> None:
 
     for mapper in Base.registry.mappers:
         for attribute in mapper.all_orm_descriptors:
-            if isinstance(attribute, hybrid_property) and attribute.bulk_dml_setter is None:
-                attribute.bulk_dml_setter = lambda cls, mapping, value: None
+            hybrid: Any = attribute if isinstance(attribute, hybrid_property) else None
+            if hybrid is not None and hybrid.bulk_dml_setter is None:
+                hybrid.bulk_dml_setter = lambda cls, mapping, value: None
 
 
 def create_app() -> App:
