@@ -78,22 +78,6 @@ def write_lock_first() -> None:
     configurations.AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[method-assign]
 
 
-def leave_hybrids_out_of_inserts() -> None:
-    """Let the scheduler insert its runs under SQLAlchemy 2.1.
-
-    Prefect names `state` and `data` among a run's columns. They are hybrid properties: 2.0 left them out of an insert
-    of many rows, 2.1 refuses it unless somebody says what becomes of them. Without this no schedule ever fires.
-    """
-    from prefect.server.database.orm_models import Base
-    from sqlalchemy.ext.hybrid import hybrid_property
-
-    for mapper in Base.registry.mappers:
-        for attribute in mapper.all_orm_descriptors:
-            hybrid: Any = attribute if isinstance(attribute, hybrid_property) else None
-            if hybrid is not None and hybrid.bulk_dml_setter is None:
-                hybrid.bulk_dml_setter = lambda cls, mapping, value: None
-
-
 def create_app() -> App:
     """Return Prefect's app behind the doorkeeper."""
     from prefect.server.api.server import create_app as create
@@ -102,7 +86,6 @@ def create_app() -> App:
 
     assert blocks  # the automations that send e-mail run in this process
     write_lock_first()
-    leave_hybrids_out_of_inserts()
     return Doorkeeper(create(final=True), _words(HOSTS), _words(ORIGINS))
 
 
