@@ -4,7 +4,6 @@
     python -m flows.services.container serve-mlflow     MLflow's server
     python -m flows.services.container upgrade-mlflow   bring MLflow's tables to this version, then end
     python -m flows.services.container work             a worker, and recovery beside it
-    python -m flows.services.container healthy          exit code 0 where the service of this container answers
     python -m flows.services.container COMMAND ...      any other command, as a client of both servers
 
 Servers in containers listen on all interfaces: nothing starts without credentials. What is read from the environment:
@@ -25,7 +24,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -42,7 +40,7 @@ from flows.services.commands import (
     service_environment,
     worker_service,
 )
-from flows.services.health import answers
+from flows.services.health import health_file
 from flows.services.keeping import keep_running
 from flows.services.settings import ServiceSettings
 from tasks.home import Home
@@ -56,10 +54,8 @@ _BOOTSTRAP_SECONDS = 300
 def main(arguments: list[str]) -> int:
     """Do what the first argument says; return the exit code where there is something to return from."""
     if not arguments:
-        raise RecipeError("say what to start: serve-prefect, serve-mlflow, upgrade-mlflow, work, healthy or a command")
+        raise RecipeError("say what to start: serve-prefect, serve-mlflow, upgrade-mlflow, work or a command")
     role, home = arguments[0], Home.open()
-    if role == "healthy":
-        return _tell_health()
     if role == "serve-prefect":
         _serve(prefect_service(home, server_settings(os.environ)))
     if role == "serve-mlflow":
@@ -131,7 +127,7 @@ def client(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
 
 def _serve(service: Service) -> NoReturn:
     """Become a server."""
-    _health_file().write_text(service.health_url)
+    health_file().write_text(service.health_url)
     os.chdir(ROOT)
     os.execve(service.command[0], service.command, service_environment(service))
 
@@ -150,7 +146,7 @@ def _work(home: Home) -> int:
     if os.environ.get("GRAPHMILL_RECOVERY", "on") != "off":
         recovery = recovery_service(home, settings)
         services.append(Service("recovery", recovery.command, {**recovery.environment, **servers}))
-    _health_file().write_text(f"http://127.0.0.1:{port}/health")
+    health_file().write_text(f"http://127.0.0.1:{port}/health")
     return keep_running(services)
 
 
@@ -159,22 +155,6 @@ def _upgrade_mlflow(settings: ServiceSettings) -> int:
     code = "import os; from mlflow.db import commands; commands(['upgrade', os.environ['STORE']])"
     environment = {**os.environ, **QUIET, "STORE": settings.mlflow_database or ""}
     return subprocess.run([sys.executable, "-c", code], env=environment).returncode
-
-
-def _tell_health() -> int:
-    try:
-        url = _health_file().read_text()
-    except FileNotFoundError:
-        print("no service of this container has started")
-        return 1
-    trouble = answers(url)
-    if trouble:
-        print(f"{url} {trouble}")
-    return 1 if trouble else 0
-
-
-def _health_file() -> Path:
-    return Path(tempfile.gettempdir()) / "graphmill-health"
 
 
 def _database(environment: Mapping[str, str]) -> str:

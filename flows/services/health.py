@@ -1,9 +1,16 @@
-"""Whether a server answers."""
+"""Whether a server answers.
+
+`python -m flows.services.health` tells it of the service that this container runs. It is asked every half minute: little
+is imported.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -17,3 +24,25 @@ def answers(url: str, timeout_seconds: float = 5.0) -> str:
         return "" if error.code in (401, 403) else f"answers {error.code}"
     except (OSError, ValueError) as error:
         return f"does not answer ({getattr(error, 'reason', error)})"
+
+
+def health_file() -> Path:
+    """File in which a container's service leaves the address that tells its health."""
+    return Path(tempfile.gettempdir()) / "graphmill-health"
+
+
+def main() -> int:
+    """Print what is wrong with this container's service, if anything; return the exit code."""
+    try:
+        url = health_file().read_text()
+    except FileNotFoundError:
+        print("no service has started here yet")
+        return 1
+    trouble = answers(url)
+    if trouble:
+        print(f"{url} {trouble}")
+    return 1 if trouble else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -175,7 +175,8 @@ class Tracker:
     @property
     def run_url(self) -> str:
         """The run's page on a server; with SQLite the file and the page's place (see `how_to_open`)."""
-        return f"{public_uri(self.uri).rstrip('/')}#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        pages = os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(self.uri)  # what browsers know the server by
+        return f"{pages.rstrip('/')}#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
     def record(self, record: Record) -> None:
         """Log a training's record of metrics (`step`, `epoch`, numbers) soon: see `flush`."""
