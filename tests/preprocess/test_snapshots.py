@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import itertools
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,8 @@ def test_who_exists_by_hand(run: Run) -> None:
         "times": {"train": [1, 2], "valid": [4, 4], "test": [5, 5]},
         "labels": {"kind": "classes", "rows": 4, "counts": [2, 1, 1]},
     }
+    scaled = run(tables(), "snapshot.as_of=5", *SHARES, transforms=[{"name": "standardize"}])
+    assert scaled.graph["feat"][:, 0].tolist() == [-1, 1, 3, 5, 7]  # by the mean 1.5 and deviation 0.5 of a and b
     earlier = run(tables(), "snapshot.as_of=4", *SHARES, symmetrize=False)
     assert earlier.names == list("abcd")  # e does not exist: neither does the old edge from it
     assert edges_of(earlier) == {("a", "b"), ("d", "c")}
@@ -227,43 +230,49 @@ def first_rows(columns: dict[str, Any], until: int) -> dict[str, Any]:
     return {name: values[:there] for name, values in columns.items()}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**32 - 1),
     until=st.integers(12, 25),
     ties=st.sampled_from([1, 2, 5]),
+    task=st.sampled_from(["node", "link"]),
     options=st.sampled_from(
         [{}, {"symmetrize": False, "self_loops": "add"}, {"deduplicate": False, "self_loops": "keep"}]
     ),
 )
 def test_the_future_shows_nowhere(
-    run: Run, home: Home, seed: int, until: int, ties: int, options: dict[str, Any]
+    run: Run, home: Home, seed: int, until: int, ties: int, task: str, options: dict[str, Any]
 ) -> None:
     """A snapshot is, to the last bit and digest, what one gets who has only ever seen what existed then.
 
-    Structure, features that were fitted or come from the structure, labels of neighbours, splits, report.
+    Structure, features that were fitted or come from the structure, labels of neighbours, splits, negatives, report.
     """
     nodes, edges = grown(np.random.default_rng(seed), 30 * ties, 150 * ties, ties)
+    people = {"files": "nodes.parquet", "features": ["x", "y", "z"], "time": "time"}
     section = tables(
-        nodes={"files": "nodes.parquet", "features": ["x", "y", "z"], "label": ["label"], "time": "time"},
-        edges={"files": "edges.parquet", "time": "time", "weight": "weight"},
+        nodes={**people, "label": ["label"]}, edges={"files": "edges.parquet", "time": "time", "weight": "weight"}
     )
-    fresh = Home.open(home.root / f"fresh-{seed}-{until}-{ties}-{len(options)}")  # its caches have seen nothing
+    transforms = TRANSFORMS
+    if task == "link":
+        section = {**link_tables(weight="weight"), "nodes": people}
+        transforms = [*TRANSFORMS[:-1], {"name": "hops", "features": ["in", "in-in", "like"]}]
+    fresh = Home.open(home.root / f"fresh-{secrets.token_hex(4)}")  # its caches have seen nothing
     override = f"snapshot.as_of={until}"
     write("nodes", **first_rows(nodes, until))
     write("edges", **first_rows(edges, until))
-    then = run(section, override, at=fresh, transforms=TRANSFORMS, **options)
+    then = run(section, override, at=fresh, transforms=transforms, **options)
     write("nodes", **nodes)
     write("edges", **edges)
-    now = run(section, override, at=home, transforms=TRANSFORMS, **options)
+    now = run(section, override, at=home, transforms=transforms, **options)
     for name in sorted(then.manifest.arrays):
         np.testing.assert_array_equal(np.asarray(now.graph[name]), np.asarray(then.graph[name]), err_msg=name)
     assert now.manifest.digest == then.manifest.digest
     times = now.graph["node_time"]
     assert times.max() <= until
     assert now.graph["edge_time"].max() <= until
-    newest = [(times[now.graph[f"{split}_idx"]].min(), times[now.graph[f"{split}_idx"]].max()) for split in SPLITS]
-    assert newest[0][1] <= newest[1][0] <= newest[1][1] <= newest[2][0]
+    if task == "node":
+        spans = [times[now.graph[f"{split}_idx"]] for split in SPLITS]
+        assert spans[0].max() <= spans[1].min() <= spans[1].max() <= spans[2].min()
     shutil.rmtree(fresh.root)
 
 
