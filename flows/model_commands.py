@@ -49,14 +49,20 @@ def _call(flow_name: str, home: Path | None, verbose: bool, as_json: bool, param
     from flows.execute import run_flow
 
     place = open_home(home)
+    parameters = {**parameters, "home": str(place.root)}
+
+    def look() -> None:
+        import flows.serving
+
+        flows.serving.check(**parameters)
 
     def call() -> dict[str, Any]:
         import flows.serving
 
-        record: dict[str, Any] = getattr(flows.serving, flow_name)(**parameters, home=str(place.root))
+        record: dict[str, Any] = getattr(flows.serving, flow_name)(**parameters)
         return record
 
-    record = run_flow(place, call, verbose=verbose or before.verbose)
+    record = run_flow(place, call, verbose=verbose or before.verbose, meanwhile=look)
     from flows.serving import describe_record
 
     console = err() if as_json else out()

@@ -6,10 +6,11 @@ takes whichever version is champion when it runs.
 
 from __future__ import annotations
 
+import datetime
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tasks.calls import ParentGoneError, calling, expected_key, load_parents, lo
 from tasks.dataset_store import DatasetStore
 from tasks.home import Home
 from tasks.publish.registered import ModelVersion, fetch_model, find_version, open_registry
+from tasks.serve.needs import check_options
 from tasks.serve.published import Published, model_recipe, read_published
 from tasks.serve.run import Wanted, What, write_outputs
 from tasks.snapshots import check_snapshot
@@ -74,10 +76,8 @@ def predict_nodes(
     Returns:
         What was written, by which model version, from which data: small plain values.
     """
-    files = {"nodes": nodes, "pairs": pairs, "graphs": graphs}
-    given = {name: path for name, path in files.items() if path is not None}
-    wanted = Wanted("predictions", output, format, given)
-    return Serving(model, wanted, recipe, overrides, snapshot, home).run()
+    given = _given(nodes=nodes, pairs=pairs, graphs=graphs)
+    return Serving(model, Wanted("predictions", output, format, given), Data(recipe, overrides, snapshot), home).run()
 
 
 @flow(name="export_model", flow_run_name=_run_name, persist_result=False)
@@ -112,23 +112,41 @@ def export_model(
     Returns:
         As `predict_nodes`.
     """
-    given = {name: path for name, path in {"nodes": nodes, "graphs": graphs}.items() if path is not None}
-    return Serving(model, Wanted(what, output, format, given, node_type), recipe, overrides, snapshot, home).run()
+    wanted = Wanted(what, output, format, _given(nodes=nodes, graphs=graphs), node_type)
+    return Serving(model, wanted, Data(recipe, overrides, snapshot), home).run()
+
+
+def check(model: str, home: str, recipe: str | None, overrides: list[str], **wanted: Any) -> None:
+    """Look for mistakes in what one of the flows is to be told, before it is called. Raises UserError."""
+    given = _given(**{name: wanted.get(name) for name in ("nodes", "pairs", "graphs")})
+    rest = {name: wanted.get(name) for name in ("output", "format", "node_type")}
+    now = datetime.datetime.now(datetime.UTC)
+    Serving(model, Wanted(wanted.get("what", "predictions"), given=given, **rest), Data(recipe, overrides), home, now)
+
+
+def _given(**files: str | None) -> dict[str, str]:
+    return {name: path for name, path in files.items() if path is not None}
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which data a model is used on."""
+
+    recipe: str | None = None
+    overrides: list[str] | None = None
+    snapshot: str | None = None
 
 
 class Serving:
     """One call of a flow."""
 
     def __init__(
-        self,
-        model: str,
-        wanted: Wanted,
-        recipe: str | None,
-        overrides: list[str] | None,
-        snapshot: str | None,
-        home: str | None,
+        self, model: str, wanted: Wanted, data: Data, home: str | None, scheduled_at: datetime.datetime | None = None
     ) -> None:
-        """Find the model and check what can be checked before anything is computed. Raises UserError."""
+        """Find the model and check what can be checked before anything is computed. Raises UserError.
+
+        `scheduled_at` is when the run was to start; None: the flow run that this is part of says so.
+        """
         self.started = time.perf_counter()
         self.home = Home.open(home)
         self.listener = RunListener(current_reporter())
@@ -138,11 +156,13 @@ class Serving:
         path, chosen = wanted.place(f"{self.version.name}-v{self.version.version}")
         self.wanted = replace(wanted, output=str(path), format=chosen)
         self.wanted.check(self.published.task)
-        self.texts = requested_overrides(overrides, None, snapshot, runtime.flow_run.scheduled_start_time)
-        if recipe is None:
-            self.recipe: Recipe = model_recipe(self.published.folder, overrides=self.texts)
+        moment = scheduled_at or runtime.flow_run.scheduled_start_time
+        texts = requested_overrides(data.overrides, None, data.snapshot, moment)
+        if data.recipe is None:
+            self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:
-            self.recipe = load_recipe(recipe, self.texts)
+            self.recipe = load_recipe(data.recipe, texts)
+        check_options(self.recipe, self.published.recipe)
         check_snapshot(self.recipe)
         self.stages: dict[str, dict[str, Any]] = {}
 

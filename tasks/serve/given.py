@@ -12,7 +12,7 @@ from tasks.dataset_store import DatasetStore
 from tasks.graph_store import Array
 from tasks.ingest.id_index import is_text
 from tasks.ingest.table_columns import ids
-from tasks.ingest.table_files import TableFiles
+from tasks.ingest.table_files import Batch, TableFiles
 
 
 def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Array]:
@@ -36,11 +36,22 @@ def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Ar
     parts: list[list[pa.Array]] = [[] for _ in chosen]
     for batch in files.batches(chosen, chosen if texts else ()):
         for place, name in enumerate(chosen):
-            found = ids(batch, name)
-            parts[place].append(found.cast(pa.string()) if texts or is_text(found.type) else found)
+            parts[place].append(_of_kind(batch, name, texts))
     if not sum(map(len, parts[0])):
         raise DataError("has no rows", path=path)
     return [pa.concat_arrays(part) for part in parts]
+
+
+def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
+    found = ids(batch, column)
+    if texts or not is_text(found.type):
+        return found.cast(pa.string()) if texts else found
+    try:
+        return found.cast(pa.int64())
+    except pa.ArrowInvalid:
+        row = next(row for row, one in enumerate(found) if not one.as_py().removeprefix("-").isdecimal())
+        text = found[row].as_py()
+        raise batch.error(f"{text!r} is no id here: the data's ids are whole numbers", row, column) from None
 
 
 def ids_are_texts(dataset: DatasetStore, table: str) -> bool:

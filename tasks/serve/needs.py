@@ -92,7 +92,9 @@ def category_names(store: DatasetStore) -> dict[str, list[str]]:
     return found
 
 
-def adapted_recipe(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore) -> Recipe:
+def adapted_recipe(
+    recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, *, same_tables: bool = False
+) -> Recipe:
     """Return the recipe by which other data becomes a graph that the model can read.
 
     Args:
@@ -100,26 +102,40 @@ def adapted_recipe(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: Dat
         trained: what the model was trained by.
         needs: of the model.
         store: the data, ingested.
+        same_tables: whether those are the very tables of the training, seen as of another moment, say.
 
     Raises:
         RecipeError: the recipe prepares data in another way than the training did.
         DataError: the data is of another shape, or has categories that the model has no place for.
     """
-    _check_options(recipe, trained, needs)
-    check_tables(needs, store.manifest, recipe.dataset.name)
-    if getattr(trained.model, "label_reuse", False) and class_names(store) != needs.classes:
-        raise DataError(
-            f"{store.manifest.dataset}: the model reads labels (model.label_reuse), and this data has other classes "
-            "than its training data; train on this data"
+    check_options(recipe, trained)
+    if any(one.config["name"] == "hops" for one in needs.learned):
+        raise RecipeError(
+            "the model was trained with the transform hops, which scales by the training nodes and is not kept; such a "
+            "model can be used on its training data only. Train on the new data"
         )
-    transforms = (*_recode(needs, store), *learned_transforms(needs.learned))
+    recoded = []
+    if not same_tables:
+        check_tables(needs, store.manifest, recipe.dataset.name)
+        _check_classes(needs, trained, store)
+        recoded = _recode(needs, store)
+    transforms = (*recoded, *learned_transforms(needs.learned))
     preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
     # Inference reads the graph as one piece: nobody has to split it.
     partition = recipe.partition.model_copy(update={"num_parts": 1})
     return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
 
 
-def _check_options(recipe: Recipe, trained: Recipe, needs: DataNeeds) -> None:
+def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
+    if getattr(trained.model, "label_reuse", False) and class_names(store) != needs.classes:
+        raise DataError(
+            f"{store.manifest.dataset}: the model reads labels (model.label_reuse), and this data has other classes "
+            "than its training data; train on this data"
+        )
+
+
+def check_options(recipe: Recipe, trained: Recipe) -> None:
+    """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
     mine, theirs = cache_view(recipe.preprocess), cache_view(trained.preprocess)
     for name in theirs:
         if mine[name] != theirs[name]:
@@ -127,11 +143,6 @@ def _check_options(recipe: Recipe, trained: Recipe, needs: DataNeeds) -> None:
                 f"the model was trained with preprocess.{name}={theirs[name]}, and the recipe says {mine[name]}; "
                 "prepare the data as the training did"
             )
-    if any(one.config["name"] == "hops" for one in needs.learned):
-        raise RecipeError(
-            "the model was trained with the transform hops, which scales by the training nodes and is not kept; such a "
-            "model can be used on its training data only. Train on the new data"
-        )
 
 
 def check_tables(needs: DataNeeds, data: DatasetManifest, source: str) -> None:

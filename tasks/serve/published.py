@@ -62,7 +62,8 @@ class Published:
                 "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
             )
         refuse_known_rows(self.name, self.described["facts"], tensor_shapes(self.folder / WEIGHTS))
-        return adapted_recipe(recipe, self.recipe, self.needs, store)
+        same = store.manifest.digest == self.lineage["ingest"]["digest"]
+        return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 
     def classes(self, store: DatasetStore) -> list[str] | None:
         """Return the names of the model's classes; `store` is the data it is used on."""

@@ -16,6 +16,7 @@ from configs.schema import Recipe
 from tasks.caching import PickleCache
 from tasks.calls import load_stage
 from tasks.dataset_store import DatasetStore
+from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
 from tasks.serve.needs import DataNeeds, adapted_recipe
@@ -47,6 +48,7 @@ def write_tables(folder: Path, first: int = 0, more: int = 0, seed: int = 0, rel
         "colour": [COLOURS[(i // 3) % 3] if i < N else COLOURS[3 - i % 4] for i in range(total)],
         "shape": [("round", "square")[i % 2] if i < N or i % 5 else "flat" for i in range(total)],
         "label": [("cat", "dog")[(i * 7 // 3) % 2] for i in range(total)],
+        "when": np.arange(total),
     }
     rows = np.arange(first, N + more)
     # In another order, so that categories appear in another one too.
@@ -61,7 +63,7 @@ def recipe_of(folder: Path, **changes: Any) -> Recipe:
     nodes = {"files": str(folder / "nodes.csv"), "features": list("abcde"), "categorical": ["colour", "shape"]}
     dataset = {
         "name": "tables",
-        "nodes": {**nodes, "label": "label"},
+        "nodes": {**nodes, "label": "label", "time": "when"},
         "edges": {"files": str(folder / "edges.csv"), "relation_column": "kind"},
         "split": {"by": "ratio", "seed": len(folder.name)},
     }
@@ -70,6 +72,7 @@ def recipe_of(folder: Path, **changes: Any) -> Recipe:
             "name": "demo",
             "dataset": {**dataset, **changes.pop("dataset", {})},
             "model": "gcn",
+            "snapshot": changes.pop("snapshot", {}),
             "preprocess": {"transforms": EVERY_TRANSFORM, "workers": 1, **changes},
         }
     )
@@ -99,8 +102,9 @@ class Prepared:
         return GraphStore(parent.folder, parent.manifest)
 
     def rows(self, array: str, names: list[str]) -> Array:
-        ids = self.dataset.read("ids/node").column("original_id").to_pylist()
-        return np.asarray(self.graph[array])[[ids.index(name) for name in names]]
+        nodes = IdMap(self.graph, self.dataset).find(pa.array(names), "node")
+        assert (nodes >= 0).all()
+        return np.asarray(self.graph[array])[nodes]
 
     def needs(self, folder: Path) -> DataNeeds:
         """What is written when such a model is published, read back."""
@@ -136,6 +140,37 @@ def test_a_node_of_both_data_sets_has_the_same_features(trained: Prepared, home:
     np.testing.assert_array_equal(other.rows("feat_cat", common), trained.rows("feat_cat", common))
     fitted_anew = Prepared(home, recipe)
     assert not np.allclose(fitted_anew.rows("feat", common)[:, 0], trained.rows("feat", common)[:, 0], atol=0.05)
+
+
+def test_a_newer_snapshot_of_the_same_tables(home: Home, tmp_path: Path) -> None:
+    """What the snapshot of the training did not know of plays no part in its transforms, then or now."""
+    write_tables(tmp_path / "old", more=N)
+    trained = Prepared(home, recipe_of(tmp_path / "old", snapshot={"as_of": 60}))
+    needs = trained.needs(tmp_path / "model")
+    recipe = recipe_of(tmp_path / "old", snapshot={"as_of": 130})
+    newer = Prepared(home, recipe, "ingest")
+    newer.recipe = adapted_recipe(recipe, trained.recipe, needs, newer.dataset, same_tables=True)
+    newer.run("preprocess")
+    assert (trained.graph.manifest.num_nodes, newer.graph.manifest.num_nodes) == (61, 131)
+    common = [f"n{i}" for i in range(61)]
+    for array in ("feat", "feat_cat"):
+        np.testing.assert_array_equal(newer.rows(array, common), trained.rows(array, common))
+    ids = IdMap(trained.graph, trained.dataset)
+    assert ids.find(pa.array(["n60", "n61", "n159", "nobody"]), "node").tolist()[1:] == [-2, -2, -1]
+
+
+def test_a_model_that_reads_labels_needs_the_same_classes(trained: Prepared, home: Home, tmp_path: Path) -> None:
+    write_tables(tmp_path / "newer", seed=3)
+    text = (tmp_path / "newer" / "nodes.csv").read_text()
+    (tmp_path / "newer" / "nodes.csv").write_text(text.replace('"dog"', '"wolf"'))
+    needs = trained.needs(tmp_path / "model")
+    recipe = recipe_of(tmp_path / "newer")
+    other = Prepared(home, recipe, "ingest")
+    adapted_recipe(recipe, trained.recipe, needs, other.dataset)
+    model = trained.recipe.model.model_copy(update={"label_reuse": True})
+    reading = trained.recipe.model_copy(update={"model": model})
+    with pytest.raises(DataError, match="this data has other classes than its training data"):
+        adapted_recipe(recipe, reading, needs, other.dataset)
 
 
 def test_categories_that_the_training_did_not_see_are_unknown(trained: Prepared, home: Home, tmp_path: Path) -> None:
