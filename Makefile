@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow check lint setup format clean
+.PHONY: run test slow check lint docs setup format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
@@ -26,6 +26,10 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Pages of docs/ into build/docs; a dead link or any other warning is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file docs/mkdocs.yml
 
 check: lint test
 

@@ -1,0 +1,91 @@
+"""The components that the page on adding shows: put together into one run of the stages, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.load import build_recipe
+from configs.registry import DATASETS, EVALUATORS, PARTITIONERS, STRATEGIES, TRANSFORMS
+from configs.schema import Recipe
+from tasks.calls import load_stage
+from tasks.evaluate.evaluators import Prediction
+from tasks.graph_store import GraphStore
+from tasks.home import Home
+from tasks.stage import Parent, StageOutcome, run_stage
+from tasks.train.strategies.base import Ranks
+from tests.docs.conftest import ROOT
+
+BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
+REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, STRATEGIES, EVALUATORS)
+
+
+@pytest.fixture(autouse=True)
+def _shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the page's code, each block as the module of its title; forget it afterwards."""
+    for registry in REGISTRIES:
+        registry.names()
+        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    shown = BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text())
+    assert len(shown) == len(REGISTRIES)
+    for title, text in shown:
+        assert not (ROOT / title).exists(), f"{title} is taken: the page must name another file"
+        module = ModuleType(title.removesuffix(".py").replace("/", "."))
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(text, title, "exec", dont_inherit=True), module.__dict__)
+
+
+def recipe() -> Recipe:
+    values: dict[str, Any] = {
+        "name": "shown",
+        "dataset": {"name": "ring", "num_nodes": 400},
+        "preprocess": {"transforms": [{"name": "max_abs"}]},
+        "partition": {"name": "ranges", "num_parts": 4},
+        "model": "graphsage",
+        "train": {"strategy": "interleaved"},
+        "evaluate": {"evaluator": {"name": "top_k", "k": 2}},
+    }
+    return build_recipe(values)
+
+
+def run_to(last: str, home: Home) -> StageOutcome[Any]:
+    parents: dict[str, Parent] = {}
+    for name in ("ingest", "preprocess", "components", "partition"):
+        stage = load_stage(name)
+        outcome = run_stage(stage, recipe(), {parent: parents[parent] for parent in stage.parents}, home)
+        parents[name] = outcome.parent
+        if name == last:
+            break
+    return outcome
+
+
+def test_data_set_and_transform(home: Home) -> None:
+    outcome = run_to("preprocess", home)
+    store = GraphStore(outcome.folder, outcome.manifest)
+    train = np.asarray(store["feat"])[np.asarray(store["train_idx"])]
+    assert outcome.manifest.num_nodes == 400
+    np.testing.assert_allclose(np.abs(train).max(axis=0), 1.0, rtol=1e-6)
+
+
+def test_partitioner(home: Home) -> None:
+    manifest = run_to("partition", home).manifest
+    assert manifest.num_parts == 4
+    assert manifest.edge_cut == pytest.approx(4 / 400)  # where the ranges of a ring meet
+
+
+def test_strategy_deals_every_item_out_once() -> None:
+    ranks = [STRATEGIES.create(STRATEGIES.config("interleaved"), Ranks(rank, 3)) for rank in range(3)]
+    items = np.concatenate([one.share(30, step, 2) for one in ranks for step in range(2)])
+    assert sorted(items.tolist()) == list(range(30))
+
+
+def test_evaluator(home: Home) -> None:
+    graph = run_to("preprocess", home).manifest
+    evaluator = EVALUATORS.create(recipe().evaluate.evaluator, graph)
+    scores = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 2, 3]], np.float32)
+    assert evaluator(Prediction(scores=scores, label=np.array([0, 1, 2, 3]))) == {"top_2": 0.75}
