@@ -30,6 +30,7 @@ from typing import NoReturn
 from urllib.parse import quote, urlsplit
 
 from configs.errors import GraphmillError, RecipeError, StageError, UserError
+from configs.matching import did_you_mean
 from flows.environment import QUIET
 from flows.services.commands import (
     Service,
@@ -46,6 +47,7 @@ from flows.services.settings import ServiceSettings
 from tasks.home import Home
 from tasks.processes import ROOT
 
+ROLES = ("serve-prefect", "serve-mlflow", "upgrade-mlflow", "work")
 HELP = "docker/README.md says how the secrets are made"
 _SHORTEST = {"GRAPHMILL_PASSWORD_FILE": 12, "GRAPHMILL_MLFLOW_SECRET_FILE": 32, "GRAPHMILL_DATABASE_PASSWORD_FILE": 12}
 _BOOTSTRAP_SECONDS = 300
@@ -54,7 +56,7 @@ _BOOTSTRAP_SECONDS = 300
 def main(arguments: list[str]) -> int:
     """Do what the first argument says; return the exit code where there is something to return from."""
     if not arguments:
-        raise RecipeError("say what to start: serve-prefect, serve-mlflow, upgrade-mlflow, work or a command")
+        raise RecipeError(f"say what to start: {', '.join(ROLES)} or a command")
     role, home = arguments[0], Home.open()
     if role == "serve-prefect":
         _serve(prefect_service(home, server_settings(os.environ)))
@@ -64,7 +66,10 @@ def main(arguments: list[str]) -> int:
         return _upgrade_mlflow(server_settings(os.environ))
     if role == "work":
         return _work(home)
-    os.execvpe(role, arguments, {**os.environ, **QUIET, **client(home, os.environ)})
+    try:
+        os.execvpe(role, arguments, {**os.environ, **QUIET, **client(home, os.environ)})
+    except FileNotFoundError:
+        raise RecipeError(f"no command {role!r}{did_you_mean(role, ROLES)}; services: {', '.join(ROLES)}") from None
 
 
 def server_settings(environment: Mapping[str, str], *, mlflow: bool = False) -> ServiceSettings:

@@ -1,7 +1,7 @@
 """Whether a server answers.
 
-`python -m flows.services.health` tells it of the service that this container runs. It is asked every half minute: little
-is imported.
+`python -m flows.services.health` tells it of the service that this container runs. It is asked every half minute: it
+imports little.
 """
 
 from __future__ import annotations

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Everything pinned that graphmill needs, into a new virtual environment: install-packages.sh VENV cpu|cuda
+set -euo pipefail
+venv=$1 device=$2
+cd "$(dirname "$0")/.."
+python -m venv "$venv"
+pip=("$venv/bin/pip" install --quiet --disable-pip-version-check)
+torch=$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+case $device in
+  cpu) "${pip[@]}" --extra-index-url https://download.pytorch.org/whl/cpu "$torch" ;; # 2.x+cpu counts as newer
+  cuda) "${pip[@]}" "$torch" ;;                                                       # brings CUDA's wheels and Triton
+  *) echo "DEVICE=$device: cpu or cuda" >&2; exit 2 ;;
+esac
+"$venv/bin/python" - >/tmp/requirements.txt <<'EOF'
+import tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+extras = project["optional-dependencies"]
+print(*project["dependencies"], *extras["kubernetes"], *extras["s3"], sep="\n")
+EOF
+"${pip[@]}" --constraint constraints.txt --requirement /tmp/requirements.txt
+"$venv/bin/pip" --disable-pip-version-check check
