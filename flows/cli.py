@@ -13,6 +13,7 @@ import typer
 from flows import model_commands
 from flows.backfill import cli as backfill_cli
 from flows.deploy import cli as deploy_cli
+from flows.notifications import cli as notifications_cli
 from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
 from flows.services import cli as services_cli
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 for commands in (services_cli.app, deploy_cli.app, model_commands.app):
     app.add_typer(commands)
 app.add_typer(backfill_cli.app, name="backfill")
+app.add_typer(notifications_cli.app, name="notify")
 
 
 def _complete_recipe(incomplete: str) -> list[str]:
