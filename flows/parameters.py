@@ -26,7 +26,8 @@ def requested_overrides(
 
     Args:
         overrides: texts as on the command line.
-        options: the form's sections, `{"train": {"epochs": 5}}`.
+        options: the form's sections, `{"train": {"epochs": 5}}`; None stays as the recipe has it (`overrides` can say
+            `train.patience=null`).
         snapshot: moment as of which the graph is taken, or `scheduled`: that of the run's scheduled start, so that a
             run which starts late, or again, reads the same graph.
         scheduled_at: when the run was to start.
@@ -44,7 +45,7 @@ def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict):
             found += _leaves(value, f"{prefix}{key}.")
-        else:
+        elif value is not None:
             found.append((f"{prefix}{key}", value))
     return found
 

@@ -86,7 +86,7 @@ def _sections(recipe: Recipe) -> dict[str, Any]:
         "type": "object",
         "title": "options",
         "default": {},
-        "description": "Changes of the recipe for this run; leave out what stays.",
+        "description": "Changes of the recipe for this run; what is empty or None stays as it is.",
         "properties": properties,
         "additionalProperties": False,
     }
@@ -118,4 +118,6 @@ def _plain(field: dict[str, Any]) -> dict[str, Any] | None:
         return None if items is None or items.get("type") not in _PLAIN else {"type": "array", "items": items}
     if not isinstance(kind, str) or kind not in _PLAIN:
         return None
+    if kind == "boolean":  # a box that nobody ticked would be sent as false
+        return {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None}
     return {"type": kind, **{name: field[name] for name in _LIMITS if name in field}}

@@ -81,12 +81,12 @@ def test_failure_recovery_and_champion_are_told(
     installation.run("notify", "test", "team")
     assert messages.pop()["text"].startswith("This is a test")
     deploy(installation, "told", "--set", "tracking.model_name=told")
-    assert start(installation, "told", {"overrides": ["train.device=cuda"]}).ok
+    assert start(installation, "told", {"options": {"train": {"device": "cuda"}}}).ok
     installation.wait(lambda: any("Failed" in m["title"] for m in messages))
     (failure,) = (m for m in messages if "Failed" in m["title"])
     assert "torch sees no GPU" in failure["text"]
     assert "/runs/flow-run/" in failure["text"]
-    assert start(installation, "told", {"overrides": ["seed=61"]}).ok
+    assert start(installation, "told", {"options": {"seed": 61}}).ok
     installation.wait(lambda: len(messages) >= 3)
     titles = sorted(message["title"] for message in messages if "Failed" not in message["title"])
     assert titles == ["tiny: new champion", "tiny: well again"]
