@@ -109,6 +109,6 @@ def test_pictures_are_small() -> None:
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= MAX_README_LINES
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if not link.startswith("http")]
-    assert len(links) > 5
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    links = [*re.findall(r"\]\(([^)#]+)", text), *re.findall(r'src="([^"]+)"', text)]
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
