@@ -70,6 +70,7 @@ def mailbox() -> Iterator[tuple[int, list[str]]]:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_failure_recovery_and_champion_are_told(
     installation: Installation, inbox: tuple[str, list[dict[str, str]]]
 ) -> None:

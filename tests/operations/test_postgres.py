@@ -19,6 +19,7 @@ from tests.operations.test_deployments import deploy
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").exists() else []
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not BINARIES, reason="no PostgreSQL here: sudo bash scripts/debian.sh --developer"),
 ]

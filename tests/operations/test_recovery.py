@@ -11,7 +11,7 @@ import requests
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, start
 
-pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 LONG = {"overrides": ["train.epochs=100000", "train.checkpoint_every=50"]}
 

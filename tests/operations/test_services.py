@@ -106,6 +106,7 @@ def test_a_named_port_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert f"--prefect-port {port}" in done.stderr
 
 
+@pytest.mark.slow
 def test_down_leaves_nothing_and_up_takes_over_from_a_killed_supervisor(tmp_path: Path) -> None:
     from tests.operations.conftest import bring_up
 
