@@ -200,31 +200,35 @@ class Hops:
             parts = _Paths(self.config, writer, manifest, symmetric, scratch)
             columns = {f"features {path}": parts.features(path) for path in self.config.features}
             columns |= {f"labels {path}": parts.labels(path) for path in self.config.labels}
-            dim = self._write(writer, scratch, parts.num_nodes, list(columns.values()), train_rows)
+            scales = {name: self.scale(name, x, train_rows) for name, x in columns.items()}
+            dim = self._write(writer, scratch, parts.num_nodes, [(x, *scales[name]) for name, x in columns.items()])
         finally:
             shutil.rmtree(scratch)
         widths = {name: x.shape[1] for name, x in columns.items()}
-        added = {"transform": "hops", "columns": list(widths), "widths": widths}
+        added = {"transform": "hops", "columns": list(widths), "widths": widths, "scales": _plain(scales)}
         return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added]}
 
+    def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
+        """Return what a path's columns (N, D) are standardised by: mean and deviation, float32 (D,)."""
+        return _moments(x, train_rows)
+
     def _write(
-        self, writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[Array], train_rows: Array | None
+        self, writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[tuple[Array, Array, Array]]
     ) -> int:
-        """Write `feat` anew, wider."""
+        """Write `feat` anew, wider: `parts` are columns with their means and deviations."""
         own: list[Array] = []
         dtype = np.dtype(np.float32)
         if "feat" in writer.entries:
             dtype = np.dtype(writer.entries["feat"].dtype)
             (writer.folder / "feat.npy").rename(scratch / "feat.npy")
             own = [np.load(scratch / "feat.npy", mmap_mode="r")]
-        dim = sum(part.shape[1] for part in (*own, *parts))
+        dim = sum(part.shape[1] for part in (*own, *(x for x, *_ in parts)))
         feat = writer.create("feat", (num_nodes, dim), dtype)
         place = 0
         for part in own:
             feat[:, : part.shape[1]] = part
             place = part.shape[1]
-        for part in parts:
-            mean, deviation = _moments(part, train_rows)
+        for part, mean, deviation in parts:
             for rows in _chunks(num_nodes):
                 x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
                 feat[rows, place : place + part.shape[1]] = x
@@ -240,12 +244,13 @@ def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]
         stands last.
     """
     names = [transform.name for transform in config.transforms]
-    if "hops" not in names:
+    place = next((i for i, name in enumerate(names) if issubclass(TRANSFORMS.get(name), Hops)), None)
+    if place is None:
         return config, None
-    if names.index("hops") < len(names) - 1:
+    if place < len(names) - 1:
         raise RecipeError(
-            "preprocess.transforms: hops reads finished features, and "
-            f"{names[names.index('hops') + 1]} stands behind it; put hops last, once"
+            f"preprocess.transforms: hops reads finished features, and {names[place + 1]} stands behind it; put hops "
+            "last, once"
         )
     made: Hops = TRANSFORMS.create(config.transforms[-1])
     return config.model_copy(update={"transforms": config.transforms[:-1]}), made
@@ -323,6 +328,10 @@ class _Paths:
             self._known = np.full(self.num_nodes, -1, np.int64)
             self._known[train] = self._array("label")[train]
         return self._known
+
+
+def _plain(scales: dict[str, tuple[Array, Array]]) -> dict[str, dict[str, list[float]]]:
+    return {name: {"mean": mean.tolist(), "deviation": wide.tolist()} for name, (mean, wide) in scales.items()}
 
 
 def _moments(x: Array, rows: Array | None) -> tuple[Array, Array]:

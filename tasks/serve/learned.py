@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from configs.base import ComponentConfig
@@ -19,10 +20,10 @@ from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig, Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.graph_store import Array, ArrayWriter
-from tasks.manifests import DatasetManifest
+from tasks.manifests import DatasetManifest, GraphManifest
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.graph_view import GraphView
-from tasks.preprocess.hops import split_hops
+from tasks.preprocess.hops import Hops, HopsConfig, split_hops
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import digest
 from tasks.preprocess.snapshot import take_snapshot
@@ -70,7 +71,7 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         parents: `ingest` and `preprocess`.
     """
     options, hops = split_hops(recipe.preprocess)
-    own = [] if hops is None else [_unfitted(hops.config)]
+    own = [] if hops is None else [_learned_hops(hops, parents["preprocess"].manifest)]
     if not _anything_to_learn(options, parents["ingest"].manifest):
         return [*map(_unfitted, options.transforms), *own]
     ingest, graph = parents["ingest"], parents["preprocess"]
@@ -84,6 +85,13 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     learner = _Learner(context, store, layout, options, view, training_rows(store, layout, files), snapshot)
     learner.build(files)
     return [*learner.learned, *own]
+
+
+def _learned_hops(hops: Hops, manifest: GraphManifest) -> Learned:
+    """Return what the stage noted; nothing where an earlier graphmill made the artifact."""
+    scales = manifest.report["transforms"][-1].get("scales")
+    arrays = scales and {n: {k: np.asarray(v, np.float32) for k, v in one.items()} for n, one in scales.items()}
+    return Learned(hops.config.model_dump(mode="json"), arrays or None)
 
 
 def _anything_to_learn(options: PreprocessConfig, manifest: DatasetManifest) -> bool:
@@ -101,6 +109,16 @@ def _unfitted(config: ComponentConfig) -> Learned:
 _STATES: dict[str, dict[str, State]] = {}
 
 
+def states_of(config: Any) -> dict[str, State]:
+    """Return what was learned, by the digest in a transform's options. Raises RecipeError where none is known."""
+    if config.sha256 not in _STATES:
+        raise RecipeError(
+            f"preprocess.transforms: {config.name} is what graphmill predict puts in place of a transform; name the "
+            "transform itself"
+        )
+    return _STATES[config.sha256]
+
+
 class KeptConfig(ComponentConfig):
     """Options of learned and recode."""
 
@@ -115,22 +133,13 @@ class _Kept(ColumnTransform):
 
     Config = KeptConfig
 
-    @property
-    def _states(self) -> dict[str, State]:
-        if self.config.sha256 not in _STATES:
-            raise RecipeError(
-                f"preprocess.transforms: {self.config.name} is what graphmill predict puts in place of a transform; "
-                "name the transform itself"
-            )
-        return _STATES[self.config.sha256]
-
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """The columns that something was learned of."""
-        return tuple(self._states)
+        return tuple(states_of(self.config))
 
     def fit(self, partials: list[State], column: Column) -> State:
         """Return what was learned."""
-        return self._states[column.name]
+        return states_of(self.config)[column.name]
 
 
 @TRANSFORMS.register("learned")
@@ -178,14 +187,33 @@ class Recode(_Kept):
         return codes[x]
 
 
+@TRANSFORMS.register("learned_hops")
+class LearnedHops(Hops):
+    """The transform hops, scaled as on a model's training data; `graphmill predict` puts it into recipes."""
+
+    class Config(HopsConfig):
+        """Options of learned_hops."""
+
+        sha256: str = ""
+        """Digest of what was learned."""
+
+    def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
+        """Return what was learned."""
+        known = states_of(self.config)[name]
+        return known["mean"], known["deviation"]
+
+
 def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
     """Return the recipe's transforms, those that learn with what they learned."""
     configs = []
     for one in learned:
         if one.states is None:
             configs.append(TRANSFORMS.config(one.config))
+        elif one.config["name"] == "hops":
+            configs.append(TRANSFORMS.config({**one.config, "name": "learned_hops", "sha256": _keep(one.states)}))
         else:
-            configs.append(_keep("learned", one.states, one.config))
+            values = {"name": "learned", "sha256": _keep(one.states), "transform": one.config}
+            configs.append(TRANSFORMS.config(values))
     return configs
 
 
@@ -197,10 +225,10 @@ def recode_transform(codes: dict[str, Array], cardinalities: dict[str, int]) -> 
         cardinalities: column to the number of codes afterwards.
     """
     states = {name: {"codes": table, "cardinalities": [cardinalities[name]]} for name, table in codes.items()}
-    return _keep("recode", states, {})
+    return TRANSFORMS.config({"name": "recode", "sha256": _keep(states)})
 
 
-def _keep(name: str, states: dict[str, State], transform: dict[str, Any]) -> ComponentConfig:
+def _keep(states: dict[str, State]) -> str:
     key = digest(states)
     _STATES[key] = states
-    return TRANSFORMS.config({"name": name, "sha256": key, "transform": transform})
+    return key

@@ -38,6 +38,7 @@ class DataNeeds:
     target_type: str
     node_types: tuple[NodeType, ...]
     edge_types: tuple[EdgeType, ...]
+    num_classes: int
     classes: list[str] | None
     """Names of the classes, where the data set kept them."""
     categories: dict[str, list[str]]
@@ -55,6 +56,7 @@ class DataNeeds:
             ingest.target_type,
             ingest.node_types,
             ingest.edge_types,
+            ingest.num_classes,
             class_names(store),
             category_names(store),
             learned,
@@ -71,7 +73,7 @@ class DataNeeds:
 
     @classmethod
     def read(cls, folder: Path) -> DataNeeds | None:
-        """Read them; None for a model that was published without. Raises IntegrityError."""
+        """Read them; None for a model that was published by an earlier graphmill. Raises IntegrityError."""
         try:
             values = read_values(folder, FILES)
         except FileNotFoundError:
@@ -79,7 +81,10 @@ class DataNeeds:
         values["node_types"] = tuple(NodeType.model_validate(one) for one in values["node_types"])
         values["edge_types"] = tuple(EdgeType.model_validate(one) for one in values["edge_types"])
         values["learned"] = tuple(Learned(**one) for one in values["learned"])
-        return cls(**values)
+        try:
+            return cls(**values)
+        except TypeError:  # it took down other things
+            return None
 
 
 def category_names(store: DatasetStore) -> dict[str, list[str]]:
@@ -109,10 +114,10 @@ def adapted_recipe(
         DataError: the data is of another shape, or has categories that the model has no place for.
     """
     check_options(recipe, trained)
-    if any(one.config["name"] == "hops" for one in needs.learned):
+    if any(one.config["name"] == "hops" and one.states is None for one in needs.learned):
         raise RecipeError(
-            "the model was trained with the transform hops, which scales by the training nodes and is not kept; such a "
-            "model can be used on its training data only. Train on the new data"
+            "the model's data was prepared by an earlier graphmill, which did not note how the transform hops scaled "
+            "it; prepare it again (graphmill run RECIPE --force preprocess) and take the new version"
         )
     recoded = []
     if not same_tables:
@@ -127,10 +132,13 @@ def adapted_recipe(
 
 
 def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
-    if getattr(trained.model, "label_reuse", False) and class_names(store) != needs.classes:
+    hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
+    reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
+    same = (class_names(store), store.manifest.num_classes) == (needs.classes, needs.num_classes)
+    if reads and not same:
         raise DataError(
-            f"{store.manifest.dataset}: the model reads labels (model.label_reuse), and this data has other classes "
-            "than its training data; train on this data"
+            f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
+            "training data; train on this data"
         )
 
 

@@ -250,13 +250,36 @@ def test_other_options_and_other_tables_are_refused(
         adapted(home, trained, needs, recipe_of(tmp_path / "newer", dataset=dataset, **change))
 
 
-def test_hops_are_refused(home: Home, tmp_path: Path) -> None:
+def test_hops_are_scaled_as_in_the_training(home: Home, tmp_path: Path) -> None:
+    """Without edges a path is all zeros: what its columns become is the training's scale alone."""
+    hops = [{"name": "standardize"}, {"name": "hops", "features": "in", "labels": "in"}]
     write_tables(tmp_path / "old")
-    hops = [{"name": "standardize"}, {"name": "hops", "features": "in"}]
     trained = Prepared(home, recipe_of(tmp_path / "old", transforms=hops))
     needs = trained.needs(tmp_path / "model")
     write_tables(tmp_path / "newer", seed=3)
-    with pytest.raises(RecipeError, match="trained with the transform hops"):
+    (tmp_path / "newer" / "edges.csv").write_text("src,dst,kind\nn0,n0,to\n")
+    other = adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=hops))
+    scales = trained.graph.manifest.report["transforms"][-1]["scales"]
+    expected = np.concatenate([-np.array(one["mean"]) / np.array(one["deviation"]) for one in scales.values()])
+    feat = np.asarray(other.graph["feat"])[:, -len(expected) :]
+    np.testing.assert_allclose(feat, np.tile(np.clip(expected, -8, 8), (N, 1)), rtol=1e-5)
+    assert np.abs(expected).max() > 0.1
+    itself = adapted(home, trained, needs, trained.recipe)
+    np.testing.assert_array_equal(itself.graph["feat"], trained.graph["feat"])
+    text = (tmp_path / "newer" / "nodes.csv").read_text()
+    (tmp_path / "newer" / "nodes.csv").write_text(text.replace('"dog"', '"wolf"'))
+    with pytest.raises(DataError, match=r"the model reads labels \(hops\.labels\), and this data has other classes"):
+        adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=hops))
+
+
+def test_hops_of_an_earlier_graphmill_are_refused(home: Home, tmp_path: Path) -> None:
+    hops = [{"name": "hops", "features": "in"}]
+    write_tables(tmp_path / "old")
+    trained = Prepared(home, recipe_of(tmp_path / "old", transforms=hops))
+    del trained.parents["preprocess"].manifest.report["transforms"][-1]["scales"]
+    needs = trained.needs(tmp_path / "model")
+    write_tables(tmp_path / "newer", seed=3)
+    with pytest.raises(RecipeError, match="graphmill run RECIPE --force preprocess"):
         adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=hops))
 
 
