@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
 # What graphmill needs from Debian or Ubuntu beside Python 3.11/3.12. Run as root: sudo bash scripts/debian.sh
+# With --developer also what the tests of services, pages and containers need; without it they are skipped.
 set -euo pipefail
-apt-get update -q
-apt-get install -y --no-install-recommends \
-  git make \
-  python3-venv \
+packages=(
+  git make
+  python3-venv
   libgomp1 # DGL's kernels are OpenMP code
+)
+case ${1:-} in
+  --developer) packages+=(postgresql chromium docker-compose) ;;
+  "") ;;
+  *) echo "$0 [--developer]" >&2; exit 2 ;;
+esac
+apt-get update -q
+apt-get install -y --no-install-recommends "${packages[@]}"
