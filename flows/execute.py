@@ -234,14 +234,15 @@ def mlflow_command(home: Home, commands: Path) -> str:
     """Return the command that opens MLflow's pages, or the address of the user's own server."""
     uri = os.environ.get("MLFLOW_TRACKING_URI")
     if uri and uri.startswith("http"):
-        return uri
+        return os.environ.get("GRAPHMILL_MLFLOW_PAGES") or uri
     return f"{commands / 'mlflow'} ui --backend-store-uri {uri or f'sqlite:///{home.mlflow}/mlflow.db'}"
 
 
 def prefect_command(home: Home, record: RunRecord, commands: Path) -> str:
     """Return the command that opens Prefect's pages, or the address of the user's own server."""
     # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
-    if "PREFECT_API_AUTH_STRING" in os.environ and os.environ["PREFECT_API_AUTH_STRING"].startswith("graphmill:"):
+    own = os.environ.get("PREFECT_API_AUTH_STRING", "").startswith("graphmill:")
+    if own and "GRAPHMILL_TRACKING" not in os.environ:  # which stands beside the addresses of servers that last
         return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"
     page = os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL", "").rstrip("/").removesuffix("/api")
     return f"{page}/runs/flow-run/{record.id}"
