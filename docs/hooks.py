@@ -22,6 +22,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     **{f"reference/{page}.md": partial(component_page, page) for page in PAGES},
 }
 INCLUDED = {
+    "docker.md": "docker/README.md",
     "reference/tables.md": "tasks/ingest/README.md",
     "reference/benchmarks.md": "benchmarks/README.md",
 }
