@@ -69,8 +69,9 @@ def load_parents(stage: Stage[Any], home: Home, keys: dict[str, str]) -> dict[st
 
 def _all_parents(stage: Stage[Any], recipe: Recipe, home: Home, keys: dict[str, str]) -> dict[str, Parent]:
     """Open what `load_parents` does and the artifacts of earlier runs that the recipe asks for."""
-    found = {name: find(recipe, home) for name, find in stage.further.items()}
-    return load_parents(stage, home, keys) | {name: parent for name, parent in found.items() if parent is not None}
+    parents = load_parents(stage, home, keys)
+    found = {name: find(recipe, home, parents) for name, find in stage.further.items()}
+    return parents | {name: parent for name, parent in found.items() if parent is not None}
 
 
 def find_stage(

@@ -54,6 +54,8 @@ class SnapshotRun:
     as_of: str
     keys: dict[str, str]
     """Stage to key of its artifact."""
+    same_split: bool
+    """Whether it was split as the recipe splits now."""
 
 
 def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRun]:
@@ -80,7 +82,7 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
             or not store.folder(stage, keys[stage]).is_dir()
         ):
             continue
-        run = SnapshotRun(as_of, keys)
+        run = SnapshotRun(as_of, keys, _split(config) == _split(wanted))
         found.append((as_of, _options(config) == _options(wanted), record.get("started_at", ""), run))
     return [run for *_, run in sorted(found, key=functools.cmp_to_key(_newer_first))]
 
@@ -97,6 +99,10 @@ def _options(config: dict[str, Any]) -> dict[str, Any]:
     """Return a recipe without its moment and what has no part in its result."""
     kept = {key: value for key, value in config.items() if key not in ("snapshot", "tracking", "description")}
     return kept | {"snapshot": {key: value for key, value in config["snapshot"].items() if key != "as_of"}}
+
+
+def _split(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config["snapshot"].items() if key not in ("as_of", "warm_start")}
 
 
 def _newer_first(first: tuple[str, bool, str, SnapshotRun], second: tuple[str, bool, str, SnapshotRun]) -> int:

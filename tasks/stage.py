@@ -114,9 +114,9 @@ class Stage(Generic[M]):
     `parents` holds those named in `parents`, by stage."""
     resumable: bool = False
     """Whether files of an interrupted build are kept for the next one."""
-    further: Mapping[str, Callable[[Recipe, Home], Parent | None]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[Recipe, Home, dict[str, Parent]], Parent | None]] = field(default_factory=dict)
     """Artifacts of earlier runs that the output builds on too, under names of their own: found in the home where a
-    recipe asks for them, and part of the key."""
+    recipe asks for them (given the parents above), and part of the key."""
 
 
 @dataclass(frozen=True)

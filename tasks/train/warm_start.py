@@ -46,17 +46,27 @@ class WarmStart:
         return cls(content["as_of"], content["key"], Path(content["checkpoint"]), graph, dataset, own)
 
 
-def earlier_training(recipe: Recipe, home: Home) -> Parent | None:
-    """Return the training of the newest earlier snapshot; None where the recipe asks for none or none is there."""
+def earlier_training(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:
+    """Return the training of the newest earlier snapshot; None where the recipe asks for none or none is there.
+
+    One with the very graph of `parents` is no earlier one: nothing has come since, and what that one began with counts
+    here too. So the training is the same one, and a night without news trains nothing.
+
+    Nor does one count that was split otherwise: it may have learnt from what this one is tested on. (Splits by time
+    only grow, as long as data is added behind what was there; the data set's own split must be of the same ingestion.)
+    """
     if not recipe.snapshot.warm_start:
         return None
     store = ArtifactStore(home)
     for run in earlier_snapshots(home, recipe, "train"):
+        other = recipe.snapshot.split == "keep" and run.keys.get("ingest") != expected_key("ingest", recipe, {}, home)
+        if other or not run.same_split:
+            continue
         try:
             manifest = store.load("train", run.keys["train"], RunResult)
         except IntegrityError:  # its own stage will make it again, when it is asked for
             continue
-        if manifest is not None:
+        if manifest is not None and manifest.parents["partition"] != parents["partition"].manifest.digest:
             return Parent(manifest, store.folder("train", manifest.key))
     return None
 

@@ -95,37 +95,43 @@ SMALL = {"snapshot.train": 0.5, "snapshot.valid": 0.25, "snapshot.test": 0.25}
 SHARES = tuple(f"{key}={value}" for key, value in SMALL.items())
 
 
-def by_hand() -> None:
+def by_hand(order: str = "abcdefgh") -> None:
     """Eight nodes a..h of the years 1 to 8 (c has no label), and edges of which some are older than their ends."""
-    years = [1, 2, 3, 4, 5, 6, 7, 8]
-    write("nodes", id=list("abcdefgh"), x=[float(y) for y in years], label=[0, 1, None, 2, 0, 1, 2, 0], time=years)
+    years = [1 + "abcdefgh".index(name) for name in order]
+    label = [dict(zip("abcdefgh", [0, 1, None, 2, 0, 1, 2, 0], strict=True))[name] for name in order]
+    write("nodes", id=list(order), x=[float(y) for y in years], label=label, time=years)
     src, dst, when = zip(*[("a", "b", 2), ("b", "c", 5), ("e", "a", 1), ("d", "c", 4), ("f", "a", 6)], strict=True)
     write("edges", src=src, dst=dst, time=when)
 
 
-def test_who_exists_by_hand(run: Run) -> None:
-    by_hand()
+@pytest.mark.parametrize("order", ["abcdefgh", "hcafdbge"])
+def test_who_exists_by_hand(run: Run, order: str) -> None:
+    """Whatever the order in which the tables list them."""
+    by_hand(order)
     found = run(tables(), "snapshot.as_of=5", *SHARES, symmetrize=False)
-    assert found.names == list("abcde")
+    assert found.names == [name for name in order if name <= "e"]
     assert edges_of(found) == {("a", "b"), ("b", "c"), ("e", "a"), ("d", "c")}
-    assert found.graph["feat"][:, 0].tolist() == [1, 2, 3, 4, 5]
-    assert found.graph["label"].tolist() == [0, 1, -1, 2, 0]
-    assert found.graph["node_time"].tolist() == [1, 2, 3, 4, 5]
-    assert [split_of(found, s) for s in ("train", "valid", "test")] == [["a", "b"], ["d"], ["e"]]
+    assert by_name(found, found.graph["feat"][:, 0]) == [1, 2, 3, 4, 5]
+    assert by_name(found, found.graph["label"]) == [0, 1, -1, 2, 0]
+    assert by_name(found, found.graph["node_time"]) == [1, 2, 3, 4, 5]
+    assert [sorted(split_of(found, s)) for s in ("train", "valid", "test")] == [["a", "b"], ["d"], ["e"]]
     assert found.manifest.report["snapshot"] == {
         "unit": "number",
         "times": {"train": [1, 2], "valid": [4, 4], "test": [5, 5]},
         "labels": {"kind": "classes", "rows": 4, "counts": [2, 1, 1]},
     }
     scaled = run(tables(), "snapshot.as_of=5", *SHARES, transforms=[{"name": "standardize"}])
-    assert scaled.graph["feat"][:, 0].tolist() == [-1, 1, 3, 5, 7]  # by the mean 1.5 and deviation 0.5 of a and b
+    assert by_name(scaled, scaled.graph["feat"][:, 0]) == [-1, 1, 3, 5, 7]  # mean 1.5, deviation 0.5: those of a and b
     earlier = run(tables(), "snapshot.as_of=4", *SHARES, symmetrize=False)
-    assert earlier.names == list("abcd")  # e does not exist: neither does the old edge from it
+    assert sorted(earlier.names) == list("abcd")  # e does not exist: neither does the old edge from it
     assert edges_of(earlier) == {("a", "b"), ("d", "c")}
-    assert dict(zip(earlier.graph["csc_indices"].tolist(), earlier.graph["edge_time"].tolist(), strict=True)) == {
-        0: 2,
-        3: 4,
-    }
+    ends = [earlier.names[v] for v in earlier.graph["csc_indices"].tolist()]
+    assert dict(zip(ends, earlier.graph["edge_time"].tolist(), strict=True)) == {"a": 2, "d": 4}
+
+
+def by_name(found: SimpleNamespace, values: Any) -> list[Any]:
+    """Values of the graph's nodes in the order of their names."""
+    return [value for _, value in sorted(zip(found.names, values.tolist(), strict=True))]
 
 
 def test_the_moment_compares_in_the_unit_of_the_times(run: Run) -> None:

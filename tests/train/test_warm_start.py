@@ -25,7 +25,7 @@ from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.manifests import RunResult
 from tasks.snapshots import earlier_snapshots
-from tasks.stage import stage_key
+from tasks.stage import Parent, stage_key
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.strategies.base import Ranks
@@ -99,6 +99,18 @@ def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     return SimpleNamespace(stages=stages, manifest=manifest, folder=folder, key=key, weights=weights(folder))
 
 
+def graph_of(home: Home, found: SimpleNamespace) -> dict[str, Parent]:
+    """What a training reads."""
+    return load_parents(load_stage("train"), home, keys_of(found.stages, "train"))
+
+
+def earlier_of(chosen: Recipe, home: Home, found: SimpleNamespace | None = None) -> str | None:
+    """Key of the training that one begins with; its graph is a run's, or one that never was."""
+    other: Any = SimpleNamespace(manifest=SimpleNamespace(digest="other"))
+    parent = earlier_training(chosen, home, {"partition": other} if found is None else graph_of(home, found))
+    return parent and parent.manifest.key
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load(folder / BEST)["model"]
 
@@ -121,17 +133,21 @@ def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> N
     keys = keys_of(warm.stages, "train")
     bare = stage_key(load_stage("train"), plain, load_parents(load_stage("train"), home, keys))
     assert expected_key("train", plain, keys, home) == bare != warm.key
-    assert earlier_training(plain, home) is None
+    assert earlier_of(plain, home, warm) is None
 
     # The newest earlier one counts, not the newest run; other recipes, kinds of model and later moments do not.
-    found = {t: earlier_training(recipe(t), home) for t in (0, 1, 2, 3)}
-    assert [found[t] and found[t].manifest.key for t in (0, 1, 2, 3)] == [None, None, cold.key, warm.key]
-    assert earlier_training(recipe(3, "name=others"), home) is None
-    assert earlier_training(recipe(3, "model=gcn"), home) is None
+    assert [earlier_of(recipe(t), home) for t in (0, 1, 2, 3)] == [None, None, cold.key, warm.key]
+    assert earlier_of(recipe(3, "name=others"), home) is None
+    assert earlier_of(recipe(3, "model=gcn"), home) is None
+    # Nor does one that was split otherwise, and may have learnt from what is tested now.
+    assert earlier_of(recipe(3, "snapshot.train=0.7", "snapshot.test=0.2"), home) is None
+    assert earlier_of(recipe(3, "snapshot.seed=1"), home) is None
+    # Nor does one in which nothing is other than here: a later night without news is the same training.
+    assert earlier_of(recipe(3), home, warm) == cold.key
     # Of two trainings as of one moment the one with the same options counts, though it is older.
     other = run(home, recipe(1, "model.hidden_dim=4"))
-    assert earlier_training(recipe(2), home).manifest.key == cold.key  # type: ignore[union-attr]
-    assert earlier_training(recipe(2, "model.hidden_dim=4"), home).manifest.key == other.key  # type: ignore[union-attr]
+    assert earlier_of(recipe(2), home) == cold.key
+    assert earlier_of(recipe(2, "model.hidden_dim=4"), home) == other.key
 
     # What a kept run began with is kept too.
     record = next(r for r in (RunRecord.model_validate_json(p.read_bytes()) for p in home.runs.glob("run-1-0.json")))
@@ -188,8 +204,8 @@ def names_of(home: Home, found: SimpleNamespace) -> list[str]:
 def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: Path) -> None:
     earlier = run(home, recipe(1))
     chosen = recipe(2)
-    graph = run(home, chosen, *EARLIER[:-1]).stages["partition"]
-    parent = earlier_training(chosen, home)
+    made = run(home, chosen, *EARLIER[:-1])
+    graph, parent = made.stages["partition"], earlier_training(chosen, home, graph_of(home, made))
     assert parent is not None
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
@@ -220,8 +236,8 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     label = pa.array([f"class {9 - value}" for value in people.column("label").to_pylist()])
     pq.write_table(people.set_column(people.column_names.index("label"), "label", label), "people.parquet")
     later = recipe(2, *chosen)
-    graph = run(home, later, *EARLIER[:-1]).stages["partition"]
-    parent = earlier_training(later, home)
+    made = run(home, later, *EARLIER[:-1])
+    graph, parent = made.stages["partition"], earlier_training(later, home, graph_of(home, made))
     assert parent is not None
     assert parent.manifest.key == earlier.key
     job = Job.make(later, Path(graph["folder"]), graph["digest"], tmp_path, warm_start(later, home, parent))
