@@ -50,7 +50,7 @@ def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
     return found
 
 
-def check_snapshot(text: str) -> None:
+def check_moment(text: str) -> None:
     """Raise RecipeError unless the text names a moment (or `scheduled`)."""
     if text == SCHEDULED:
         return

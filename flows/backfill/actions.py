@@ -13,10 +13,11 @@ from configs.schema import Recipe
 from flows.backfill import store
 from flows.backfill.spec import Backfill, Partition
 from flows.deploy.deployments import find_deployment
-from flows.parameters import check_snapshot, requested_overrides
+from flows.parameters import requested_overrides
 from flows.planning import Step, make_plan
 from flows.selection import select_stages
 from tasks.home import Home
+from tasks.snapshots import check_snapshot
 
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
 ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
@@ -77,12 +78,12 @@ def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
     """Return the recipe that a partition runs. Raises RecipeError naming the partition."""
     given = deployment.parameters
     try:
-        if partition.snapshot is not None:
-            check_snapshot(partition.snapshot)
         texts = [*given.get("overrides", ()), *partition.overrides]
         now = datetime.datetime.now(datetime.UTC)
         overrides = requested_overrides(texts, given.get("options"), partition.snapshot or given.get("snapshot"), now)
-        return load_recipe(str(given["recipe"]), overrides)
+        recipe = load_recipe(str(given["recipe"]), overrides)
+        check_snapshot(recipe)
+        return recipe
     except RecipeError as error:
         raise RecipeError(f"partition {partition.name}: {error}") from error
 

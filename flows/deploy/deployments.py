@@ -12,9 +12,10 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.load import find_recipe, load_recipe, shipped_recipes
 from configs.matching import did_you_mean
-from flows.parameters import check_snapshot
+from flows.parameters import check_moment, requested_overrides
 from flows.services.bootstrap import RUN_TAG
 from tasks.home import Home
+from tasks.snapshots import check_snapshot
 
 FLOW = "train_graph"
 ENTRYPOINT = "flows.pipeline.train_graph"
@@ -65,9 +66,11 @@ def deploy(home: Home, request: DeployRequest) -> str:
     """
     if not _NAME.fullmatch(request.name):
         raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
-    if request.snapshot is not None:
-        check_snapshot(request.snapshot)
     schedule = make_schedule(request)
+    if request.snapshot is not None:
+        check_moment(request.snapshot)
+    now = datetime.datetime.now(datetime.UTC)
+    check_snapshot(load_recipe(request.recipe, requested_overrides(request.overrides, None, request.snapshot, now)))
     recipe = load_recipe(request.recipe, request.overrides)
     source = request.recipe if request.recipe in shipped_recipes() else str(find_recipe(request.recipe).resolve())
     from flows.deploy.form import form_schema
