@@ -113,7 +113,12 @@ def train_graph(
         selected=list(selection.stages),
     )
     listener = RunListener(current_reporter())
-    context = RunContext(flow_run_id=record.id, flow_run_url=runtime.flow_run.ui_url or "", parent_run=parent_run or "")
+    context = RunContext(
+        flow_run_id=record.id,
+        flow_run_url=runtime.flow_run.ui_url or "",
+        name=runtime.flow_run.name or "",
+        parent_run=parent_run or "",
+    )
     bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:
         stack.enter_context(recorded(place, record))

@@ -14,6 +14,8 @@ class RunContext:
 
     flow_run_id: str = ""
     flow_run_url: str = ""
+    name: str = ""
+    """The flow run's name: recipe and snapshot, partition or time; MLflow's run is called the same."""
     parent_run: str = ""
     """MLflow run that this run stands under (a backfill's)."""
 

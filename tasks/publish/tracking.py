@@ -158,7 +158,8 @@ class Tracker:
                 self.run_id = found[0].info.run_id
                 self.call(self.client.update_run, self.run_id, status="RUNNING")
             else:
-                run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=recipe_name)
+                name = (context.name if context is not None else "") or recipe_name
+                run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
                 self.run_id = run.info.run_id
         if context is not None and context.flow_run_id:
             note = f"Prefect run [{context.flow_run_id}]({context.flow_run_url})"
