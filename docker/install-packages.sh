@@ -7,8 +7,11 @@ python -m venv "$venv"
 pip=("$venv/bin/pip" install --quiet --disable-pip-version-check)
 torch=$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 case $device in
-  cpu) "${pip[@]}" --extra-index-url https://download.pytorch.org/whl/cpu "$torch" ;; # 2.x+cpu counts as newer
-  cuda) "${pip[@]}" "$torch" ;;                                                       # brings CUDA's wheels and Triton
+  cpu) # 2.x+cpu counts as newer than the plain one, which is gigabytes of CUDA
+    "${pip[@]}" --retries 1 --extra-index-url https://download.pytorch.org/whl/cpu "$torch"
+    "$venv/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda and "the index of CPU builds was out of reach")'
+    ;;
+  cuda) "${pip[@]}" "$torch" ;; # brings CUDA's wheels and Triton
   *) echo "DEVICE=$device: cpu or cuda" >&2; exit 2 ;;
 esac
 "$venv/bin/python" - >/tmp/requirements.txt <<'EOF'

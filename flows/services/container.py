@@ -4,7 +4,7 @@
     python -m flows.services.container serve-mlflow     MLflow's server
     python -m flows.services.container upgrade-mlflow   bring MLflow's tables to this version, then end
     python -m flows.services.container work             a worker, and recovery beside it
-    python -m flows.services.container COMMAND ...      any other command, as a client of both servers
+    python -m flows.services.container COMMAND ...      any other command, as a client of both servers (if any)
 
 Servers in containers listen on all interfaces: nothing starts without credentials. What is read from the environment:
 
@@ -66,8 +66,10 @@ def main(arguments: list[str]) -> int:
         return _upgrade_mlflow(server_settings(os.environ))
     if role == "work":
         return _work(home)
+    # Without servers a command works by itself, as it does outside of containers.
+    servers = client(home, os.environ) if os.environ.get("GRAPHMILL_PREFECT_URL") else {}
     try:
-        os.execvpe(role, arguments, {**os.environ, **QUIET, **client(home, os.environ)})
+        os.execvpe(role, arguments, {**os.environ, **QUIET, **servers})
     except FileNotFoundError:
         raise RecipeError(f"no command {role!r}{did_you_mean(role, ROLES)}; services: {', '.join(ROLES)}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import stat
@@ -15,8 +16,8 @@ import pytest
 from configs.errors import RecipeError
 from flows.services.container import client, read_secret, read_settings
 from tasks.home import Home
-from tests.docker.conftest import DOCKER
-from tests.flows.conftest import ROOT
+from tests.docker.conftest import DOCKER, entrypoint
+from tests.flows.conftest import ROOT, environment
 
 LINES = (DOCKER / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
 LAST = LINES[max(number for number, line in enumerate(LINES) if line.startswith("FROM")) :]
@@ -36,6 +37,14 @@ def test_the_image_has_a_health_check_and_no_secrets() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert ignored[1] == "*", "only what is named goes in"
     assert "docker/secrets" in ignored
+
+
+def test_what_is_written_at_run_time_goes_where_it_can_be_written() -> None:
+    (words,) = [line.removeprefix("ENV ") for line in LAST if line.startswith("ENV")]
+    given = dict(word.split("=", 1) for word in words.split())
+    assert given["GRAPHMILL_HOME"] == "/data"
+    written = ("NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR", "PREFECT_SERVER_UI_STATIC_DIRECTORY")
+    assert all(given[name].startswith(("/data/", "/tmp/")) for name in written)
 
 
 def test_all_packages_and_what_is_copied_goes_into_the_image() -> None:
@@ -80,6 +89,19 @@ def test_triton_gets_what_was_compiled_and_nothing_else_does(tmp_path: Path) -> 
     assert other.returncode == 1
     assert "no C compiler" in other.stderr
     assert not target.exists()
+
+
+def test_a_command_needs_no_servers(tmp_path: Path) -> None:
+    """`docker run IMAGE` shows the help; `docker run IMAGE graphmill run quickstart` brings its own server."""
+    words = next(line for line in LAST if line.startswith("CMD")).removeprefix("CMD ")
+    given = {**environment(), "GRAPHMILL_HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    command = [sys.executable, *entrypoint()[1:], *json.loads(words)]
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Usage: graphmill" in done.stdout
+    unknown = subprocess.run([*command[:-2], "serve-prefct"], cwd=ROOT, env=given, capture_output=True, text=True)
+    assert unknown.returncode == 2
+    assert "did you mean 'serve-prefect'" in unknown.stderr
 
 
 GIVEN = {"GRAPHMILL_PREFECT_URL": "http://prefect:4200", "GRAPHMILL_MLFLOW_URL": "http://mlflow:5000/"}
