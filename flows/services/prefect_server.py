@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -62,20 +64,32 @@ def without_port(host: str) -> str:
     return host.rpartition(":")[0] if ":" in host else host
 
 
+_writing: ContextVar[bool] = ContextVar("graphmill_writing", default=False)
+
+
 def write_lock_first() -> None:
     """Let every transaction on SQLite take the write lock when it begins.
 
     Prefect begins most of them as readers that become writers later. When another one has written in between, SQLite
-    can but refuse ("database is locked"), at once, whatever the time-out says; one that begins as a writer waits.
+    can but refuse ("database is locked"), at once, whatever the time-out says; one that begins as a writer waits. A
+    transaction inside of another one of the same request (Prefect reads in some) would wait for itself: it begins as
+    Prefect has it.
     """
     from prefect.server.database import configurations
 
     begin = configurations.AioSqliteConfiguration.begin_transaction
 
-    def begin_as_writer(self: Any, session: Any, with_for_update: bool = True) -> Any:
-        return begin(self, session, with_for_update=True)
+    @asynccontextmanager
+    async def begin_as_writer(self: Any, session: Any, with_for_update: bool = False) -> AsyncIterator[Any]:
+        outermost = not _writing.get()
+        token = _writing.set(True)
+        try:
+            async with begin(self, session, with_for_update=with_for_update or outermost) as transaction:
+                yield transaction
+        finally:
+            _writing.reset(token)
 
-    configurations.AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[method-assign]
+    configurations.AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[method-assign, assignment]
 
 
 def create_app() -> App:
