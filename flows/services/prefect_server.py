@@ -89,7 +89,7 @@ def write_lock_first() -> None:
         finally:
             _writing.reset(token)
 
-    configurations.AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[method-assign, assignment]
+    configurations.AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[method-assign]
 
 
 def create_app() -> App:
