@@ -11,7 +11,8 @@ import requests
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy
 
-pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+# Slow: each run is a quarter of a minute on an idle machine, ten times that on a loaded one.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_a_grid_runs_once_however_often_it_is_created(installation: Installation) -> None:

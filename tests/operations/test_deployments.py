@@ -97,6 +97,7 @@ def test_a_run_from_the_form_takes_its_options(installation: Installation) -> No
     assert {"stages", "mlflow-run"} <= keys
 
 
+@pytest.mark.slow
 def test_a_schedule_fires(installation: Installation) -> None:
     """The schedule's next minute, at most 60 s away and the scheduler's loop beside it."""
     deploy(installation, "every-minute", "--cron", "* * * * *", "--timezone", "UTC")

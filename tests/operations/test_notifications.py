@@ -15,7 +15,8 @@ import pytest
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, start
 
-pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+# Slow: each run is a quarter of a minute on an idle machine, ten times that on a loaded one.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -70,7 +71,6 @@ def mailbox() -> Iterator[tuple[int, list[str]]]:
         server.shutdown()
 
 
-@pytest.mark.slow
 def test_failure_recovery_and_champion_are_told(
     installation: Installation, inbox: tuple[str, list[dict[str, str]]]
 ) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer"),
 ]

@@ -9,7 +9,7 @@ import requests
 from tests.flows.conftest import ROOT
 from tests.operations.conftest import Installation
 
-pytestmark = pytest.mark.timeout(1800)  # a loaded machine takes ten times as long
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_schedule_predicts_with_whoever_is_champion(installation: Installation) -> None:
