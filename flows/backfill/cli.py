@@ -205,7 +205,7 @@ def report(
 
     with _server(home) as (place, client):
         found = with_metrics(client, place, read_status(client, store.get(client, backfill_id)))
-        print(write_report(client, place, found, output or Path(f"{backfill_id}.html")))
+        print(write_report(found, output or Path(f"{backfill_id}.html")))
 
 
 @contextmanager

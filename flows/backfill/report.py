@@ -12,7 +12,6 @@ from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text
 from flows.console import format_seconds
 from tasks.artifacts import write_atomic
-from tasks.home import Home
 from tasks.publish.figures import Canvas, styled
 
 _TEMPLATE = "report.jinja"
@@ -21,7 +20,7 @@ _MAX_ROWS = 60
 _MAX_TICKS = 16
 
 
-def write_report(client: Any, home: Home, status: BackfillStatus, path: Path) -> Path:
+def write_report(status: BackfillStatus, path: Path) -> Path:
     """Write the page and return its path. `status` has its metrics (`with_metrics`)."""
     write_atomic(path.resolve(), render(status).encode())
     return path

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from configs.errors import StageError
 from flows.environment import QUIET
 from flows.services.prefect_server import HOSTS, ORIGINS
-from flows.services.settings import USER, ServiceSettings, folder, is_loopback
+from flows.services.settings import USER, ServiceSettings, folder
 from tasks.artifacts import write_atomic
 from tasks.home import Home
 
@@ -50,8 +50,6 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
             "MLFLOW_TRACKING_USERNAME": USER,
             "MLFLOW_TRACKING_PASSWORD": settings.password,
         }
-        if not is_loopback(settings.host):
-            values["PREFECT_CLIENT_CSRF_SUPPORT_ENABLED"] = "true"
     return values
 
 

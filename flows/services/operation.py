@@ -19,7 +19,6 @@ from flows.services.settings import (
     SERVICES,
     USER,
     ServiceSettings,
-    is_loopback,
     log_path,
     read_settings,
     resolve,
@@ -250,16 +249,19 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     prepare_server(pool)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
-    environment = {**service_environment(service), **_named_servers()}
+    environment = _with_named_servers(service_environment(service))
     os.chdir(ROOT)
     os.execve(sys.executable, service.command, environment)
 
 
-def _named_servers() -> dict[str, str]:
-    names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_UI_URL", "MLFLOW_TRACKING_URI")
-    return {name: os.environ[name] for name in names if name in os.environ}
-
-
-def listens_beyond_loopback(settings: ServiceSettings) -> bool:
-    """Whether other machines can reach the servers."""
-    return not is_loopback(settings.host)
+def _with_named_servers(environment: dict[str, str]) -> dict[str, str]:
+    """Let this process's own servers stand for those of the settings, which may be another machine's or none."""
+    servers = (
+        "PREFECT_API_URL",
+        "PREFECT_API_AUTH_STRING",
+        "PREFECT_UI_URL",
+        "MLFLOW_TRACKING_URI",
+        "GRAPHMILL_TRACKING",
+    )
+    others = {name: value for name, value in environment.items() if name not in servers}
+    return {**others, **{name: os.environ[name] for name in servers if name in os.environ}}

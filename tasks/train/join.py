@@ -8,7 +8,6 @@ report nothing. All machines see one home under one path.
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,9 @@ from configs.schema import STAGES, Recipe
 from tasks.artifacts import ArtifactStore, is_locked
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_stage
 from tasks.home import Home
-from tasks.processes import ROOT, describe_exit, end_group
+from tasks.processes import describe_exit, end_group
 from tasks.train.job import JOB, LOGS, RESULT, Job
-from tasks.train.launch import command, environment, raise_final_error
+from tasks.train.launch import raise_final_error, start_ranks
 
 _LOOK_SECONDS = 1.0
 _SAY_SECONDS = 60.0
@@ -134,17 +133,8 @@ def _version(path: Path) -> tuple[Path, int]:
 def _run_ranks(job: Job, path: Path) -> int:
     logs = path.parent / LOGS
     logs.mkdir(exist_ok=True)
-    with (logs / f"launch-{job.train.machine_rank}.log").open("wb") as output:
-        process = subprocess.Popen(
-            command(job.train, path, job.digest),
-            cwd=ROOT,
-            env=environment(job),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            return process.wait()
-        finally:
-            end_group(process)
+    process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
+    try:
+        return process.wait()
+    finally:
+        end_group(process)

@@ -71,8 +71,22 @@ def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    with (logs / _SUPERVISOR_LOG).open("wb") as output:
-        process = subprocess.Popen(
+    process = start_ranks(job, path, logs / _SUPERVISOR_LOG)
+    try:
+        while process.poll() is None:
+            time.sleep(_POLL_SECONDS)
+            watcher.look()
+    finally:  # also where the run is cancelled or interrupted
+        end_group(process)
+    watcher.look()
+    watcher.attempt_over()
+    return process.returncode
+
+
+def start_ranks(job: Job, path: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start this machine's ranks of the job that is written at `path`; they lead a group of their own."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
             command(job.train, path, job.digest),
             cwd=ROOT,
             env=environment(job),
@@ -81,15 +95,6 @@ def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            while process.poll() is None:
-                time.sleep(_POLL_SECONDS)
-                watcher.look()
-        finally:  # also where the run is cancelled or interrupted
-            end_group(process)
-    watcher.look()
-    watcher.attempt_over()
-    return process.returncode
 
 
 def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
