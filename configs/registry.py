@@ -32,11 +32,15 @@ class Registry:
         self.kind = kind
         self.package = package
         self._classes: dict[str, type] = {}
+        self._unlisted: set[str] = set()
         self._scanned = False
         self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
 
-    def register(self, name: str) -> Callable[[C], C]:
-        """Class decorator: make the component known as `name` and tell its `Config` so."""
+    def register(self, name: str, *, listed: bool = True) -> Callable[[C], C]:
+        """Class decorator: make the component known as `name` and tell its `Config` so.
+
+        One that is not `listed` is for graphmill's own use: no list or message offers it to a recipe.
+        """
 
         def add(cls: C) -> C:
             config = cls.__dict__.get("Config")
@@ -49,14 +53,16 @@ class Registry:
             if known is not None and not again:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
             self._classes[name] = cls
+            if not listed:
+                self._unlisted.add(name)
             return cls
 
         return add
 
     def names(self) -> list[str]:
-        """All registered names, sorted."""
+        """All names that a recipe may use, sorted."""
         self._scan()
-        return sorted(self._classes)
+        return sorted(self._classes.keys() - self._unlisted)
 
     def get(self, name: str) -> type[Any]:
         """Return the component's class. Raises RecipeError with the known names."""

@@ -142,7 +142,7 @@ class _Kept(ColumnTransform):
         return states_of(self.config)[column.name]
 
 
-@TRANSFORMS.register("learned")
+@TRANSFORMS.register("learned", listed=False)
 class LearnedTransform(_Kept):
     """Another transform as it was fitted on a model's training data; `graphmill predict` puts it into recipes."""
 
@@ -168,7 +168,7 @@ class LearnedTransform(_Kept):
         return self.inner.describe(column, state)
 
 
-@TRANSFORMS.register("recode")
+@TRANSFORMS.register("recode", listed=False)
 class Recode(_Kept):
     """Turn codes of categories into those of a model's training data; `graphmill predict` puts it into recipes."""
 
@@ -187,7 +187,7 @@ class Recode(_Kept):
         return codes[x]
 
 
-@TRANSFORMS.register("learned_hops")
+@TRANSFORMS.register("learned_hops", listed=False)
 class LearnedHops(Hops):
     """The transform hops, scaled as on a model's training data; `graphmill predict` puts it into recipes."""
 

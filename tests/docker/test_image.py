@@ -118,7 +118,6 @@ def test_a_client_is_told_where_the_servers_are(home: Home, tmp_path: Path) -> N
     assert values["PREFECT_API_AUTH_STRING"] == "graphmill:a-long-password"
     assert values["MLFLOW_TRACKING_URI"] == values["GRAPHMILL_TRACKING"] == "http://mlflow:5000"
     assert values["MLFLOW_TRACKING_PASSWORD"] == "a-long-password"
-    assert values["PREFECT_CLIENT_CSRF_SUPPORT_ENABLED"] == "true"
 
 
 @pytest.mark.parametrize("password", ["", "short", "with a space in it", "100%-of-everything", "pässwörter-sind-es"])

@@ -12,6 +12,7 @@ import pytest
 
 from configs.errors import DataError, IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe
+from configs.registry import TRANSFORMS
 from configs.schema import Recipe
 from tasks.caching import PickleCache
 from tasks.calls import load_stage
@@ -297,3 +298,4 @@ def test_the_transforms_are_not_for_recipes(home: Home, tmp_path: Path) -> None:
     write_tables(tmp_path / "old")
     with pytest.raises(RecipeError, match="name the transform itself"):
         Prepared(home, recipe_of(tmp_path / "old", transforms=["learned"]))
+    assert not {"learned", "learned_hops", "recode"} & set(TRANSFORMS.names())
