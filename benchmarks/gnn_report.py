@@ -133,19 +133,20 @@ def draw(path: Path, lines: list[Line]) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 1.2 + 0.28 * len(lines)))
+    figure, axes = plt.subplots(figsize=(9, 1.2 + 0.28 * len(lines)), layout="constrained")
     for at, line in enumerate(reversed(lines)):
         colour = {"reached": "tab:green", "below": "tab:orange"}.get(line.verdict, "tab:blue")
         axes.barh(at, line.ratio, color=colour)
-        axes.text(line.ratio, at, f" {line.ratio:.2g}x", va="center", fontsize=7)
+        # Beside the axes, where no target's tick is.
+        axes.text(1.01, at, f"{line.ratio:.2g}x", va="center", fontsize=7, transform=axes.get_yaxis_transform())
         if line.head.target is not None:
             axes.plot([line.head.target, line.head.target], [at - 0.4, at + 0.4], color="black")
     heads = [line.head for line in lines]
     names = [f"{head.graph}: {head.measure}, {head.ours.removeprefix('graphmill ')} / {head.peer}" for head in heads]
     axes.set_yticks(range(len(lines)), list(reversed(names)), fontsize=7)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.set_xlabel("times as fast (as small) as the peer; black: the target")
-    figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)
