@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -12,20 +13,25 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 _PLAIN_EVERY_SECONDS = 10.0
+_NO_TERMINAL_WIDTH = 1000
+"""Columns of a pipe or file: tables are as wide as their contents, whatever reads them cuts."""
 
 
 def out() -> Console:
     """Return the console for results."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    return _console(sys.stdout.isatty(), stderr=False)
 
 
 def err() -> Console:
     """Return the console for everything else."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(terminal: bool, *, stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+    width = None if terminal or "COLUMNS" in os.environ else _NO_TERMINAL_WIDTH
+    return Console(stderr=stderr, highlight=False, soft_wrap=not terminal, width=width)
 
 
 def format_bytes(count: float) -> str:

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError, StageError
@@ -66,16 +68,22 @@ def bring_up(home: Home, request: UpRequest) -> None:
             show_status(home, as_json=False)
             return
         end_leftovers(home)
-        settings = resolve((kept or ServiceSettings()).model_copy(update=request.given), _fixed(request))
-        write_settings(home, settings)
-        _prepare_stores(home, settings)
-        if request.foreground:
-            _run_supervisor_here(home)
-        _start_supervisor(home)
-        _wait_until_healthy(home)
+        with file_lock(_ports_lock()):
+            settings = resolve((kept or ServiceSettings()).model_copy(update=request.given), _fixed(request))
+            write_settings(home, settings)
+            _prepare_stores(home, settings)
+            if request.foreground:
+                _run_supervisor_here(home)
+            _start_supervisor(home)
+            _wait_until_healthy(home)
     show_status(home, as_json=False)
     if settings.password is not None and (kept is None or kept.password != settings.password):
         out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")
+
+
+def _ports_lock() -> Path:
+    """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens."""
+    return Path(tempfile.gettempdir()) / f"graphmill-ports-{os.getuid()}.lock"
 
 
 def _fixed(request: UpRequest) -> set[str]:

@@ -90,6 +90,21 @@ def is_same(service: ServiceState) -> bool:
     return service.process > 0 and abs(created_at(service.process) - service.created) < 1.0
 
 
+def listens(process: int, port: int) -> bool:
+    """Whether a process of this user, or one that it started, listens on a TCP port."""
+    try:
+        leader = psutil.Process(process)
+        members = [leader, *leader.children(recursive=True)]
+    except psutil.Error:
+        return False
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            for connection in member.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                    return True
+    return False
+
+
 def end_leftovers(home: Home, grace_seconds: float = 20.0) -> list[str]:
     """End services whose supervisor was killed; their runs end too, if they end the worker's group. Returns names."""
     ended = []

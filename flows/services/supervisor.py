@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from types import FrameType
+from urllib.parse import urlsplit
 
 from flows.services.commands import Service, service_environment, services
 from flows.services.health import answers
@@ -22,6 +23,7 @@ from flows.services.state import (
     created_at,
     end_leftovers,
     end_process_group,
+    listens,
     lock_path,
     now_text,
     write_state,
@@ -107,13 +109,21 @@ class Keeper:
     def _check(self, now: float) -> None:
         assert self._process is not None
         self._looked = now
-        trouble = answers(self.service.health_url) if self.service.health_url else ""
+        trouble = self._trouble(self.service.health_url) if self.service.health_url else ""
         self.state.healthy, self.state.trouble = not trouble, trouble
         if not trouble:
             self._well = now
         elif now - self._well > (_SICK_SECONDS if self._well > self._started else _START_SECONDS):
             self.state.trouble = f"{trouble}; restarted"
             self._process.kill()  # it lives and does not answer: only this helps
+
+    def _trouble(self, url: str) -> str:
+        """Return what is wrong with a server; an answer counts only where it is this server's own."""
+        assert self._process is not None
+        trouble, port = answers(url), urlsplit(url).port
+        if not trouble and not self.state.healthy and port and not listens(self._process.pid, port):
+            trouble = f"another process answers on port {port}"
+        return trouble
 
     def stop(self) -> None:
         """End the service and wait for it."""

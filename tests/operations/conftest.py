@@ -70,6 +70,8 @@ class Installation:
 def bring_up(folder: Path, *options: str) -> Installation:
     home = folder / "home"
     done = graphmill(home, "up", *options)
+    if done.returncode != 0:
+        graphmill(home, "down")
     assert done.returncode == 0, done.stdout + done.stderr
     status = json.loads(graphmill(home, "status", "--json").stdout.splitlines()[-1])
     return Installation(home, write_recipe(folder, **FAST), status["prefect_url"], status["mlflow_url"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +16,8 @@ import psutil
 import pytest
 import requests
 
-from tests.flows.conftest import graphmill
+from flows.services.state import listens
+from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
 
 pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
@@ -104,6 +108,42 @@ def test_a_named_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         done = graphmill(tmp_path / "home", "up", "--prefect-port", port)
     assert done.returncode == 2
     assert f"--prefect-port {port}" in done.stderr
+
+
+def test_a_server_is_told_from_one_of_another_process() -> None:
+    waiting = (
+        "import socket, time; listener = socket.create_server(('127.0.0.1', 0)); "
+        "print(listener.getsockname()[1], flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        port = int(other.stdout.readline())
+        with socket.create_server(("127.0.0.1", 0)) as own:
+            mine = own.getsockname()[1]
+            assert listens(other.pid, port)
+            assert not listens(other.pid, mine)
+            assert listens(os.getpid(), port), "servers may be children"
+        other.kill()
+    assert not listens(other.pid, port)
+
+
+@pytest.mark.slow
+def test_two_that_come_up_at_once_have_ports_of_their_own(tmp_path: Path) -> None:
+    homes = [tmp_path / name for name in ("one", "two")]
+    started = [
+        subprocess.Popen(command(home, "up"), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for home in homes
+    ]
+    try:
+        for process in started:
+            text, _ = process.communicate()
+            assert process.returncode == 0, text
+        said = [json.loads(graphmill(home, "status", "--json").stdout) for home in homes]
+        assert len({one[f"{service}_url"] for one in said for service in ("prefect", "mlflow")}) == 4
+        assert all(service["restarts"] == 0 for one in said for service in one["services"].values())
+    finally:
+        for home in homes:
+            graphmill(home, "down")
 
 
 @pytest.mark.slow
