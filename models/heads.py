@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from models.kernels.dense import Linear
+from models.kernels.pairs import pair_product
 from models.kernels.segment import segment_reduce
 from models.layers import Activation
 
@@ -53,11 +54,13 @@ class LinkHead(nn.Module):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""
         assert batch.pairs is not None
-        return self.score(x[batch.pairs[0]], x[batch.pairs[1]])
+        return self._score(pair_product(x, batch.pairs))
 
     def score(self, source: Tensor, target: Tensor) -> Tensor:
         """Score row i of `source` with row i of `target`."""
-        product = source * target
+        return self._score(source * target)
+
+    def _score(self, product: Tensor) -> Tensor:
         return product.sum(1) if self.mlp is None else self.mlp(product).squeeze(1)
 
 
