@@ -56,10 +56,23 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     planned = []
     for partition in backfill.partitions():
         recipe = partition_recipe(deployment, partition)
+        check_order(backfill, partition, recipe)
         steps = make_plan(place, recipe, select_stages(None, None, None))
         draft = Planned(partition, recipe, steps, runs.get(partition.name))
         planned.append(Planned(partition, recipe, steps, draft.run, _why_skip(backfill, draft, before)))
     return planned
+
+
+def check_order(backfill: Backfill, partition: Partition, recipe: Recipe) -> None:
+    """Raise RecipeError where a snapshot would begin with the weights of one that has not been trained yet."""
+    if partition.snapshot is None or not recipe.snapshot.warm_start:
+        return
+    option = "--reverse" if backfill.reverse else f"--max-active {backfill.max_active}"
+    if backfill.reverse or backfill.max_active > 1:
+        raise RecipeError(
+            f"{option}: with snapshot.warm_start each snapshot begins with the weights of the one before, so that they "
+            "run oldest first, one at a time; leave the option out, or add --set snapshot.warm_start=false"
+        )
 
 
 def _why_skip(backfill: Backfill, planned: Planned, before: dict[str, str]) -> str:

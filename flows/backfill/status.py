@@ -13,6 +13,7 @@ from flows.backfill.actions import ENDED_STATES, partition_recipe
 from flows.backfill.spec import Backfill, Partition
 from flows.deploy.deployments import find_deployment
 from flows.planning import make_plan
+from flows.runs import finished_record
 from flows.selection import select_stages
 from tasks.artifacts import ArtifactStore
 from tasks.calls import load_stage
@@ -106,17 +107,23 @@ def counts_text(status: BackfillStatus) -> str:
 
 
 def with_metrics(client: Any, home: Home, status: BackfillStatus) -> BackfillStatus:
-    """Fill in the metrics from the artifact store, also of partitions that were skipped since they have a result."""
+    """Fill in the metrics: of a run from its record, of a partition that was skipped from the result that it had.
+
+    A record stays what it was when a stage's code, and with it the keys of results, changes.
+    """
     deployment = find_deployment(client, status.backfill.deployment)
     place = Home.open(str(deployment.parameters.get("home") or home.root))
     rows = []
     for partition, row in zip(status.backfill.partitions(), status.rows, strict=True):
-        metrics = _metrics(place, deployment, partition) if row.state in ("completed", "skipped") else None
+        metrics = None
+        if row.state in ("completed", "skipped"):
+            record = finished_record(place, row.flow_run_id) if row.flow_run_id else None
+            metrics = (record and record.metrics) or _metrics_of_result(place, deployment, partition)
         rows.append(PartitionRow(**{**asdict(row), "metrics": metrics}))
     return BackfillStatus(status.backfill, rows, status.paused)
 
 
-def _metrics(home: Home, deployment: Any, partition: Partition) -> dict[str, dict[str, float]] | None:
+def _metrics_of_result(home: Home, deployment: Any, partition: Partition) -> dict[str, dict[str, float]] | None:
     try:
         steps = make_plan(home, partition_recipe(deployment, partition), select_stages(None, None, None))
         keys = {step.stage: step.key for step in steps if step.status == "cached"}

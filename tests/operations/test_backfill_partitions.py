@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from configs.errors import RecipeError
+from configs.load import build_recipe
+from flows.backfill.actions import check_order
 from flows.backfill.spec import Backfill, check_id, default_id, parse_grid
 
 
@@ -76,3 +78,20 @@ def test_ids_are_short_and_differ_where_what_is_asked_differs() -> None:
     for bad in ("", "A", "a_b", "-a", "a" * 61):
         with pytest.raises(RecipeError):
             check_id(bad)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"reverse": True}, "--reverse"), ({"max_active": 2}, "--max-active 2")]
+)
+def test_snapshots_that_begin_with_each_other_run_in_order(options: dict[str, object], words: str) -> None:
+    backfill = Backfill(id="x", deployment="d", first="2021", last="2022", every="year", **options)  # type: ignore[arg-type]
+    (first, _) = backfill.partitions()
+    values = {"name": "x", "dataset": {"name": "synthetic"}, "model": {"name": "gcn"}}
+    cold, warm = (
+        build_recipe({**values, "snapshot": {"as_of": "2021", "warm_start": warm_start}})
+        for warm_start in (False, True)
+    )
+    check_order(backfill, first, cold)
+    check_order(backfill.model_copy(update={"reverse": False, "max_active": 1}), first, warm)
+    with pytest.raises(RecipeError, match=f"{words}.*snapshot.warm_start=false"):
+        check_order(backfill, first, warm)

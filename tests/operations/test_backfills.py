@@ -59,6 +59,15 @@ def test_a_backfill_runs_in_order_skips_results_and_reports(installation: Instal
     assert "Backfill ordered" in text
     assert "skipped" in text
     assert "<svg" in text
+    for folder in (installation.home / "artifacts" / "evaluate").iterdir():
+        folder.rename(folder.with_name(f"away-{folder.name}"))  # as if the stage had another version by now
+    rows = installation.json("backfill", "status", "ordered")["partitions"]
+    assert {row["name"]: bool(row["metrics"]) for row in rows} == {
+        "seed=0": True,
+        "seed=1": False,  # it never ran here: only the result itself could tell
+        "seed=2": True,
+        "seed=3": True,
+    }
 
 
 def _one_after_the_other(runs: list[dict[str, str]]) -> None:
