@@ -71,9 +71,9 @@ def write_lock_first() -> None:
     """Let every transaction on SQLite take the write lock when it begins.
 
     Prefect begins most of them as readers that become writers later. When another one has written in between, SQLite
-    can but refuse ("database is locked"), at once, whatever the time-out says; one that begins as a writer waits. A
-    transaction inside of another one of the same request (Prefect reads in some) would wait for itself: it begins as
-    Prefect has it.
+    can but refuse ("database is locked"), at once, whatever the time-out says; one that begins as a writer waits.
+    Inside of such a transaction Prefect opens other sessions, some with a transaction and some without: as writers they
+    would wait for themselves, and so they begin as Prefect has it.
     """
     from prefect.server.database import configurations
 
@@ -85,6 +85,9 @@ def write_lock_first() -> None:
         token = _writing.set(True)
         try:
             async with begin(self, session, with_for_update=with_for_update or outermost) as transaction:
+                if outermost:
+                    await session.connection()  # begins now; whatever begins after it is another session's
+                    configurations.SQLITE_BEGIN_MODE.set("DEFERRED")  # Prefect puts back what was there before
                 yield transaction
         finally:
             _writing.reset(token)

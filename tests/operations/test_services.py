@@ -69,6 +69,18 @@ def test_secrets_are_for_the_owner_only(installation: Installation) -> None:
     assert stat.S_IMODE((folder / "settings.json").stat().st_mode) == 0o600
 
 
+def test_what_reads_within_a_write_does_not_wait_for_itself(installation: Installation) -> None:
+    """Pausing a queue writes it, then reads its pool in a session of its own, all in one request."""
+    queues = f"{installation.prefect}/api/work_pools/graphmill/queues"
+    queue = requests.post(queues, json={"name": "to be paused"}, timeout=30).json()
+    address = f"{installation.prefect}/api/work_queues/{queue['id']}"
+    for paused in (True, False):
+        answer = requests.patch(address, json={"is_paused": paused}, timeout=30)
+        assert answer.ok, answer.text
+        assert requests.get(address, timeout=30).json()["is_paused"] is paused
+    assert requests.delete(address, timeout=30).ok
+
+
 def test_runs_of_the_command_line_appear_on_the_lasting_server(installation: Installation) -> None:
     result = installation.json("run", str(installation.recipe), "seed=77")
     run = installation.api(f"flow_runs/{result['prefect_flow_run_id']}")
