@@ -127,10 +127,10 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
 def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Show every partition: state, time, attempts, metrics. Exit code 1 where one failed or crashed."""
     from flows.backfill import showing, store
-    from flows.backfill.status import read_status, with_metrics
+    from flows.backfill.status import read_status, with_results
 
     with _server(home) as (place, client):
-        found = with_metrics(client, place, read_status(client, store.get(client, backfill_id)))
+        found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
     if as_json:
         print(json.dumps(found.as_json()))
     else:
@@ -143,11 +143,11 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
 def watch(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Follow a backfill until all partitions have ended; Ctrl-C ends the watching only. Exit code 0 if all is well."""
     from flows.backfill import showing, store
-    from flows.backfill.status import with_metrics
+    from flows.backfill.status import with_results
 
     with _server(home) as (place, client):
         ended = showing.watch(client, store.get(client, backfill_id))
-        showing.show_status(with_metrics(client, place, ended))
+        showing.show_status(with_results(client, place, ended))
     if not ended.good:
         raise typer.Exit(1)
 
@@ -201,10 +201,10 @@ def report(
     """Write one page: metrics over snapshots or over the grid, times, what was shared."""
     from flows.backfill import store
     from flows.backfill.report import write_report
-    from flows.backfill.status import read_status, with_metrics
+    from flows.backfill.status import read_status, with_results
 
     with _server(home) as (place, client):
-        found = with_metrics(client, place, read_status(client, store.get(client, backfill_id)))
+        found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
         print(write_report(found, output or Path(f"{backfill_id}.html")))
 
 

@@ -21,7 +21,7 @@ _MAX_TICKS = 16
 
 
 def write_report(status: BackfillStatus, path: Path) -> Path:
-    """Write the page and return its path. `status` has its metrics (`with_metrics`)."""
+    """Write the page and return its path. `status` has its results (`with_results`)."""
     write_atomic(path.resolve(), render(status).encode())
     return path
 
@@ -35,6 +35,7 @@ def render(status: BackfillStatus) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     metric = metric_of(status)
+    stages = list(dict.fromkeys(name for row in status.rows for name in row.stages or {}))
     canvases = [(caption, canvas) for caption, canvas in pictures(status, metric) if canvas is not None]
     backfill = status.backfill
     page = os.environ.get("PREFECT_UI_URL", "")
@@ -45,6 +46,8 @@ def render(status: BackfillStatus) -> str:
         metric=metric,
         splits=[split for split in ("valid", "test") if any(split in (row.metrics or {}) for row in status.rows)],
         rows=[row_values(row, metric, page) for row in status.rows],
+        stages=stages,
+        stage_rows=[(row.name, [stage_text(row, stage) for stage in stages]) for row in status.rows if row.stages],
         best=best(status, metric),
         means=means_over_seeds(status, metric),
         pictures=[(caption, Markup(canvas.svg(caption))) for caption, canvas in canvases],  # our own, texts escaped
@@ -92,6 +95,14 @@ def row_values(row: PartitionRow, metric: str, page: str) -> dict[str, Any]:
         "link": f"{page}/runs/flow-run/{row.flow_run_id}" if page and row.flow_run_id else "",
         "message": row.message if row.state in ("failed", "crashed") else "",
     }
+
+
+def stage_text(row: PartitionRow, stage: str) -> str:
+    """Return what a stage took, or that its result was there."""
+    found = (row.stages or {}).get(stage)
+    if found is None:
+        return ""
+    return "shared" if found["status"] == "cached" else format_seconds(found["seconds"])
 
 
 def best(status: BackfillStatus, metric: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from configs.errors import GraphmillError
@@ -33,6 +33,8 @@ class PartitionRow:
     message: str = ""
     flow_run_id: str = ""
     metrics: dict[str, dict[str, float]] | None = None
+    stages: dict[str, dict[str, Any]] | None = None
+    """Stage to `status` (`ran` or `cached`) and `seconds`, of a run that has completed."""
 
     @property
     def ended(self) -> bool:
@@ -106,8 +108,8 @@ def counts_text(status: BackfillStatus) -> str:
     return f"{text} (paused)" if status.paused else text
 
 
-def with_metrics(client: Any, home: Home, status: BackfillStatus) -> BackfillStatus:
-    """Fill in the metrics: of a run from its record, of a partition that was skipped from the result that it had.
+def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillStatus:
+    """Fill in metrics and stages from the runs' records; metrics of a partition that was skipped from what it had.
 
     A record stays what it was when a stage's code, and with it the keys of results, changes.
     """
@@ -115,11 +117,13 @@ def with_metrics(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
     place = Home.open(str(deployment.parameters.get("home") or home.root))
     rows = []
     for partition, row in zip(status.backfill.partitions(), status.rows, strict=True):
-        metrics = None
+        metrics, stages = None, None
         if row.state in ("completed", "skipped"):
             record = finished_record(place, row.flow_run_id) if row.flow_run_id else None
+            if record is not None:
+                stages = {name: {key: one[key] for key in ("status", "seconds")} for name, one in record.stages.items()}
             metrics = (record and record.metrics) or _metrics_of_result(place, deployment, partition)
-        rows.append(PartitionRow(**{**asdict(row), "metrics": metrics}))
+        rows.append(replace(row, metrics=metrics, stages=stages))
     return BackfillStatus(status.backfill, rows, status.paused)
 
 

@@ -37,6 +37,7 @@ _FIRST_PAUSE_SECONDS = 10.0
 # A worker starts a run's process within seconds, on a loaded machine within a minute.
 _PENDING_SECONDS = 180.0
 _CANCELLING_SECONDS = 45.0
+_GONE_SECONDS = 300.0
 _FORGET_SECONDS = 3 * 86400.0
 logger = logging.getLogger("graphmill.recovery")
 
@@ -92,8 +93,15 @@ class Recovery:
         if record is not None and record.host == self._host and is_alive(self._home, record):
             os.kill(record.process, signal.SIGTERM)  # it closes its record; the next look finds it ended
             logger.warning("%s: ended its process, it was cancelled", run.name)
-        elif record is None or record.host == self._host:
+        elif record is None or record.host == self._host or self._is_gone(run, record.host):
             self._client.set_flow_run_state(run.id, Cancelled(message="cancelled"), force=True)
+
+    def _is_gone(self, run: Any, host: str) -> bool:
+        """Whether another machine, which should have ended the run, has no worker any more."""
+        if self._age(run) < _GONE_SECONDS or run.work_pool_name is None:
+            return False
+        workers = self._client.read_workers_for_work_pool(run.work_pool_name)
+        return not any(worker.name == host and worker.status == "ONLINE" for worker in workers)
 
     def _resume_schedules(self) -> None:
         from flows.backfill import store

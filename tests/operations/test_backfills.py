@@ -59,6 +59,10 @@ def test_a_backfill_runs_in_order_skips_results_and_reports(installation: Instal
     assert "Backfill ordered" in text
     assert "skipped" in text
     assert "<svg" in text
+    assert ">shared</td>" in text
+    stages = {row["name"]: row["stages"] for row in status["partitions"]}
+    assert stages["seed=1"] is None, "its result was there"
+    assert {name for name, one in stages["seed=3"].items() if one["status"] == "cached"} >= {"ingest", "preprocess"}
     for folder in (installation.home / "artifacts" / "evaluate").iterdir():
         folder.rename(folder.with_name(f"away-{folder.name}"))  # as if the stage had another version by now
     rows = installation.json("backfill", "status", "ordered")["partitions"]

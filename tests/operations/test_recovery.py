@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 import requests
+from prefect.client.orchestration import get_client
 
+from flows.runs import RunRecord, now_text
+from flows.services import recovery
+from tasks.home import Home
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, start
 
@@ -69,6 +74,25 @@ def test_nothing_keeps_running_after_a_cancel(installation: Installation) -> Non
     assert requests.post(url, json={"state": {"type": "CANCELLING"}}, timeout=30).ok
     installation.wait(lambda: installation.api(f"flow_runs/{run_id}")["state_type"] == "CANCELLED")
     installation.wait(lambda: not processes_of(run_id), 60)
+
+
+def test_a_run_of_a_machine_that_is_gone_is_cancelled(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation.run("deploy", str(installation.recipe), "--name", "elsewhere", "--pool", "elsewhere")
+    run_id = start(installation, "elsewhere", {}).json()["id"]
+    url = f"{installation.prefect}/api/flow_runs/{run_id}/set_state"
+    assert requests.post(url, json={"state": {"type": "CANCELLING"}, "force": True}, timeout=30).ok
+    home = Home.open(str(tmp_path))
+    home.runs.mkdir(parents=True, exist_ok=True)
+    RunRecord(id=run_id, recipe="tiny", started_at=now_text(), host="gone").write(home)
+    monkeypatch.setattr(recovery, "_CANCELLING_SECONDS", 0.0)
+    monkeypatch.setenv("PREFECT_API_URL", f"{installation.prefect}/api")
+    for patience, state in ((3600.0, "CANCELLING"), (0.0, "CANCELLED")):
+        monkeypatch.setattr(recovery, "_GONE_SECONDS", patience)
+        with get_client(sync_client=True) as client:
+            recovery.Recovery(client, home).look()
+        assert installation.api(f"flow_runs/{run_id}")["state_type"] == state
 
 
 def test_a_wrong_recipe_fails_in_one_line_and_is_not_tried_again(installation: Installation) -> None:
