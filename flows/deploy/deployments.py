@@ -79,6 +79,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
     if request.snapshot is not None:
         parameters["snapshot"] = request.snapshot
     with server() as client:
+        _check_pool(client, request.pool)
         return str(
             client.create_deployment(
                 client.create_flow_from_name(FLOW),
@@ -95,6 +96,16 @@ def deploy(home: Home, request: DeployRequest) -> str:
                 # Relative paths in a recipe are relative to where it was deployed from.
                 job_variables={"working_dir": str(Path.cwd())},
             )
+        )
+
+
+def _check_pool(client: Any, pool: str) -> None:
+    """Raise RecipeError where there is no such work pool: runs would wait in it for ever."""
+    known = [found.name for found in client.read_work_pools()]
+    if pool not in known:
+        raise RecipeError(
+            f"--pool {pool}: no such work pool{did_you_mean(pool, known)}; known: {', '.join(known) or 'none'}. "
+            f"Make it with: prefect work-pool create {pool} --type process"
         )
 
 

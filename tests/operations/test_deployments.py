@@ -51,6 +51,7 @@ def test_a_deployment_is_listed_paused_and_removed(installation: Installation) -
         (["--timezone", "Europe/Berlin"], ["--timezone goes with --cron"]),
         (["--set", "train.epoch=3"], ["epoch", "epochs"]),
         (["--snapshot", "yesterday"], ["yesterday"]),
+        (["--pool", "graphmil"], ["--pool graphmil", "did you mean 'graphmill'", "prefect work-pool create"]),
     ],
 )
 def test_a_wrong_deployment_is_refused_and_not_made(

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient
 
 from flows.runs import RunRecord, now_text
 from flows.services import recovery
@@ -79,18 +79,21 @@ def test_nothing_keeps_running_after_a_cancel(installation: Installation) -> Non
 def test_a_run_of_a_machine_that_is_gone_is_cancelled(
     installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pools = f"{installation.prefect}/api/work_pools/"
+    assert requests.post(pools, json={"name": "elsewhere", "type": "process"}, timeout=30).ok
     installation.run("deploy", str(installation.recipe), "--name", "elsewhere", "--pool", "elsewhere")
     run_id = start(installation, "elsewhere", {}).json()["id"]
-    url = f"{installation.prefect}/api/flow_runs/{run_id}/set_state"
-    assert requests.post(url, json={"state": {"type": "CANCELLING"}, "force": True}, timeout=30).ok
+    url = f"{installation.prefect}/api/flow_runs/{run_id}"
+    assert requests.patch(url, json={"infrastructure_pid": "gone:1"}, timeout=30).ok  # one that nobody started has none
+    for state in ("RUNNING", "CANCELLING"):
+        assert requests.post(f"{url}/set_state", json={"state": {"type": state}, "force": True}, timeout=30).ok
     home = Home.open(str(tmp_path))
     home.runs.mkdir(parents=True, exist_ok=True)
     RunRecord(id=run_id, recipe="tiny", started_at=now_text(), host="gone").write(home)
     monkeypatch.setattr(recovery, "_CANCELLING_SECONDS", 0.0)
-    monkeypatch.setenv("PREFECT_API_URL", f"{installation.prefect}/api")
     for patience, state in ((3600.0, "CANCELLING"), (0.0, "CANCELLED")):
         monkeypatch.setattr(recovery, "_GONE_SECONDS", patience)
-        with get_client(sync_client=True) as client:
+        with SyncPrefectClient(f"{installation.prefect}/api") as client:
             recovery.Recovery(client, home).look()
         assert installation.api(f"flow_runs/{run_id}")["state_type"] == state
 
