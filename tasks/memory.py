@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 
 import psutil
 
 _INTERVAL_SECONDS = 0.05
+_MOST_SHARE = 0.01
+"""Of one core, for looking."""
 
 
 def process_bytes(pid: int | str = "self") -> int:
@@ -26,17 +31,34 @@ def process_bytes(pid: int | str = "self") -> int:
     return total
 
 
-def _descendants() -> list[psutil.Process]:
-    try:
-        children: list[psutil.Process] = psutil.Process().children(recursive=True)
-    except psutil.Error:
-        return []
-    return children
+def descendants(process: int | None = None) -> list[int]:
+    """Return the ids of all processes below one (this one).
+
+    The kernel's lists of children are read, where it keeps any: psutil reads every process of the machine.
+    """
+    root = process or os.getpid()
+    if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
+        try:
+            return [child.pid for child in psutil.Process(root).children(recursive=True)]
+        except psutil.Error:
+            return []
+    found: list[int] = []
+    looking = [root]
+    while looking:
+        parent = looking.pop()
+        # A child belongs to the thread that started it; threads and processes may end meanwhile.
+        with contextlib.suppress(OSError):
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    looking += [int(word) for word in (thread / "children").read_text().split()]
+        if parent != root:
+            found.append(parent)
+    return found
 
 
 def tree_bytes(without: frozenset[int] = frozenset()) -> int:
     """Return the same for this process and all its descendants, leaving out those with a process id in `without`."""
-    return process_bytes() + sum(process_bytes(child.pid) for child in _descendants() if child.pid not in without)
+    return process_bytes() + sum(process_bytes(child) for child in descendants() if child not in without)
 
 
 class PeakMemory:
@@ -53,7 +75,7 @@ class PeakMemory:
 
     def __enter__(self) -> PeakMemory:
         """Start sampling."""
-        self._others = frozenset(child.pid for child in _descendants())
+        self._others = frozenset(descendants())
         self.peak_bytes = tree_bytes(self._others)
         self._thread.start()
         return self
@@ -67,5 +89,8 @@ class PeakMemory:
         self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
 
     def _watch(self) -> None:
-        while not self._stop.wait(_INTERVAL_SECONDS):
+        pause = _INTERVAL_SECONDS
+        while not self._stop.wait(pause):
+            began = time.thread_time()
             self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
+            pause = max(_INTERVAL_SECONDS, (time.thread_time() - began) / _MOST_SHARE)
