@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ import psutil
 from tasks.memory import PeakMemory, descendants
 
 MEGABYTES = 200
-HOLD = f"x = b'x' * ({MEGABYTES} * 10**6); print('here', flush=True); input()"
+HOLD = f"import sys; x = b'x' * ({MEGABYTES} * 10**6); print('here', flush=True); sys.stdin.read()"
 NEST = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
 
 
@@ -50,5 +51,5 @@ def test_the_peak_counts_what_was_started_within() -> None:
     with holding(HOLD), PeakMemory() as memory:  # the first was there before, as the run's own server is
         before = memory.peak_bytes
         with holding(NEST):
-            pass
+            time.sleep(0.5)  # many looks long
     assert MEGABYTES * 10**6 < memory.peak_bytes - before < 1.6 * MEGABYTES * 10**6
