@@ -113,6 +113,7 @@ def test_every_partition_has_one_result_whatever_is_killed(under_fire: Installat
             killed[victim] += 1
             print(time.strftime("%H:%M:%S"), "killed", victim, flush=True)
     installation.wait(lambda: graphmill(installation.home, "status").returncode == 0, 300)
+    controller.finish()
     controller.create()
     controller.finish()
     installation.wait(lambda: ended(installation), 1200)
