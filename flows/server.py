@@ -28,6 +28,8 @@ from tasks.home import Home
 from tasks.processes import die_with_parent
 
 _START_SECONDS = 180.0
+_MIGRATION_SECONDS = 3600.0
+"""A new version rewrites the tables of months of runs; killed half-way it leaves neither the old ones nor the new."""
 
 
 class EmbeddedServer:
@@ -56,6 +58,11 @@ class EmbeddedServer:
     def has_database(self) -> bool:
         """Whether this version's database has been made."""
         return self._ready_mark.exists()
+
+    @property
+    def has_older_database(self) -> bool:
+        """Whether another version's database is there, which this one has yet to migrate."""
+        return not self.has_database and any(self.home.prefect.glob(".database-*"))
 
     def start(self) -> None:
         """Start the server and point this process's Prefect at it; `wait` says when it answers.
@@ -107,7 +114,7 @@ class EmbeddedServer:
         """Wait until the server answers. Raises StageError with its log's last lines."""
         try:
             if not self._answers():
-                if self.has_database:
+                if self.has_database or self.has_older_database:
                     raise StageError(self._trouble())
                 self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
                 self.launch()
@@ -126,7 +133,7 @@ class EmbeddedServer:
         token = base64.b64encode(self._password.encode()).decode()
         request = urllib.request.Request(f"{self.url}/health", headers={"Authorization": f"Basic {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + (_MIGRATION_SECONDS if self.has_older_database else _START_SECONDS)
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 # The socket listens from the beginning: the connection waits in its queue until the server is up.

@@ -43,6 +43,8 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
         "PREFECT_HOME": str(home.prefect),
         # What a killed server's clients wait for its successor: 10 tries, up to about two minutes in all.
         "PREFECT_CLIENT_MAX_RETRIES": "10",
+        # Says that a run lives, wherever it was started; the watch in `bootstrap.py` marks it as crashed when it stops.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least
     }
     if settings.password is not None:
         values |= {
@@ -73,6 +75,8 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         "PREFECT_API_URL": "",
         HOSTS: ",".join(settings.names),
         ORIGINS: ",".join(origins(settings, settings.prefect_port)),
+        # In memory, the default, a restart forgets who holds a slot of a limit: it would be held for ever.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         # A worker that died is noticed after this; so is a run that nobody picked up.
         "PREFECT_SERVER_SERVICES_FOREMAN_LOOP_SECONDS": "10",
         "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "true",
@@ -119,8 +123,6 @@ def worker_service(home: Home, settings: ServiceSettings) -> Service:
     environment = {
         **QUIET,
         **client_environment(home, settings),
-        # Says that a run lives; the automation in `bootstrap.py` marks it as crashed when it stops. 30 s is the least.
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PREFECT_WORKER_QUERY_SECONDS": "5",
     }
     return Service("worker", command, environment)
