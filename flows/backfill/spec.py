@@ -143,8 +143,11 @@ def _values(key: str, text: str) -> list[str]:
 
 
 def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]]:
-    """Return (name, snapshot) of each calendar unit from the one that holds `first` to the one that holds `last`."""
-    begin, end = _date("--from", first), _date("--to", last)
+    """Return (name, snapshot) of each calendar unit that has a part in the time from `first` to `last`.
+
+    As everywhere (`configs.moments`) a bare year, month, day or hour is the whole of it: `last` counts to its end.
+    """
+    (begin, _), (_, end) = _span("--from", first), _span("--to", last)
     if end < begin:
         raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")
     steps = _STEPS[every]
@@ -158,14 +161,17 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
     return found
 
 
-def _date(option: str, text: str) -> datetime.datetime:
+def _span(option: str, text: str) -> tuple[Moment, Moment]:
+    """Return the first and the last minute of what is named: `2021` is all of that year."""
     if not text:
         raise RecipeError(f"{option} is missing: --from, --to and --every go together")
-    for pattern in ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%dT%H", "%Y-%m-%dT%H:%M"):
+    for pattern, unit in _PATTERNS.items():
         try:
-            return datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
-        except ValueError:
+            begin = datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
+            end = begin if unit is None else _STEPS[unit].following(begin) - datetime.timedelta(minutes=1)
+        except (ValueError, OverflowError):  # no such date, or nothing follows it (9999)
             continue
+        return begin, end
     raise RecipeError(f"{option} {text!r} is no date: write 2021, 2021-06, 2021-06-30 or 2021-06-30T12")
 
 
@@ -216,6 +222,16 @@ _STEPS: dict[str, _Steps] = {
         lambda m: f"{m:%Y-%m-%dT%H}:59:59+00:00",
     ),
 }
+
+
+_PATTERNS: dict[str, Every | None] = {
+    "%Y": "year",
+    "%Y-%m": "month",
+    "%Y-%m-%d": "day",
+    "%Y-%m-%dT%H": "hour",
+    "%Y-%m-%dT%H:%M": None,
+}
+"""How a moment may be written, and which unit it then names."""
 
 
 def check_choice(option: str, text: str, known: tuple[str, ...]) -> None:

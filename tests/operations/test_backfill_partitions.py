@@ -28,6 +28,33 @@ def test_months_cross_years() -> None:
     assert names(first="2023-11-30", last="2024-02", every="month") == ["2023-11", "2023-12", "2024-01", "2024-02"]
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "every", "number", "begins", "ends"),
+    [
+        ("2021", "2022", "month", 24, "2021-01", "2022-12"),
+        ("2024-06", "2024-07", "day", 61, "2024-06-01", "2024-07-31"),
+        ("2024", "2024", "day", 366, "2024-01-01", "2024-12-31"),
+        ("2024-02-28", "2024-02-29", "hour", 48, "2024-02-28T00", "2024-02-29T23"),
+        ("2024-02-28T05", "2024-02-28T06", "hour", 2, "2024-02-28T05", "2024-02-28T06"),
+        ("2024-12", "2024-12", "week", 6, "2024-W48", "2025-W01"),
+        ("2021-07", "2022-02", "year", 2, "2021", "2022"),
+    ],
+)
+def test_what_is_named_counts_from_its_beginning_to_its_end(
+    first: str, last: str, every: str, number: int, begins: str, ends: str
+) -> None:
+    found = names(first=first, last=last, every=every)
+    assert (len(found), found[0], found[-1]) == (number, begins, ends)
+
+
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(RecipeError, match="--from 2022 is after --to 2021-12"):
+        names(first="2022", last="2021-12", every="month")
+    assert names(first="2022-03", last="2022", every="month")[-1] == "2022-12"
+    with pytest.raises(RecipeError, match="--to '9999' is no date"):
+        names(first="9998", last="9999", every="year")
+
+
 def test_weeks_begin_on_monday_and_are_taken_as_of_sunday() -> None:
     # 2024-12-31 is a Tuesday: ISO week 1 of 2025.
     assert names(first="2024-12-28", last="2025-01-06", every="week") == ["2024-W52", "2025-W01", "2025-W02"]
