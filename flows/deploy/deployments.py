@@ -92,7 +92,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
                 entrypoint=ENTRYPOINT,
                 parameter_openapi_schema=form_schema(recipe, source),
                 enforce_parameter_schema=True,
-                paused=False,
+                # Nothing is said of `paused`: a new one is not, and one that somebody (or a backfill) paused stays so.
                 # Relative paths in a recipe are relative to where it was deployed from.
                 job_variables={"working_dir": str(Path.cwd())},
             )

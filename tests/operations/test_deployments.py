@@ -35,6 +35,10 @@ def test_a_deployment_is_listed_paused_and_removed(installation: Installation) -
     assert not row["paused"]
     installation.run("pause", "listed")
     assert [r["paused"] for r in installation.json("deployments")["deployments"] if r["name"] == "listed"] == [True]
+    deploy(installation, "listed", "--cron", "0 4 * * *", "--timezone", "Europe/Berlin")
+    (row,) = (row for row in installation.json("deployments")["deployments"] if row["name"] == "listed")
+    assert row["schedule"] == "0 4 * * * Europe/Berlin"
+    assert row["paused"], "renewing it does not resume it"
     installation.run("resume", "listed")
     assert [r["paused"] for r in installation.json("deployments")["deployments"] if r["name"] == "listed"] == [False]
     installation.run("undeploy", "listed")
