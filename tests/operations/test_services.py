@@ -16,6 +16,9 @@ import psutil
 import pytest
 import requests
 
+from configs.errors import RecipeError
+from flows.services.postgres import check_database
+from flows.services.settings import ServiceSettings
 from flows.services.state import listens
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
@@ -95,6 +98,24 @@ def test_logs_are_shown(installation: Installation) -> None:
     assert "starting worker" in installation.run("logs", "worker", "-n", "2000").stdout
     done = installation.run("logs", "wroker", ok=False)
     assert "did you mean 'worker'" in done.stderr
+
+
+@pytest.mark.parametrize("password", ["hush/12", "12/hush", "hush?x", "hu#sh", "hu@sh", "hush%", "hush%zz", "[hush"])
+def test_a_password_that_is_not_encoded_is_told_and_not_shown(password: str) -> None:
+    settings = ServiceSettings(database=f"postgresql+asyncpg://me:{password}@127.0.0.1:1/none")
+    with pytest.raises(RecipeError) as refused:
+        check_database(settings)
+    assert "127.0.0.1:1/none" in str(refused.value)
+    assert "percent-encode" in str(refused.value)
+    assert not any(part in str(refused.value) for part in ("hush", "hu#", "hu@", "me:"))
+
+
+def test_what_libpq_cannot_decode_is_not_shown() -> None:
+    settings = ServiceSettings(database="postgresql://me:hush%00@127.0.0.1:1/none")
+    with pytest.raises(RecipeError) as refused:
+        check_database(settings)
+    assert "127.0.0.1:1/none cannot be used" in str(refused.value)
+    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
