@@ -24,7 +24,9 @@ class ServiceState(BaseModel):
     process: int = 0
     """Its process id, which is also its group's."""
     created: float = 0.0
-    """When that process began, as the kernel says: a process id alone comes back after a reboot."""
+    """When that process began, for people: it moves with the wall clock."""
+    born: str = ""
+    """What tells that process from all others (`born`): a process id alone comes back after a reboot."""
     healthy: bool = False
     since: str = ""
     restarts: int = 0
@@ -85,9 +87,27 @@ def created_at(process: int) -> float:
         return 0.0
 
 
+def born(process: int) -> str:
+    """Return the boot and the tick after it at which a process began; an empty text where there is none.
+
+    psutil's creation time is counted from the boot's wall-clock time, which steps when the clock is set.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        # The second field, the program's name in parentheses, may hold spaces and parentheses of its own.
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return f"{boot}:{int(fields[19])}"
+
+
 def is_same(service: ServiceState) -> bool:
     """Whether the very process of the account lives (not another one that got its number)."""
-    return service.process > 0 and abs(created_at(service.process) - service.created) < 1.0
+    if service.process <= 0:
+        return False
+    if service.born:
+        return born(service.process) == service.born
+    return abs(created_at(service.process) - service.created) < 1.0  # an account of an earlier version
 
 
 def listens(process: int, port: int) -> bool:

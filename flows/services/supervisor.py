@@ -6,7 +6,9 @@ A service that ends is started again after 1, 2, 4, ... 60 seconds; one that liv
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from flows.services.settings import ServiceSettings, log_path, read_settings
 from flows.services.state import (
     ServiceState,
     SupervisorState,
+    born,
     created_at,
     end_leftovers,
     end_process_group,
@@ -71,10 +74,7 @@ class Keeper:
         return before != self.state
 
     def _start(self, now: float) -> None:
-        path = log_path(self.home, self.service.name)
-        if path.exists() and path.stat().st_size > _LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        with path.open("ab") as log:
+        with log_path(self.home, self.service.name).open("ab") as log:
             log.write(f"--- {now_text()} starting {self.service.name}\n".encode())
             log.flush()
             self._process = subprocess.Popen(
@@ -88,6 +88,7 @@ class Keeper:
         self._started = self._well = self._looked = now
         self.state.process = self._process.pid
         self.state.created = created_at(self._process.pid)
+        self.state.born = born(self._process.pid)
         self.state.since = now_text()
         self.state.healthy = False
         self.state.trouble = "starting"
@@ -155,6 +156,7 @@ class Supervisor:
         write_state(self.home, self.state)
         while not self._stopping:
             changed = [keeper.look(self._may_start(keeper)) for keeper in self._keepers]
+            rotate_logs(self.home, [*self.state.services, "supervisor"])
             if any(changed):
                 write_state(self.home, self.state)
             time.sleep(_LOOK_SECONDS / 4 if not self.state.healthy else _LOOK_SECONDS)
@@ -178,6 +180,19 @@ class Supervisor:
 
     def _told_to_stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
+
+
+def rotate_logs(home: Home, names: list[str]) -> None:
+    """Set a log that has grown too long aside as `.log.1`.
+
+    Copied, then cut: who writes it has it open, appends, and so goes on at its new end. A full disk ends no service.
+    """
+    for name in names:
+        path = log_path(home, name)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > _LOG_BYTES:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
 
 
 def main() -> None:

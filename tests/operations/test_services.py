@@ -17,9 +17,11 @@ import pytest
 import requests
 
 from configs.errors import RecipeError
+from flows.services import state, supervisor
 from flows.services.postgres import check_database
-from flows.services.settings import ServiceSettings
-from flows.services.state import listens
+from flows.services.settings import ServiceSettings, log_path
+from flows.services.state import ServiceState, born, is_same, listens
+from tasks.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
 
@@ -158,6 +160,36 @@ def test_a_server_is_told_from_one_of_another_process() -> None:
             assert listens(os.getpid(), port), "servers may be children"
         other.kill()
     assert not listens(other.pid, port)
+
+
+def test_a_process_is_known_though_the_clock_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        account = ServiceState(name="mlflow", process=process.pid, born=born(process.pid))
+        account.created = state.created_at(process.pid)
+        assert is_same(account)
+        assert is_same(account.model_copy(update={"born": ""})), "as earlier versions wrote it"
+        # An hour later by the wall clock, though nothing happened.
+        monkeypatch.setattr(state, "created_at", lambda _: account.created + 3600)
+        assert is_same(account)
+        assert not is_same(account.model_copy(update={"process": os.getpid()}))
+        _, _, ticks = account.born.partition(":")
+        assert not is_same(account.model_copy(update={"born": f"another boot:{ticks}"}))
+        process.kill()
+    assert not is_same(account)
+
+
+def test_a_log_that_is_being_written_is_rotated(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "_LOG_BYTES", 1000)
+    path = log_path(home, "prefect")
+    with path.open("ab", buffering=0) as log:
+        log.write(b"short\n")
+        supervisor.rotate_logs(home, ["prefect", "supervisor"])
+        assert path.read_bytes() == b"short\n"
+        log.write(b"x" * 2000)
+        supervisor.rotate_logs(home, ["prefect", "supervisor"])
+        log.write(b"new\n")
+    assert path.read_bytes() == b"new\n"
+    assert path.with_suffix(".log.1").read_bytes() == b"short\n" + b"x" * 2000
 
 
 @pytest.mark.slow
