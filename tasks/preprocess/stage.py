@@ -134,4 +134,4 @@ def degree_report(indptr: Array) -> dict[str, Any]:
     }
 
 
-STAGE: Stage[GraphManifest] = Stage("preprocess", 1, GraphManifest, ("ingest",), config, build)
+STAGE: Stage[GraphManifest] = Stage("preprocess", 2, GraphManifest, ("ingest",), config, build)

@@ -11,7 +11,7 @@ from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.graph_store import GraphStore
 from tasks.preprocess.alike import find_alike
-from tasks.preprocess.hops import count_labels, mean_shares
+from tasks.preprocess.hops import count_labels, mean_rows, mean_shares
 
 NODE = ("node", "to", "node")
 N, CLASSES = 60, 4
@@ -192,3 +192,16 @@ def test_like_is_a_step(make: Any, preprocess: Any) -> None:
     one_hot[TRAIN, graph["label"][TRAIN]] = 1
     np.testing.assert_allclose(graph["feat"][:, 3:6], scaled(averaging(near) @ graph["feat"][:, :3]), atol=1e-4)
     np.testing.assert_allclose(graph["feat"][:, 6:], scaled(averaging(near) @ one_hot), atol=1e-4)
+
+
+def test_hubs_lose_nothing() -> None:
+    """A million equal rows, or shares, have the mean that each of them has."""
+    degree = 1_000_000
+    indptr = np.array([0, degree, degree + 3, degree + 3], np.int64)
+    indices = np.r_[np.full(degree, 2), [2, 2, 2]].astype(np.int32)
+    x, out = np.full((3, 2), 0.1, np.float32), np.empty((3, 2), np.float32)
+    mean_rows(indptr, indices, x, out)
+    np.testing.assert_allclose(out, [[0.1, 0.1], [0.1, 0.1], [0, 0]], rtol=1e-6)
+    far_indptr, far = np.array([0, 0, 0, 10], np.int64), np.full(10, 1, np.int32)
+    mean_shares(indptr, indices, far_indptr, far, x * 10, np.full(3, -1), out)
+    np.testing.assert_allclose(out, [[0.1, 0.1], [0.1, 0.1], [0, 0]], rtol=1e-6)
