@@ -207,3 +207,19 @@ def test_pairs_are_cut_out_both_ways_whether_they_are_edges_or_not(
     found = [(u, v) for v in range(5) for u in indices[indptr[v] : indptr[v + 1]].tolist()]
     assert set(found) == rest
     assert indices.dtype == np.int32
+
+
+@pytest.mark.parametrize("pairs", [[(0, 1)], [(0, 1), (1, 0), (0, 1)], [(2, 2), (3, 2)], []])
+def test_parallel_edges_are_cut_out_all(pairs: list[tuple[int, int]]) -> None:
+    """Where edges are not merged a copy that stays would tell of the positive."""
+    pairs_there = [(0, 1), (0, 1), (0, 1), (1, 0), (2, 1), (2, 2), (2, 2), (2, 3), (0, 3)]
+    graph = sorted(pairs_there, key=lambda edge: edge[::-1])
+        [(0, 1), (0, 1), (0, 1), (1, 0), (2, 1), (2, 2), (2, 2), (2, 3), (0, 3)], key=lambda edge: edge[::-1]
+    )
+    sources, targets = np.array(graph, np.int32).T
+    whole = np.searchsorted(targets, np.arange(5)).astype(np.int64)
+    indptr, indices, left_out = without_pairs(whole, sources, np.array(pairs, np.int64).reshape(-1, 2).T)
+    gone = {*pairs, *((v, u) for u, v in pairs)}
+    assert left_out.tolist() == [at for at, edge in enumerate(graph) if edge in gone]
+    found = [(u, v) for v in range(4) for u in indices[indptr[v] : indptr[v + 1]].tolist()]
+    assert found == [edge for edge in graph if edge not in gone]

@@ -36,8 +36,18 @@ def find_edges(indptr, indices, sources, targets, out):  # type: ignore[no-untyp
         out[i] = find_edge(indptr, indices, sources[i], targets[i])
 
 
+@njit(cache=True, nogil=True)
+def mark_edges(indptr, indices, sources, targets, marks):  # type: ignore[no-untyped-def]
+    """Set marks (E,) at all edges between pairs, parallel ones too, in the direction that is given."""
+    for i in range(len(sources)):
+        at = find_edge(indptr, indices, sources[i], targets[i])
+        while at >= 0 and at < indptr[targets[i] + 1] and indices[at] == sources[i] and not marks[at]:
+            marks[at] = True
+            at += 1
+
+
 def without_pairs(indptr: Array, indices: Array, pairs: Array) -> tuple[Array, Array, Array]:
-    """Return a CSC without the edges between pairs, both ways.
+    """Return a CSC without the edges between pairs, both ways and all that are parallel.
 
     Args:
         indptr: int64 (N + 1,).
@@ -49,9 +59,9 @@ def without_pairs(indptr: Array, indices: Array, pairs: Array) -> tuple[Array, A
     """
     indptr, indices = frozen(indptr), frozen(indices)
     sources, targets = np.concatenate([pairs[0], pairs[1]]), np.concatenate([pairs[1], pairs[0]])
-    found = np.empty(len(sources), np.int64)
-    find_edges(indptr, indices, sources, targets, found)
-    left_out = np.unique(found[found >= 0])
+    marks = np.zeros(len(indices), np.bool_)
+    mark_edges(indptr, indices, sources, targets, marks)
+    left_out = np.flatnonzero(marks)
     new_indptr, new_indices = np.empty_like(indptr), np.empty(len(indices) - len(left_out), indices.dtype)
     skip_edges(indptr, indices, left_out, new_indptr, new_indices)
     return new_indptr, new_indices, left_out
