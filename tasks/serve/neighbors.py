@@ -152,6 +152,7 @@ def nearest(path: Path, nodes: Sequence[Any] | pa.Array, k: int, metric: Metric 
             scores = unit @ (_normalised(chunk) if metric == "cosine" else chunk).T
             inside = np.flatnonzero((rows >= first) & (rows < first + len(chunk)))
             scores[inside, rows[inside] - first] = -np.inf
+            scores[np.isnan(scores)] = -np.inf  # they would sort above all others
             best.add(scores, first)
         names = file.names(np.unique(best.rows[best.rows >= 0]))
         for node, found, scores in zip(some.to_pylist(), best.rows, best.scores, strict=True):

@@ -92,6 +92,18 @@ def test_vectors_that_are_no_numbers_are_near_to_nothing(tmp_path: Path) -> None
     assert len(found.ids) == N - 2
 
 
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_vectors_that_are_no_numbers_hide_no_neighbor(tmp_path: Path, metric: Any) -> None:
+    x = vectors()
+    kept = np.flatnonzero(np.arange(N) % 10)
+    x[::10] = np.nan
+    path = write(tmp_path, "npy", list(range(N)), x)
+    (found,) = nearest(path, [3], 5, metric)
+    rows, scores = plain(x[kept], kept.tolist().index(3), 5, metric)
+    assert found.ids == kept[rows].tolist()
+    np.testing.assert_allclose(found.scores, scores, atol=1e-5)
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, "npy", list(range(N)), vectors())
     with pytest.raises(DataError, match=r"vectors\.npy: has no node 4711; it has 300 such as 0, 1, 2"):
