@@ -16,7 +16,7 @@ from configs.schema import TrainConfig
 from models.base import GraphModel
 from tasks.graph_store import GraphStore
 from tasks.home import Home
-from tasks.manifests import PartitionManifest
+from tasks.manifests import ArrayEntry, PartitionManifest
 from tasks.stage import Listener, run_stage
 from tasks.train import checkpoint, stage
 from tasks.train.inference import Predictor
@@ -84,6 +84,22 @@ def test_labels_of_other_splits_change_nothing(graph: tuple[GraphStore, GraphMod
     np.testing.assert_array_equal(
         with_guesses(store, path, LEAST)["label"], with_guesses(changed, path, LEAST)["label"]
     )
+
+
+def test_nodes_of_other_types_get_no_labels(graph: tuple[GraphStore, GraphModel, Path]) -> None:
+    """There is nothing to be sure of: only one type has classes."""
+    store, _, path = graph
+    types = (np.arange(store.manifest.num_nodes) % 3 == 1).astype(np.int16)
+    types[store["train_idx"]] = 1
+    np.save(store.folder / "node_type.npy", types)
+    entry = ArrayEntry(path="node_type.npy", dtype="int16", shape=types.shape)
+    several = {"node_types": ("author", "paper"), "target_type": "paper"}
+    arrays = {**store.manifest.arrays, "node_type": entry}
+    mixed = GraphStore(store.folder, store.manifest.model_copy(update={**several, "arrays": arrays}))
+    plain, more = with_guesses(store, path, LEAST), with_guesses(mixed, path, LEAST)
+    assert (types[plain["train_idx"]] == 0).any(), "nothing would be kept out"
+    np.testing.assert_array_equal(more["train_idx"], [v for v in plain["train_idx"] if types[v] == 1])
+    assert (more["label"][types == 0] == -1).all()
 
 
 def make(**options: Any) -> Any:

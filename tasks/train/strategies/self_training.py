@@ -79,7 +79,7 @@ def with_guesses(store: GraphStore, teacher: Path, least: float) -> GraphStore:
     """Return the same graph with more training nodes.
 
     Args:
-        store: the graph; single-class nodes.
+        store: the graph; single-class nodes, of one type where there are several.
         teacher: checkpoint of a model for this graph.
         least: least probability of a prediction that counts.
 
@@ -89,13 +89,22 @@ def with_guesses(store: GraphStore, teacher: Path, least: float) -> GraphStore:
     """
     model, manifest = load_model(teacher), store.manifest
     train = np.asarray(store["train_idx"])
-    others = np.setdiff1d(np.arange(manifest.num_nodes), train, assume_unique=True)
+    others = np.setdiff1d(_of_target_type(store), train, assume_unique=True)
     likely = probabilities(Predictor(store).node_scores(model, others))
     sure = likely.max(1) >= least
     label = np.full(manifest.num_nodes, -1, np.int64)
     label[train] = store["label"][train]
     label[others[sure]] = likely.argmax(1)[sure]
     return _Overlay(store, {"label": label, "train_idx": np.union1d(train, others[sure]).astype(train.dtype)})
+
+
+def _of_target_type(store: GraphStore) -> Array:
+    """Return the nodes that may have a class at all, ascending."""
+    manifest = store.manifest
+    types = store.get("node_type")
+    if types is None:
+        return np.arange(manifest.num_nodes)
+    return np.flatnonzero(types == manifest.node_types.index(manifest.target_type))
 
 
 class _Overlay(GraphStore):
