@@ -214,8 +214,6 @@ def test_parallel_edges_are_cut_out_all(pairs: list[tuple[int, int]]) -> None:
     """Where edges are not merged a copy that stays would tell of the positive."""
     pairs_there = [(0, 1), (0, 1), (0, 1), (1, 0), (2, 1), (2, 2), (2, 2), (2, 3), (0, 3)]
     graph = sorted(pairs_there, key=lambda edge: edge[::-1])
-        [(0, 1), (0, 1), (0, 1), (1, 0), (2, 1), (2, 2), (2, 2), (2, 3), (0, 3)], key=lambda edge: edge[::-1]
-    )
     sources, targets = np.array(graph, np.int32).T
     whole = np.searchsorted(targets, np.arange(5)).astype(np.int64)
     indptr, indices, left_out = without_pairs(whole, sources, np.array(pairs, np.int64).reshape(-1, 2).T)
