@@ -15,11 +15,20 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from configs.errors import IntegrityError
 from configs.schema import Recipe
-from tasks.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_lock
+from tasks.artifacts import (
+    MANIFEST_NAME,
+    ArtifactStore,
+    artifact_key,
+    describe_files,
+    disk_errors,
+    file_lock,
+    write_atomic,
+)
 from tasks.caching import PickleCache
 from tasks.home import Home
 from tasks.manifests import Manifest
 from tasks.memory import PeakMemory
+from tasks.publish.context import current_run
 
 M = TypeVar("M", bound=Manifest)
 A = TypeVar("A")
@@ -179,13 +188,19 @@ def run_stage(
         except IntegrityError as error:
             repaired, found = str(error), None
             listener.warning(stage.name, f"a stored artifact is damaged and is made again: {error}")
-        # A forced run takes what another forced run finished while it waited.
-        fresh = found is not None and (folder / "manifest.json").stat().st_mtime >= asked_at
+        # A forced run takes what another forced run finished while it waited, and what it made itself before it was
+        # killed and started again; from its own unfinished work it goes on.
+        mark = store.lock_path(stage.name, key).with_suffix(".forced")
+        forced_at = _forced_at(mark) if force else None
+        fresh = found is not None and (folder / MANIFEST_NAME).stat().st_mtime >= (forced_at or asked_at)
         if found is not None and (not force or fresh):
             return StageOutcome(found, folder, True, time.perf_counter() - started)
         work = store.work_folder(stage.name, key)
-        if work.exists() and (force or not stage.resumable):
+        anew = force and forced_at is None
+        if work.exists() and (anew or not stage.resumable):
             shutil.rmtree(work)
+        if anew:  # only now: another run's work must not pass for this one's
+            write_atomic(mark, current_run().flow_run_id.encode())
         work.mkdir(parents=True, exist_ok=True)
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         built = time.perf_counter()
@@ -212,6 +227,15 @@ def run_stage(
         )
         folder = store.commit(work, manifest)
     return StageOutcome(manifest, folder, False, time.perf_counter() - started, repaired)
+
+
+def _forced_at(mark: Path) -> float | None:
+    """Return when this very flow run forced the stage; None where it has not yet, or where there is no flow run."""
+    run_id = current_run().flow_run_id
+    try:
+        return mark.stat().st_mtime if run_id and mark.read_text(encoding="utf-8") == run_id else None
+    except FileNotFoundError:
+        return None
 
 
 def link_or_copy(source: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ from tasks.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, w
 from tasks.graph_store import ArrayWriter
 from tasks.home import Home
 from tasks.manifests import Manifest
+from tasks.publish.context import RunContext, publishing_from
 from tasks.stage import Listener, Parent, Stage, StageContext, StageOutcome, run_stage
 from tests.flows.conftest import ROOT, TINY, environment
 
@@ -162,6 +163,29 @@ def test_force_builds_again_and_replaces(home: Home) -> None:
     again = stage.run(home, force=True)
     assert (again.cached, stage.builds, again.folder) == (False, 2, first.folder)
     assert not list(home.work.iterdir())
+
+
+def test_a_forced_run_that_starts_again_goes_on_from_its_own_work_only(home: Home) -> None:
+    stage = Counting(resumable=True)
+    stage.run(home)
+    stage.fail = RuntimeError("killed")
+
+    def force(run_id: str) -> StageOutcome[Any]:
+        with publishing_from(RunContext(flow_run_id=run_id)):
+            return stage.run(home, force=True)
+
+    for run_id, found in (("one", []), ("one", ["a.bin"]), ("two", []), ("one", []), ("one", ["a.bin"])):
+        with pytest.raises(RuntimeError):
+            force(run_id)
+        assert stage.found == found
+    stage.fail = None
+    assert not force("one").cached, "what an earlier run made is no result of this one"
+    assert stage.found == ["a.bin"]
+    builds = stage.builds
+    assert force("one").cached, "it had finished the stage before it was killed"
+    assert stage.builds == builds
+    assert not force("two").cached
+    assert not force("one").cached
 
 
 def test_threads_that_ask_at_once_build_once(home: Home) -> None:
