@@ -79,8 +79,17 @@ def last_time(as_of: str, unit: TimeUnit) -> int:
     return end - 1 if unit == "seconds" else end * 1000 - 1
 
 
-def is_earlier(first: str, second: str) -> bool:
-    """Whether one moment is before another; False where they do not compare (a date and a long number)."""
+def is_earlier(first: str, second: str, unit: TimeUnit = "number") -> bool:
+    """Whether one moment is before another.
+
+    Args:
+        first: as `normalise_as_of` returns it.
+        second: likewise.
+        unit: what the data's times count. In seconds or milliseconds all moments compare; otherwise a date and a long
+            number do not: False.
+    """
+    if unit in ("seconds", "milliseconds"):
+        return last_time(first, unit) < last_time(second, unit)
     if _is_number(first) and _is_number(second):
         return int(first) < int(second)
     if any(_is_number(text) and not _YEAR.fullmatch(text) for text in (first, second)):

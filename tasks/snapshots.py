@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, UserError
 from configs.load import dump_recipe
 from configs.moments import TimeUnit, is_earlier, last_time
 from configs.registry import DATASETS
@@ -66,7 +66,7 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
     """
     if recipe.snapshot.as_of is None:
         return []
-    wanted, store = dump_recipe(recipe), ArtifactStore(home)
+    wanted, store, unit = dump_recipe(recipe), ArtifactStore(home), _known_unit(recipe)
     found: list[tuple[str, bool, str, SnapshotRun]] = []
     for path in home.runs.glob("*.json"):
         record = _read(path)
@@ -78,13 +78,24 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
         same_model = config.get("model", {}).get("name") == recipe.model.name
         if (
             not same_model
-            or not is_earlier(as_of, recipe.snapshot.as_of)
+            or not is_earlier(as_of, recipe.snapshot.as_of, unit)
             or not store.folder(stage, keys[stage]).is_dir()
         ):
             continue
         run = SnapshotRun(as_of, keys, _split(config) == _split(wanted))
         found.append((as_of, _options(config) == _options(wanted), record.get("started_at", ""), run))
-    return [run for *_, run in sorted(found, key=functools.cmp_to_key(_newer_first))]
+    newer_first = functools.partial(_newer_first, unit)
+    return [run for *_, run in sorted(found, key=functools.cmp_to_key(newer_first))]
+
+
+def _known_unit(recipe: Recipe) -> TimeUnit:
+    """Return what the times count; `number` where the files are gone since they were ingested."""
+    if recipe.snapshot.unit != "auto":
+        return recipe.snapshot.unit
+    try:
+        return time_unit(recipe)
+    except (UserError, OSError):
+        return "number"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -105,9 +116,11 @@ def _split(config: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config["snapshot"].items() if key not in ("as_of", "warm_start")}
 
 
-def _newer_first(first: tuple[str, bool, str, SnapshotRun], second: tuple[str, bool, str, SnapshotRun]) -> int:
-    if is_earlier(first[0], second[0]):
+def _newer_first(
+    unit: TimeUnit, first: tuple[str, bool, str, SnapshotRun], second: tuple[str, bool, str, SnapshotRun]
+) -> int:
+    if is_earlier(first[0], second[0], unit):
         return 1
-    if is_earlier(second[0], first[0]):
+    if is_earlier(second[0], first[0], unit):
         return -1
     return -1 if first[1:3] > second[1:3] else int(first[1:3] < second[1:3])

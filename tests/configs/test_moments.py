@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.moments import is_earlier, last_time, normalise_as_of
+from configs.moments import TimeUnit, is_earlier, last_time, normalise_as_of
 from tests.flows.conftest import TINY
 
 
@@ -99,6 +99,14 @@ def test_order() -> None:
     assert not is_earlier("2023", "2023-12-31")
     assert not is_earlier("40000000", "2023-01-01")  # they do not compare
     assert not is_earlier("2023-01-01", "40000000")
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("seconds", 1), ("milliseconds", 1000)])
+def test_years_and_numbers_compare_on_one_scale(unit: TimeUnit, scale: int) -> None:
+    """A bare year is no number of seconds."""
+    ascending = ["0", "1999", str(1_600_000_000 * scale), "2020-12", "2023", str(1_710_000_000 * scale), "2024-06-01"]
+    for i, first in enumerate(ascending):
+        assert [is_earlier(first, second, unit) for second in ascending] == [j > i for j in range(len(ascending))]
 
 
 @given(st.datetimes(min_value=datetime.datetime(1900, 1, 1), max_value=datetime.datetime(2200, 1, 1)))

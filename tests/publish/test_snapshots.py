@@ -144,6 +144,19 @@ def test_the_newest_earlier_snapshot_is_found(home: Home) -> None:
     assert (snapshots.previous(home, recipe("2026")) or {})["nodes"] == 4
 
 
+def test_years_and_seconds_are_ordered_as_times(home: Home) -> None:
+    """The year 2023 ends after second 1,600,000,000, though 2023 is the smaller number."""
+    leave(home, "2023", 1)
+    leave(home, "1600000000", 2)
+
+    def found(as_of: str) -> Any:
+        one = recipe(as_of)
+        timed = one.snapshot.model_copy(update={"unit": "seconds"})
+        return (snapshots.previous(home, one.model_copy(update={"snapshot": timed})) or {}).get("nodes")
+
+    assert [found(t) for t in ("1650000000", "2024", "1800000000", "2019", "2022-06")] == [2, 1, 1, None, 2]
+
+
 def test_the_page_shows_the_comparison(tmp_path: Path) -> None:
     now = told("2023", nodes=150, labels={"kind": "classes", "rows": 150, "counts": [120, 30]})
     written = snapshots.write_snapshot(tmp_path / snapshots.FILE_NAME, now, told("2021"))
