@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from prefect import flow, runtime
+from prefect.context import FlowRunContext
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
@@ -28,7 +29,7 @@ from flows.listening import RunListener, current_reporter
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, requested_overrides
 from flows.results import result_storage
-from flows.runs import RunRecord, finished_record, now_text, recorded
+from flows.runs import RunRecord, earlier_failure, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
 from flows.shards import make_map_shards
 from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
@@ -64,6 +65,13 @@ def _run_name() -> str:
         return f"{name.removesuffix('.yaml')} {partition}"
     moment = f"{runtime.flow_run.scheduled_start_time:%Y-%m-%d %H:%M:%S}"
     return f"{name.removesuffix('.yaml')} {moment if snapshot in (None, SCHEDULED) else f'as of {snapshot}'}"
+
+
+def _deployment() -> str:
+    """Return the id of the run's deployment, or an empty text; `runtime.deployment` would ask the server."""
+    context = FlowRunContext.get()
+    found = context.flow_run.deployment_id if context is not None and context.flow_run is not None else None
+    return str(found or "")
 
 
 @flow(name="train_graph", flow_run_name=_run_name, persist_result=False, validate_parameters=True)
@@ -108,6 +116,8 @@ def train_graph(
         source=recipe if isinstance(recipe, str) else "",
         overrides=overrides,
         tags=sorted(runtime.flow_run.tags),
+        deployment=_deployment(),
+        failed_before=earlier_failure(place, runtime.flow_run.id),
         config=dump_recipe(checked),
         started_at=now_text(),
         selected=list(selection.stages),

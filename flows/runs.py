@@ -18,6 +18,7 @@ from tasks.artifacts import file_lock, is_locked, write_atomic
 from tasks.home import Home
 
 Status = Literal["running", "completed", "failed", "cancelled"]
+KILLED = "its process was killed"
 
 
 class RunRecord(BaseModel):
@@ -34,8 +35,12 @@ class RunRecord(BaseModel):
     """Tags of the flow run: `--tag`, a backfill's, a deployment's."""
     config: dict[str, Any] = {}
     """The whole resolved recipe."""
+    deployment: str = ""
+    """Id of the deployment that the run is of; empty for one from the command line."""
     status: Status = "running"
     error: str = ""
+    failed_before: str = ""
+    """Error of an earlier start of this very run that failed or was killed."""
     started_at: str
     finished_at: str = ""
     selected: list[str] = []
@@ -97,13 +102,28 @@ def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
             record.write(home)
 
 
-def finished_record(home: Home, run_id: str) -> RunRecord | None:
-    """Return the record of a run that ended well, or None."""
+def read_record(home: Home, run_id: str) -> RunRecord | None:
+    """Return a run's record, or None where there is none that can be read."""
     try:
-        record = RunRecord.model_validate_json(record_path(home, run_id).read_bytes())
+        return RunRecord.model_validate_json(record_path(home, run_id).read_bytes())
     except (OSError, ValidationError):
         return None
-    return record if record.status == "completed" else None
+
+
+def finished_record(home: Home, run_id: str) -> RunRecord | None:
+    """Return the record of a run that ended well, or None."""
+    record = read_record(home, run_id)
+    return record if record is not None and record.status == "completed" else None
+
+
+def earlier_failure(home: Home, run_id: str) -> str:
+    """Return why an earlier start of a run failed, or an empty text: a new start replaces its record."""
+    record = read_record(home, run_id)
+    if record is None:
+        return ""
+    if record.status == "running" and not is_alive(home, record):
+        return KILLED
+    return record.error if record.status == "failed" else record.failed_before
 
 
 def is_alive(home: Home, record: RunRecord) -> bool:
@@ -115,11 +135,8 @@ def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
     """Return the records (of a recipe), newest first; files that are not records are passed over."""
     records = []
     for path in home.runs.glob("*.json"):
-        try:
-            record = RunRecord.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            continue
-        if recipe is None or record.recipe == recipe:
+        record = read_record(home, path.stem)
+        if record is not None and recipe in (None, record.recipe):
             records.append(record)
     return sorted(records, key=lambda record: record.started_at, reverse=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from flows.parameters import PARTITION_TAG
 from flows.runs import RunRecord, all_runs
 from tasks.artifacts import ArtifactStore
 from tasks.calls import load_stage
@@ -33,9 +34,9 @@ def announce(home: Home, record: RunRecord) -> None:
 def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]]:
     """Return (event, payload) of what a finished run has brought about."""
     found: list[tuple[str, dict[str, Any]]] = []
-    before = [other for other in all_runs(home, record.recipe) if other.id != record.id and other.status != "running"]
-    if before and before[0].status == "failed":
-        found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {before[0].error})"}))
+    failure = record.failed_before or _failure_before(home, record)
+    if failure:
+        found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {failure})"}))
     published = record.stages.get("publish")
     if published is not None and published["status"] == "ran":
         manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
@@ -48,3 +49,16 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
             text = f"{manifest.model_name} version {manifest.model_version} is champion: {metrics}"
             found.append((CHAMPION, {"text": text, "version": manifest.model_version}))
     return found
+
+
+def _failure_before(home: Home, record: RunRecord) -> str:
+    """Return why the latest run of the same kind failed, or an empty text where it did not."""
+    for other in all_runs(home, record.recipe):
+        if other.id != record.id and other.status in ("completed", "failed") and _kind(other) == _kind(record):
+            return other.error
+    return ""
+
+
+def _kind(record: RunRecord) -> tuple[str, list[str]]:
+    """Return deployment and partition: that one partition is well says nothing of another."""
+    return record.deployment, [tag for tag in record.tags if tag.startswith(PARTITION_TAG)]
