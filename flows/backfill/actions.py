@@ -22,6 +22,10 @@ from tasks.snapshots import check_snapshot
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
 ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 WAITING_STATES = frozenset({"SCHEDULED", "PENDING", "PAUSED"})
+MAX_STARTS = 4
+"""Of a run that crashes: the first and three more (`flows.services.recovery`)."""
+_RECOVERY_SECONDS = 600.0
+"""A crashed run that has not started again by then will not: nobody looks after it."""
 
 
 @dataclass(frozen=True)
@@ -181,14 +185,43 @@ def cancel(client: Any, backfill: Backfill) -> int:
     number = 0
     for run in store.runs_of(client, backfill).values():
         state = str(run.state_type.value)
-        if state in ENDED_STATES or state == "CANCELLING":
+        if has_ended(run) or state == "CANCELLING":
             continue
-        new = Cancelled if state in WAITING_STATES else Cancelling
-        client.set_flow_run_state(
-            run.id, new(message=f"backfill {backfill.id} was cancelled"), force=state == "PENDING"
-        )
+        new = Cancelling if state == "RUNNING" else Cancelled
+        forced = state in ("PENDING", "CRASHED")  # a crashed one would start again
+        client.set_flow_run_state(run.id, new(message=f"backfill {backfill.id} was cancelled"), force=forced)
         number += 1
+    if not backfill.complete:  # it was cut off while it was made; nothing more is to come
+        store.save(client, backfill.model_copy(update={"complete": True}))
     return number
+
+
+def has_ended(run: Any) -> bool:
+    """Whether nothing more happens to a run by itself; one that crashed starts again some times."""
+    if str(run.state_type.value) != "CRASHED":
+        return str(run.state_type.value) in ENDED_STATES
+    age = (datetime.datetime.now(datetime.UTC) - run.state.timestamp).total_seconds()
+    return bool(run.run_count >= MAX_STARTS or age > _RECOVERY_SECONDS)
+
+
+def remove(client: Any, backfill: Backfill) -> None:
+    """Forget a backfill. Raises RecipeError while runs of it wait or run."""
+    open_runs = [run.name for run in store.runs_of(client, backfill).values() if not has_ended(run)]
+    if open_runs:
+        raise RecipeError(
+            f"backfill {backfill.id}: {len(open_runs)} of its runs have not ended; first: graphmill backfill cancel "
+            f"{backfill.id}"
+        )
+    deployment = deployment_of(client, backfill)
+    store.remove(client, backfill, None if deployment is None else deployment.work_pool_name)
+
+
+def deployment_of(client: Any, backfill: Backfill) -> Any | None:
+    """Return the backfill's deployment, or None where it was removed."""
+    try:
+        return find_deployment(client, backfill.deployment)
+    except RecipeError:
+        return None
 
 
 def retry_failed(client: Any, backfill: Backfill) -> list[str]:
@@ -213,9 +246,11 @@ def resume_schedule_if_done(client: Any, backfill: Backfill) -> bool:
     """Go on with the deployment's schedule when the backfill that paused it has ended."""
     if not (backfill.resume_schedule and backfill.complete):
         return False
-    if any(str(run.state_type.value) not in ENDED_STATES for run in store.runs_of(client, backfill).values()):
+    if not all(has_ended(run) for run in store.runs_of(client, backfill).values()):
         return False
-    client.resume_deployment(find_deployment(client, backfill.deployment).id)
+    deployment = deployment_of(client, backfill)
+    if deployment is not None:
+        client.resume_deployment(deployment.id)
     store.save(client, backfill.model_copy(update={"resume_schedule": False}))
     return True
 

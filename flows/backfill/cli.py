@@ -182,6 +182,16 @@ def cancel(backfill_id: IdArgument, home: HomeOption = None) -> None:
     print(f"{backfill_id}: {number} {'run' if number == 1 else 'runs'} cancelled")
 
 
+@app.command()
+def remove(backfill_id: IdArgument, home: HomeOption = None) -> None:
+    """Forget a backfill whose runs have all ended; runs and results stay."""
+    from flows.backfill import actions, store
+
+    with _server(home) as (_, client):
+        actions.remove(client, store.get(client, backfill_id))
+    print(f"{backfill_id} is removed")
+
+
 @app.command(name="retry-failed")
 def retry_failed(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Run again what failed or crashed, from where it stopped."""

@@ -9,9 +9,8 @@ from typing import Any
 
 from configs.errors import GraphmillError
 from flows.backfill import store
-from flows.backfill.actions import ENDED_STATES, partition_recipe
+from flows.backfill.actions import deployment_of, has_ended, partition_recipe
 from flows.backfill.spec import Backfill, Partition
-from flows.deploy.deployments import find_deployment
 from flows.planning import make_plan
 from flows.runs import finished_record
 from flows.selection import select_stages
@@ -32,14 +31,11 @@ class PartitionRow:
     attempts: int = 0
     message: str = ""
     flow_run_id: str = ""
+    ended: bool = False
+    """Whether nothing more happens to it by itself."""
     metrics: dict[str, dict[str, float]] | None = None
     stages: dict[str, dict[str, Any]] | None = None
     """Stage to `status` (`ran` or `cached`) and `seconds`, of a run that has completed."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more happens to it by itself."""
-        return self.state == "skipped" or self.state.upper() in ENDED_STATES
 
 
 @dataclass(frozen=True)
@@ -78,15 +74,16 @@ class BackfillStatus:
 def read_status(client: Any, backfill: Backfill) -> BackfillStatus:
     """Ask the server for the backfill's runs."""
     runs = store.runs_of(client, backfill)
-    deployment = find_deployment(client, backfill.deployment)
-    queue = store.read_queue(client, deployment.work_pool_name, backfill)
+    deployment = deployment_of(client, backfill)
+    queue = None if deployment is None else store.read_queue(client, deployment.work_pool_name, backfill)
     rows = [_row(partition, runs.get(partition.name), backfill) for partition in backfill.partitions()]
     return BackfillStatus(backfill, rows, bool(queue is not None and queue.is_paused))
 
 
 def _row(partition: Partition, run: Any, backfill: Backfill) -> PartitionRow:
     if run is None:
-        return PartitionRow(partition.name, "skipped" if backfill.complete else "to be created")
+        skipped = backfill.complete
+        return PartitionRow(partition.name, "skipped" if skipped else "to be created", ended=skipped)
     state = run.state
     took = run.total_run_time
     if run.start_time and not run.end_time and str(run.state_type.value) == "RUNNING":
@@ -99,6 +96,7 @@ def _row(partition: Partition, run: Any, backfill: Backfill) -> PartitionRow:
         attempts=run.run_count,
         message=" ".join((state.message or "").split()) if state is not None else "",
         flow_run_id=str(run.id),
+        ended=has_ended(run),
     )
 
 
@@ -113,8 +111,9 @@ def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
 
     A record stays what it was when a stage's code, and with it the keys of results, changes.
     """
-    deployment = find_deployment(client, status.backfill.deployment)
-    place = Home.open(str(deployment.parameters.get("home") or home.root))
+    deployment = deployment_of(client, status.backfill)
+    given = {} if deployment is None else deployment.parameters
+    place = Home.open(str(given.get("home") or home.root))
     rows = []
     for partition, row in zip(status.backfill.partitions(), status.rows, strict=True):
         metrics, stages = None, None
@@ -122,7 +121,9 @@ def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
             record = finished_record(place, row.flow_run_id) if row.flow_run_id else None
             if record is not None:
                 stages = {name: {key: one[key] for key in ("status", "seconds")} for name, one in record.stages.items()}
-            metrics = (record and record.metrics) or _metrics_of_result(place, deployment, partition)
+                metrics = record.metrics
+            if not metrics and deployment is not None:
+                metrics = _metrics_of_result(place, deployment, partition)
         rows.append(replace(row, metrics=metrics, stages=stages))
     return BackfillStatus(status.backfill, rows, status.paused)
 

@@ -16,6 +16,7 @@ from flows.backfill.spec import Backfill, Partition
 from flows.parameters import PARTITION_TAG
 
 _PREFIX = "graphmill_backfill_"
+_TAGS = ["graphmill", "backfill"]
 _MAX_VALUE = 5000  # characters of a variable's JSON
 _PAGE = 200
 
@@ -31,11 +32,11 @@ def save(client: Any, backfill: Backfill) -> None:
     value = backfill.model_dump_json()
     if len(value) > _MAX_VALUE:
         raise RecipeError(f"the backfill takes {len(value):,} characters to write down, {_MAX_VALUE:,} is the most")
-    name, tags = _variable(backfill.id), ["graphmill", "backfill"]
+    name = _variable(backfill.id)
     if client.read_variable_by_name(name) is None:
-        client.create_variable(VariableCreate(name=name, value=value, tags=tags))
+        client.create_variable(VariableCreate(name=name, value=value, tags=_TAGS))
     else:
-        client.update_variable(VariableUpdate(name=name, value=value, tags=tags))
+        client.update_variable(VariableUpdate(name=name, value=value, tags=_TAGS))
 
 
 def find(client: Any, backfill_id: str) -> Backfill | None:
@@ -57,12 +58,30 @@ def get(client: Any, backfill_id: str) -> Backfill:
 def all_backfills(client: Any) -> list[Backfill]:
     """Return all backfills, the newest first."""
     found = []
-    for variable in client.read_variables(limit=_PAGE):
-        if variable.name.startswith(_PREFIX):
-            backfill = _read(variable.value)
-            if backfill is not None:
-                found.append(backfill)
+    for variable in _variables(client):
+        backfill = _read(variable["value"])
+        if backfill is not None:
+            found.append(backfill)
     return sorted(found, key=lambda backfill: backfill.created_at, reverse=True)
+
+
+def _variables(client: Any) -> list[dict[str, Any]]:
+    """Return the variables that hold backfills. (The client's own method knows neither filters nor pages.)"""
+    found: list[dict[str, Any]] = []
+    while True:
+        body = {"variables": {"tags": {"all_": _TAGS}}, "limit": _PAGE, "offset": len(found)}
+        page = client.request("POST", "/variables/filter", json=body).json()
+        found += page
+        if len(page) < _PAGE:
+            return found
+
+
+def remove(client: Any, backfill: Backfill, pool: str | None) -> None:
+    """Forget a backfill: its work queue and its variable. Its runs stay."""
+    queue = None if pool is None else read_queue(client, pool, backfill)
+    if queue is not None:
+        client.delete_work_queue_by_id(queue.id)
+    client.delete_variable_by_name(_variable(backfill.id))
 
 
 def _read(value: Any) -> Backfill | None:

@@ -148,3 +148,23 @@ def test_an_id_keeps_its_meaning(installation: Installation) -> None:
     installation.run("backfill", "cancel", "meaning")
     done = installation.run("backfill", "status", "meanin", ok=False)
     assert "did you mean 'meaning'" in done.stderr
+
+
+def test_a_backfill_is_cancelled_outlives_its_deployment_and_is_removed(installation: Installation) -> None:
+    requests.post(f"{installation.prefect}/api/work_pools/", json={"name": "elsewhere", "type": "process"}, timeout=30)
+    deploy(installation, "short-lived", "--pool", "elsewhere")
+    installation.run("backfill", "create", "short-lived", "--grid", "seed=0,1", "--id", "short")
+    crashed = installation.flow_runs("backfill:short")[0]["id"]
+    url = f"{installation.prefect}/api/flow_runs/{crashed}/set_state"
+    assert requests.post(url, json={"state": {"type": "CRASHED"}, "force": True}, timeout=30).ok
+    done = installation.run("backfill", "remove", "short", ok=False)
+    assert done.returncode == 2
+    assert "graphmill backfill cancel short" in done.stderr
+    # The crashed one too: it would start again.
+    assert "2 runs cancelled" in installation.run("backfill", "cancel", "short").stdout
+    assert installation.json("backfill", "status", "short")["counts"] == {"cancelled": 2}
+    installation.run("undeploy", "short-lived")
+    assert "short" in [one["id"] for one in installation.json("backfill", "list")["backfills"]]
+    installation.json("backfill", "status", "short")
+    installation.run("backfill", "remove", "short")
+    assert "short" not in [one["id"] for one in installation.json("backfill", "list")["backfills"]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -10,11 +12,12 @@ import pytest
 import requests
 from prefect.client.orchestration import SyncPrefectClient
 
-from flows.runs import RunRecord, now_text
+from flows.backfill.actions import MAX_STARTS
+from flows.runs import RunRecord, now_text, recorded
 from flows.services import recovery
 from tasks.home import Home
 from tests.operations.conftest import Installation
-from tests.operations.test_deployments import deploy, start
+from tests.operations.test_deployments import deploy, deployment_id, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -76,26 +79,77 @@ def test_nothing_keeps_running_after_a_cancel(installation: Installation) -> Non
     installation.wait(lambda: not processes_of(run_id), 60)
 
 
-def test_a_run_of_a_machine_that_is_gone_is_cancelled(
-    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@dataclass
+class Abandoned:
+    """A run in a pool that no worker serves, and a home of its own: nobody but the test looks after it."""
+
+    installation: Installation
+    home: Home
+    id: str
+
+    def put(self, state: str) -> None:
+        url = f"{self.installation.prefect}/api/flow_runs/{self.id}/set_state"
+        assert requests.post(url, json={"state": {"type": state}, "force": True}, timeout=30).ok
+
+    def look(self) -> str:
+        """Let a recovery look once; returns the state then."""
+        with SyncPrefectClient(f"{self.installation.prefect}/api") as client:
+            recovery.Recovery(client, self.home).look()
+        return str(self.installation.api(f"flow_runs/{self.id}")["state_type"])
+
+    def record(self, host: str) -> RunRecord:
+        record = RunRecord(id=self.id, recipe="tiny", started_at=now_text(), host=host)
+        self.home.runs.mkdir(parents=True, exist_ok=True)
+        record.write(self.home)
+        return record
+
+
+@pytest.fixture
+def abandoned(installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Abandoned:
+    for name in ("_CANCELLING_SECONDS", "_PENDING_SECONDS", "_FIRST_PAUSE_SECONDS", "_GONE_SECONDS"):
+        monkeypatch.setattr(recovery, name, 0.0)
     pools = f"{installation.prefect}/api/work_pools/"
-    assert requests.post(pools, json={"name": "elsewhere", "type": "process"}, timeout=30).ok
+    requests.post(pools, json={"name": "elsewhere", "type": "process"}, timeout=30)
+    # No run of another test: this recovery's home knows none of them.
+    monkeypatch.setattr(recovery, "RUN_TAG", f"only:{tmp_path.name}")
     installation.run("deploy", str(installation.recipe), "--name", "elsewhere", "--pool", "elsewhere")
-    run_id = start(installation, "elsewhere", {}).json()["id"]
-    url = f"{installation.prefect}/api/flow_runs/{run_id}"
-    assert requests.patch(url, json={"infrastructure_pid": "gone:1"}, timeout=30).ok  # one that nobody started has none
-    for state in ("RUNNING", "CANCELLING"):
-        assert requests.post(f"{url}/set_state", json={"state": {"type": state}, "force": True}, timeout=30).ok
-    home = Home.open(str(tmp_path))
-    home.runs.mkdir(parents=True, exist_ok=True)
-    RunRecord(id=run_id, recipe="tiny", started_at=now_text(), host="gone").write(home)
-    monkeypatch.setattr(recovery, "_CANCELLING_SECONDS", 0.0)
-    for patience, state in ((3600.0, "CANCELLING"), (0.0, "CANCELLED")):
-        monkeypatch.setattr(recovery, "_GONE_SECONDS", patience)
-        with SyncPrefectClient(f"{installation.prefect}/api") as client:
-            recovery.Recovery(client, home).look()
-        assert installation.api(f"flow_runs/{run_id}")["state_type"] == state
+    address = f"{installation.prefect}/api/deployments/{deployment_id(installation, 'elsewhere')}/create_flow_run"
+    due = (datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=30)).isoformat()
+    state = {"type": "SCHEDULED", "state_details": {"scheduled_time": due}}
+    made = requests.post(address, json={"state": state, "tags": [f"only:{tmp_path.name}"]}, timeout=30).json()
+    # A run that nobody started has no process: Prefect cancels it at once.
+    url = f"{installation.prefect}/api/flow_runs/{made['id']}"
+    assert requests.patch(url, json={"infrastructure_pid": "gone:1"}, timeout=30).ok
+    return Abandoned(installation, Home.open(str(tmp_path)), made["id"])
+
+
+def test_a_run_of_a_machine_that_is_gone_is_ended(abandoned: Abandoned, monkeypatch: pytest.MonkeyPatch) -> None:
+    abandoned.record("gone")
+    for state, then in (("CANCELLING", "CANCELLED"), ("RUNNING", "CRASHED")):
+        abandoned.put(state)
+        monkeypatch.setattr(recovery, "_GONE_SECONDS", 3600.0)
+        assert abandoned.look() == state
+        monkeypatch.setattr(recovery, "_GONE_SECONDS", 0.0)
+        assert abandoned.look() == then
+
+
+def test_a_run_that_crashes_before_it_runs_is_not_started_for_ever(abandoned: Abandoned) -> None:
+    found = []
+    for _ in range(MAX_STARTS + 1):
+        abandoned.put("CRASHED")
+        found.append(abandoned.look())
+    assert found == ["SCHEDULED"] * (MAX_STARTS - 1) + ["CRASHED"] * 2, "it was due a month ago; that does not matter"
+
+
+def test_a_run_that_was_taken_and_never_started_is_given_back(abandoned: Abandoned) -> None:
+    abandoned.put("PENDING")
+    assert abandoned.look() == "SCHEDULED"
+
+
+def test_a_living_run_that_was_taken_for_dead_goes_on(abandoned: Abandoned) -> None:
+    with recorded(abandoned.home, abandoned.record("")):
+        abandoned.put("CRASHED")
+        assert abandoned.look() == "RUNNING"
 
 
 def test_a_wrong_recipe_fails_in_one_line_and_is_not_tried_again(installation: Installation) -> None:
