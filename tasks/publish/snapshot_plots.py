@@ -10,7 +10,7 @@ import numpy as np
 from tasks.graph_store import Array
 from tasks.publish.figures import COLORS, Canvas, compact, legend, shorten, styled, thousands
 from tasks.publish.plots import bin_labels
-from tasks.publish.snapshots import Told, compare
+from tasks.publish.snapshots import Told, compare, label_counts
 
 _TOP = 12
 
@@ -38,23 +38,21 @@ def label_picture(before: Told, now: Told) -> Canvas | None:
         return None
     if kinds[0] == "percentiles":
         return _number_picture(before, now)
-    size = max(len(told["labels"]["counts"]) for told in (before, now))
+    aligned = label_counts(before, now)
     whole = [sum(t["labels"]["counts"]) if kinds[0] == "classes" else t["labels"]["rows"] for t in (before, now)]
-    if not all(whole):
+    if aligned is None or not all(whole):
         return None
-    shares = [
-        100 * np.pad(np.asarray(told["labels"]["counts"], float), (0, size - len(told["labels"]["counts"]))) / total
-        for told, total in zip((before, now), whole, strict=True)
-    ]
+    names, *counts = aligned
+    size = len(names)
+    shares = [100 * found / total for found, total in zip(counts, whole, strict=True)]
     order = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:_TOP]
     order = order[np.argsort(-shares[1][order], kind="stable")]
-    names = now["classes"] or [str(number) for number in range(size)]
     canvas = Canvas(height=max(2.4, 0.3 * len(order) + 1.1))
     (ax,) = canvas.axes
     for number, (told, share) in enumerate(zip((before, now), shares, strict=True)):
         place = np.arange(len(order)) + (number - 0.5) * 0.4
         ax.barh(place, share[order], 0.4, color=COLORS[1 - number], label=f"as of {told['as_of']}")
-    ax.set_yticks(np.arange(len(order)), [shorten(names[c] if c < len(names) else str(c), 24) for c in order])
+    ax.set_yticks(np.arange(len(order)), [shorten(names[c], 24) for c in order])
     ax.invert_yaxis()
     shown = f"the {len(order)} of {size} that changed most" if size > len(order) else ""
     ax.set(title="Labels", xlabel=f"% of the labelled nodes{', ' if shown else ''}{shown}")

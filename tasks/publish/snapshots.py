@@ -88,11 +88,11 @@ def compare(before: Told, now: Told) -> Told:
     return {
         "growth": sizes,
         "metrics": metrics,
-        "drift": {"degrees": drift(*degrees), "labels": _label_drift(before["labels"], now["labels"])},
+        "drift": {"degrees": drift(*degrees), "labels": _label_drift(before, now)},
     }
 
 
-def drift(before: Sequence[float], now: Sequence[float]) -> Told | None:
+def drift(before: Sequence[float] | Array, now: Sequence[float] | Array) -> Told | None:
     """Return `psi` and `tvd` of two histograms over the same bins; missing bins are empty. None without any count."""
     if not sum(before) or not sum(now):
         return None
@@ -107,18 +107,49 @@ def _distances(p: Array, q: Array) -> Told:
     return {"psi": round(float(((q - p) * np.log(q / p)).sum()), 6), "tvd": round(tvd, 6)}
 
 
-def _label_drift(before: Told | None, now: Told | None) -> Told | None:
-    if not before or not now or before["kind"] != now["kind"] or not before["rows"] or not now["rows"]:
+def _label_drift(before: Told, now: Told) -> Told | None:
+    old, new = before["labels"], now["labels"]
+    if not old or not new or old["kind"] != new["kind"] or not old["rows"] or not new["rows"]:
         return None
-    if now["kind"] == "classes":
-        return drift(before["counts"], now["counts"])
-    if now["kind"] == "percentiles":
-        return drift(*_decile_shares(before["values"], now["values"]))
-    if len(before["counts"]) != len(now["counts"]):
+    if new["kind"] == "percentiles":
+        return drift(*_decile_shares(old["values"], new["values"]))
+    aligned = label_counts(before, now)
+    if aligned is None:
         return None
-    shares = [np.asarray(told["counts"], float) / told["rows"] for told in (before, now)]
+    _, *counts = aligned
+    if new["kind"] == "classes":
+        return drift(*counts)
+    if len(old["counts"]) != len(new["counts"]):
+        return None
+    shares = [found / told["rows"] for told, found in zip((old, new), counts, strict=True)]
     columns = [_distances(np.array([1 - p, p]), np.array([1 - q, q])) for p, q in zip(*shares, strict=True)]
     return {name: round(float(np.mean([column[name] for column in columns])), 6) for name in ("psi", "tvd")}
+
+
+def label_counts(before: Told, now: Told) -> tuple[list[str], Array, Array] | None:
+    """Return names of classes and how often both snapshots have them: data ingested anew may number them otherwise.
+
+    Returns:
+        names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes that
+        only the first one knew stand last.
+    """
+    counts = [told["labels"]["counts"] for told in (before, now)]
+    names = [_label_names(told) for told in (before, now)]
+    if before["classes"] == now["classes"] and len(counts[0]) == len(counts[1]):
+        return names[1], np.asarray(counts[0], float), np.asarray(counts[1], float)
+    known = before["classes"] and now["classes"]
+    if not known or any(len(set(own)) < len(own) for own in names):
+        return None
+    union = list(dict.fromkeys([*names[1], *names[0]]))
+    by_name = [dict(zip(own, values, strict=True)) for own, values in zip(names, counts, strict=True)]
+    first, second = (np.array([found.get(name, 0) for name in union], float) for found in by_name)
+    return union, first, second
+
+
+def _label_names(told: Told) -> list[str]:
+    """Return a name for each count; numbers where there are none."""
+    named, size = told["classes"] or [], len(told["labels"]["counts"])
+    return [*named[:size], *(str(number) for number in range(len(named), size))]
 
 
 def _decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -209,4 +209,4 @@ def report_path(folder: Path, manifest: PublishManifest) -> Path:
     return folder / manifest.report_file
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 2, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 3, PublishManifest, _PARENTS, config, build)

@@ -101,6 +101,30 @@ def test_new_classes_are_drift_too() -> None:
     assert snapshot_plots.label_picture(before, told("2")) is not None
 
 
+def test_classes_are_compared_by_name() -> None:
+    """Data ingested anew may number them otherwise."""
+    before = told("1", labels={"kind": "classes", "rows": 100, "counts": [80, 20]}, classes=["a", "c"])
+    labels = {"kind": "classes", "rows": 110, "counts": [80, 10, 20]}
+    now = told("2", labels=labels, classes=["a", "b", "c"])
+    found = snapshots.compare(before, now)["drift"]["labels"]
+    assert found["tvd"] == pytest.approx(10 / 110, abs=1e-6)
+    aligned = snapshots.label_counts(before, now)
+    assert aligned is not None
+    assert (aligned[0], *(counts.tolist() for counts in aligned[1:])) == (["a", "b", "c"], [80, 0, 20], [80, 10, 20])
+    turned = told("2", labels={"kind": "classes", "rows": 100, "counts": [20, 80]}, classes=["c", "a"])
+    assert snapshots.compare(before, turned)["drift"]["labels"] == {"psi": 0.0, "tvd": 0.0}
+    gone = told("2", labels={"kind": "classes", "rows": 20, "counts": [20, 0]}, classes=["c"])
+    assert snapshots.compare(before, gone)["drift"]["labels"]["tvd"] == pytest.approx(0.8)
+    for names in (None, ["x", "x", "y"]):
+        unknown = told("2", labels=labels, classes=names)
+        assert snapshots.compare(before, unknown)["drift"]["labels"] is None
+        assert snapshot_plots.label_picture(before, unknown) is None
+    nameless = [{**one, "classes": None} for one in (before, turned)]
+    assert snapshots.compare(*nameless)["drift"]["labels"]["tvd"] == pytest.approx(0.6)
+    assert snapshot_plots.label_picture(*nameless) is not None
+    assert snapshots.compare(nameless[0], {**now, "classes": None})["drift"]["labels"] is None
+
+
 def recipe(as_of: str | None, **fields: Any) -> Any:
     given = {"name": "demo", "dataset": {"name": "synthetic"}, "model": {"name": "graphsage"}, **fields}
     return build_recipe({**given, "snapshot": {"as_of": as_of}})
