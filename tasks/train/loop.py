@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from configs.registry import STRATEGIES
+from models.block import Batch
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
@@ -25,12 +26,13 @@ from tasks.train.loaders.base import FeatureSource, graph_facts
 from tasks.train.loaders.choose import check_loader, make_loader
 from tasks.train.loaders.pipeline import Pipeline
 from tasks.train.meter import Meter
-from tasks.train.optimization import Optimization
+from tasks.train.optimization import Optimization, count_labels
 from tasks.train.schedule import describe_rate
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
 
 _RECORDS_AN_EPOCH = 20
+_MOST_STEPS = 1e9  # between two looks at the clock
 
 
 def train(job: Job, ranks: Ranks) -> None:
@@ -73,6 +75,9 @@ class Trainer:
         loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=scratch)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
+        self._weighs = ranks.world_size > 1 and not loader.batches_alike
+        # Shares near one keep float16's gradients in range; it must be the same number on all ranks.
+        self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.a_round))
         self.epochs_a_round = strategy.epochs_a_round
 
         self.steps = -(-self.batches.a_round // self.config.accumulate_steps)  # a round
@@ -83,6 +88,7 @@ class Trainer:
         self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
         self._checkpoint_at = time.monotonic()
         self._restore()
+        self._checkpoint_step = self._ask_at = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
         self.journal = Journal(
             job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self._writes
@@ -137,20 +143,32 @@ class Trainer:
             self._save_in_between()
 
     def _step(self, pipeline: Pipeline) -> None:
-        """Add up the gradients of a step's batches and apply them."""
+        """Add up the gradients of a step's batches and apply them: that of the mean loss over all their labels.
+
+        How many labels there are is known once the last batch is made, so the sum is divided in the end. Where there is
+        one batch, or all ranks' are alike, the mean of means is the same, and ranks need not tell each other.
+        """
         progress = self.progress
         first = self._next_batch()
         done = progress.step_in_epoch * self.config.accumulate_steps
         count = min(self.config.accumulate_steps, self.batches.a_round - done)
+        weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
             batch = next(pipeline)
+            share = self._share(batch) if weighs else 1.0
+            shares += share
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))
-            loss = self.optimization.backward(batch, 1 / count, last=number == first + count - 1)
+            loss = self.optimization.backward(batch, share, last=number == first + count - 1)
             self.meter.add(loss, batch)
-        self.optimization.step(progress.step + 1)
+        divisor = sum_over_ranks([shares])[0] / self.ranks.world_size if weighs else 1.0
+        self.optimization.step(progress.step + 1, divisor)
         progress.step += 1
         progress.step_in_epoch += 1
+
+    def _share(self, batch: Batch) -> float:
+        """Return what a batch's mean loss counts in its step; where seeds bring weights, these have seen to it."""
+        return 1.0 if batch.seed_weight is not None else count_labels(batch) / self._usual_labels
 
     def _finish_round(self) -> None:
         """Write the round's record, validate where it is due, checkpoint."""
@@ -197,19 +215,32 @@ class Trainer:
     # ---- checkpoints
 
     def _save_in_between(self) -> None:
-        """Keep a long epoch's steps: a checkpoint every so many minutes."""
-        if time.monotonic() - self._checkpoint_at >= 60 * self.config.checkpoint_minutes:
+        """Keep a long epoch's steps: a checkpoint every so many minutes of rank 0's clock.
+
+        Ranks save at the same step, as a checkpoint holds what they counted together. They ask for the time in half of
+        the steps that are left until then, and so a few times for each checkpoint, not in every step.
+        """
+        step = self.progress.step
+        if step < self._ask_at:
+            return
+        waited = from_main(time.monotonic() - self._checkpoint_at)
+        left = 60 * self.config.checkpoint_minutes - waited
+        if left <= 0:
             self._save_last()
+        pace = max(waited, 1e-6) / max(1, step - self._checkpoint_step)
+        self._ask_at = step + max(1, int(min(left / pace, _MOST_STEPS) / 2))
 
     def _save_last(self) -> None:
+        """Leave a checkpoint; all ranks together."""
         self.meter.read()
-        self._checkpoint_at = time.monotonic()
+        self._checkpoint_at, self._checkpoint_step = time.monotonic(), self.progress.step
         self.journal.note_checkpoint()
+        totals = sum_over_ranks(self.progress.epoch_totals)
         if not self._writes:
             return
         state = {
             "config_digest": self.job.digest,
-            "progress": asdict(self.progress),
+            "progress": {**asdict(self.progress), "epoch_totals": totals},
             "model": self.model.state_dict(),
             **self.optimization.state_dict(),
             "rng": checkpoint.rng_state(),
@@ -232,6 +263,8 @@ class Trainer:
             self.optimization.embedding.restore(tables)
         checkpoint.set_rng_state(state["rng"])
         self.progress = Progress(**state["progress"])
+        if not self.ranks.is_main:
+            self.progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
 
 
 def _be_deterministic() -> None:

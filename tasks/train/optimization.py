@@ -64,7 +64,8 @@ class Optimization:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
 
         The model runs in `train.precision`, the loss in float32. Ranks average gradients with the `last` batch of a
-        step; a batch without labels adds zeros, so that no rank waits for another.
+        step, and `step` divides by what the shares come to; a batch without labels adds zeros, so that no rank waits
+        for another.
         """
         with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
             with autocast(self.train, self.device):
@@ -79,9 +80,11 @@ class Optimization:
             return LOSSES[self.task_type](scores, batch.target)
         return WEIGHTED_LOSSES[self.task_type](scores, batch.target, batch.seed_weight)
 
-    def step(self, number: int) -> None:
-        """Apply the gradients as step `number` of the run, from 1, and move on in the schedule."""
+    def step(self, number: int, divisor: float = 1.0) -> None:
+        """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""
         rows = None if self.embedding is None else self.embedding.take_gradients()
+        if divisor != 1:
+            self._divide(divisor, rows)
         if self.train.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             self._clip(self.train.clip_norm, rows)
@@ -96,6 +99,14 @@ class Optimization:
             self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
+
+    def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
+        """Divide the whole gradient; one of no labels at all, which is zero, stays."""
+        grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+        grads += [] if rows is None else [rows[1]]
+        factor = 1 / divisor if divisor else 1.0
+        for grad in grads:
+            grad.mul_(factor)
 
     def _clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Clip the norm of the whole gradient, rows of sparse embeddings included."""
@@ -124,6 +135,14 @@ class Optimization:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
         self.scaler.load_state_dict(state["scaler"])
+
+
+def count_labels(batch: Batch) -> int:
+    """Return how many labels a batch's mean loss is the mean of."""
+    target = batch.target
+    if not batch.num_seeds:
+        return 0
+    return int((~torch.isnan(target) if target.is_floating_point() else target >= 0).sum())
 
 
 def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -45,6 +45,8 @@ class Loader:
     """Batches of an epoch, at least 1, the same in every epoch; None: the batches are cut from the seeds."""
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
+    batches_alike: ClassVar[bool] = True
+    """Whether all ranks' batches of a step count alike: they have equally many seeds, or these bring weights."""
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`.

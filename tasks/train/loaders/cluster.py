@@ -36,6 +36,8 @@ class _LayoutLoader(SubgraphLoader):
     Holds 8 bytes a node and epoch, for two epochs.
     """
 
+    batches_alike = False  # a cluster has whatever training nodes fall into it
+
     def __init__(self, store: GraphStore, features: FeatureSource, *, seed: int, rank: int) -> None:
         super().__init__(store, features)
         self.seed, self.rank = seed, rank

@@ -1,0 +1,103 @@
+"""Ranks whose batches have unequally many labels learn, and count, as one rank that has all rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.load import build_recipe
+from tasks.graph_store import GraphStore
+from tasks.stage import Parent
+from tasks.train import checkpoint
+from tasks.train.job import LAST, Job
+from tests.support import as_partition, node_graph
+from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.test_training import records
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Parent:
+    """300 nodes in four parts: no training node, a few, many, most."""
+    parent = node_graph(tmp_path_factory.mktemp("graph"), num_nodes=300, seed=3)
+    train = np.asarray(GraphStore(parent.folder, parent.manifest)["train_idx"])
+    first = int(train[0])
+    assert first > 0
+    offsets = (0, first, int(train[3]), int(train[50]), 300)
+    manifest = as_partition(parent).manifest.model_copy(update={"num_parts": 4, "part_offsets": offsets})
+    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, parent.folder)
+
+
+def make(graph: Parent, work: Path, *overrides: str) -> Job:
+    """One step of a model that reads no neighbours, so that clusters change nothing but who has which row."""
+    sections: dict[str, Any] = {
+        "name": "test",
+        "dataset": {"name": "synthetic"},
+        "model": {"name": "mlp", "hidden_dim": 8, "num_layers": 2, "norm": "none", "dropout": 0.0},
+        "train": {"epochs": 1, "optimizer": "sgd", "learning_rate": 1.0, "clip_norm": 5.0, "threads": 1},
+    }
+    return make_job(build_recipe(sections, overrides), graph, work)
+
+
+def weights(job: Job) -> torch.Tensor:
+    state = checkpoint.load(job.work / LAST)["model"]
+    return torch.cat([state[name].reshape(-1) for name in sorted(state)])
+
+
+def alone(job: Job) -> Job:
+    with own_settings():
+        make_trainer(job).run()
+    return job
+
+
+def together(*jobs: Job) -> None:
+    """Train jobs one after the other with two ranks."""
+    port = str(27500 + os.getpid() % 2000)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-m", "tests.train.unequal_ranks", *(str(job.save()) for job in jobs)]
+    ranks = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+
+
+def test_a_step_is_that_of_the_mean_over_all_rows(graph: Parent, tmp_path: Path) -> None:
+    whole = weights(alone(make(graph, tmp_path / "whole", "train.loader=full")))
+    fresh = weights(alone(make(graph, tmp_path / "fresh", "train.loader=full", "train.learning_rate=1e-12")))
+    assert not torch.allclose(whole, fresh, atol=1e-2)
+
+    added = alone(make(graph, tmp_path / "added", "train.loader=cluster", "train.accumulate_steps=4"))
+    torch.testing.assert_close(weights(added), whole, rtol=1e-4, atol=1e-6)
+
+    pairs = make(graph, tmp_path / "pairs", "train.loader=cluster", "train.clusters_per_batch=2")
+    both = make(graph, tmp_path / "both", "train.loader=cluster", "train.accumulate_steps=2")
+    together(pairs, both)
+    torch.testing.assert_close(weights(pairs), whole, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights(both), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_what_ranks_counted_before_a_kill_counts_once(graph: Parent, tmp_path: Path) -> None:
+    options = ("train.loader=neighbor", "train.batch_size=16", "train.fanout=2,2", "train.checkpoint_minutes=1e-6")
+    kept, stopped = (make(graph, tmp_path / name, *options) for name in ("kept", "stopped"))
+    together(kept, stopped)
+    told, again = records(kept.work), records(stopped.work)
+    assert len(told) > 3
+    assert again == told
