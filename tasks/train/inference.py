@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,11 @@ from tasks.graph_store import GraphStore
 from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
 from tasks.train.loaders.base import Array, FeatureSource, whole_graph
 from tasks.train.loaders.graph import GraphLoader
-from tasks.train.loaders.sampling import draw_negatives
+from tasks.train.loaders.sampling import derive_key, draw_negatives
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30
-_NEGATIVE_KEY = 20_240_601  # where a split has no negatives: the same ones in every evaluation
+_NEGATIVE_KEY = 20_240_601  # where a split has no negatives: its own ones, the same in every evaluation
 _NEGATIVE_TRIES = 16
 
 
@@ -95,7 +96,9 @@ class Predictor:
         if negative is None:
             negative = np.empty((len(positive), 2), np.int64)
             indptr, indices = np.asarray(self.store["csc_indptr"]), np.asarray(self.store["csc_indices"])
-            draw_negatives(indptr, indices, _NEGATIVE_KEY, _NEGATIVE_TRIES, negative)
+            # The test split must not be measured by the pairs that chose the best weights.
+            key = derive_key(_NEGATIVE_KEY, zlib.crc32(split.encode()))
+            draw_negatives(indptr, indices, key, _NEGATIVE_TRIES, negative)
         with evaluating(model):
             vectors = self.node_vectors(model)
             return Prediction(
