@@ -165,6 +165,20 @@ def test_edges_cannot_be_left_out_of_a_mean_over_all(tmp_path: Path) -> None:
         EdgeLoader(store, FeatureSource.open(store, edges=False), (-1,), 1, first_hop="precomputed", reads_mean=True)
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_loaders_that_leave_positives_out_agree_in_degrees(tmp_path: Path, num_layers: int) -> None:
+    store = opened(tmp_path)
+    features = FeatureSource.open(store, edges=False)
+    positions = np.arange(5, 90)
+    [whole] = FullLinkLoader(store, features, 1, leave_out=True).batch(positions, key=3).blocks
+    for fanout in (-1, 2):
+        batch = EdgeLoader(store, features, (fanout,) * num_layers, 1).batch(positions, key=3)
+        block = batch.blocks[0]
+        assert torch.equal(block.degrees, whole.degrees[batch.inputs.node_ids])
+        if fanout < 0:
+            assert torch.equal(block.counts.float(), block.degrees[: block.num_dst])
+
+
 def edges(block: Block) -> list[tuple[int, int]]:
     dst = np.repeat(np.arange(block.num_dst), np.diff(block.indptr.numpy()))
     return list(zip(block.indices.tolist(), dst.tolist(), strict=True))

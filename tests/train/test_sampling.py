@@ -324,7 +324,10 @@ def test_excluded_pairs_carry_no_messages_either_way(method: Method, open_last: 
     free = sampler.sample(seeds, 0, open_last=True)[1][1]
     banned = {(int(a), int(b)) for a, b in pairs.T} | {(int(b), int(a)) for a, b in pairs.T}
     dropped = 0
+    stays = [pair not in banned for pair in zip(indices.tolist(), dst.tolist(), strict=True)]
+    degree = np.bincount(dst[stays], minlength=60)
     for number, layer in enumerate(layers):
+        assert (layer.degree == degree[nodes[: len(layer.degree)]]).all()  # drawn or not: a degree tells nothing either
         names = np.arange(60) if open_last and number == 0 else nodes
         targets = nodes[np.repeat(np.arange(len(layer.indptr) - 1), np.diff(layer.indptr))]
         kept = list(zip(names[layer.indices].tolist(), targets.tolist(), strict=True))

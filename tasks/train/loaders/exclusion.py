@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.ingest.counter_random import mix
+from tasks.train.loaders.lookup import find_edge
 
 _FREE = -1
 
@@ -63,3 +64,20 @@ def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore
         first = last
         counts[i + 1] = w
     return w
+
+
+@njit(cache=True, nogil=True)
+def lower_degrees(indptr, indices, seeds, keys, degree):  # type: ignore[no-untyped-def]
+    """Take the hashed edges that a graph has, parallel ones too, off `degree` (num_dst,), of which the first are seeds.
+
+    Whether they were drawn or not: their number in the graph would tell that a positive is among a node's edges.
+    """
+    num_seeds = len(seeds)
+    for key in keys:
+        if key == _FREE:
+            continue
+        source, i = key // num_seeds, key % num_seeds
+        at = find_edge(indptr, indices, source, seeds[i])
+        while at >= 0 and at < indptr[seeds[i] + 1] and indices[at] == source:
+            degree[i] -= 1
+            at += 1

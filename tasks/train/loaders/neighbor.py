@@ -116,7 +116,7 @@ class Neighborhoods:
         if outer.weight is not None:
             # LABOR's weights are alike for all edges into a node: they cancel out in the mean, and a sum is the mean
             # times their sum.
-            degree = (np.diff(outer.indptr) * np.maximum(1, degree / self.sampler.fanouts[-1])).astype(np.float32)
+            degree = _weight_sums(outer.indptr, outer.weight)
         return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
 
     def _mean_of_all(self, nodes: Array, mean: Tensor) -> Block:
@@ -137,6 +137,14 @@ def _mean_block(indptr: Array, degree: Array, mean: Tensor) -> Block:
         degree=torch.from_numpy(degree),
         mean=mean,
     )
+
+
+def _weight_sums(indptr: Array, weight: Array) -> Array:
+    """Return the sum of each destination's weights (E,), which are alike within it: float32 (num_dst,)."""
+    if not len(weight):
+        return np.zeros(len(indptr) - 1, np.float32)
+    first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
+    return (np.diff(indptr) * first).astype(np.float32)
 
 
 def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:

@@ -18,7 +18,7 @@ from configs.errors import DataError
 from models.kernels.memory import recycled
 from tasks.ingest.counter_random import below, bits, permute
 from tasks.train.loaders import draws
-from tasks.train.loaders.exclusion import drop_edges, hash_pairs
+from tasks.train.loaders.exclusion import drop_edges, hash_pairs, lower_degrees
 from tasks.train.loaders.labor import draw_labor
 from tasks.train.loaders.lookup import find_edge, frozen
 from tasks.train.loaders.relabel import relabel
@@ -71,7 +71,8 @@ class Sample:
     positions: Array | None
     """int64 (E,): CSC position of each edge; None where they were not asked for."""
     degree: Array
-    """float32 (num_src,): in-degrees in the whole graph; only the destinations' (num_dst,) in an open hop."""
+    """float32 (num_src,): in-degrees in the whole graph without what is excluded; only the destinations' (num_dst,) in
+    an open hop."""
     weight: Array | None = None
     """float32 (E,): 1 / pi, with pi the chance that the edge was taken, where that was asked for or is LABOR's.
 
@@ -182,7 +183,7 @@ class NeighborSampler:
         banned = None if excluded is None else hash_pairs(seeds, excluded)
         layers: list[Sample] = []
         for hop, fanout in enumerate(self.fanouts):
-            layer = self._draw(state.nodes[: state.count], fanout, derive_key(key, hop), banned, len(seeds))
+            layer = self._draw(state.nodes[: state.count], fanout, derive_key(key, hop), banned, seeds)
             if not (open_last and hop == len(self.fanouts) - 1):
                 layer.indices = state.number(layer.indices)
             layers.append(layer)
@@ -194,6 +195,8 @@ class NeighborSampler:
         if layers and not open_last:
             degrees.append(recycled(len(nodes), np.float32))
             draws.in_degrees(self.indptr, nodes, degrees[-1])
+            if banned is not None:
+                lower_degrees(self.indptr, self.indices, seeds, banned, degrees[-1])
         for layer, degree in zip(layers, degrees, strict=False):
             layer.degree = degree
         return nodes, layers[::-1]
@@ -207,7 +210,7 @@ class NeighborSampler:
         state.start()
         return state
 
-    def _draw(self, nodes: Array, fanout: int, key: int, banned: Array | None, num_seeds: int) -> Sample:
+    def _draw(self, nodes: Array, fanout: int, key: int, banned: Array | None, seeds: Array) -> Sample:
         """Draw one layer's edges; sources are node ids."""
         counts, degree = recycled(len(nodes) + 1, np.int64), recycled(len(nodes), np.float32)
         room = self._room(nodes, fanout)
@@ -235,7 +238,8 @@ class NeighborSampler:
             weight = recycled(total, np.float32)
             draws.inverse_chances(counts, degree, fanout if self.method == "labor" else -1, weight)
         if banned is not None:
-            total = drop_edges(counts, ids, positions, weight, num_seeds, banned)
+            total = drop_edges(counts, ids, positions, weight, len(seeds), banned)
+            lower_degrees(self.indptr, self.indices, seeds, banned, degree)
         return Sample(
             counts,
             ids[:total],
