@@ -78,7 +78,8 @@ def record_path(home: Home, run_id: str) -> Path:
     return home.runs / f"{run_id}.json"
 
 
-def _lock_path(home: Home, run_id: str) -> Path:
+def lock_path(home: Home, run_id: str) -> Path:
+    """Lock that a run holds as long as it lives."""
     return home.locks / f"run-{run_id}.lock"
 
 
@@ -86,7 +87,7 @@ def _lock_path(home: Home, run_id: str) -> Path:
 def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
     """Keep the record true while the block runs, however it ends; the run's lock tells a living run from a dead one."""
     record.process, record.host = os.getpid(), socket.gethostname()
-    with file_lock(_lock_path(home, record.id)):
+    with file_lock(lock_path(home, record.id)):
         record.write(home)
         try:
             yield record
@@ -128,7 +129,7 @@ def earlier_failure(home: Home, run_id: str) -> str:
 
 def is_alive(home: Home, record: RunRecord) -> bool:
     """Whether the run's process still works on it."""
-    return record.status == "running" and is_locked(_lock_path(home, record.id))
+    return record.status == "running" and is_locked(lock_path(home, record.id))
 
 
 def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
