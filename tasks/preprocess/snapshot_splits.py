@@ -82,7 +82,8 @@ def _by_time(options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -
     label = np.load(writer.folder / "label.npy", mmap_mode="r" if layout.num_nodes else None)
     nodes = first + np.flatnonzero(has_label(label[first:last]))
     own = snapshot.kept[nodes]
-    nodes = nodes[np.lexsort((node_keys(options.seed, own), snapshot.births[own]))]
+    keys = node_keys(options.seed, own - snapshot.source.offset(store.manifest.target_type))
+    nodes = nodes[np.lexsort((keys, snapshot.births[own]))]
     ends = [0, *cut_ranks(len(nodes), options), len(nodes)]
     for number, split in enumerate(SPLITS):
         yield split, nodes[ends[number] : ends[number + 1]]
@@ -99,7 +100,7 @@ def _own_nodes(options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter)
 
 @njit(cache=True, nogil=True)
 def node_keys(seed: int, nodes: Array) -> Array:
-    """Return a random uint64 for each node by its id in the data set, so that it is the same in all snapshots."""
+    """Return a random uint64 for each node by its id within its type, which other types that grow do not move."""
     keys = np.empty(len(nodes), np.uint64)
     for i in range(len(nodes)):
         keys[i] = bits(seed, _NODES, nodes[i])

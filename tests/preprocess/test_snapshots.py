@@ -305,6 +305,27 @@ def test_what_trains_now_trains_in_every_later_snapshot(run: Run, task: str) -> 
             assert not set(train) & {*read(later, "valid"), *read(later, "test")}
 
 
+def test_ties_do_not_depend_on_nodes_of_other_types(run: Run) -> None:
+    """A new shop moves the ids of all people, which come behind: their splits stay."""
+    people, rng = [f"p{i}" for i in range(60)], np.random.default_rng(0)
+    write("people", id=people, label=rng.integers(0, 3, 60), time=[1] * 60)
+    write("sales", src=[f"s{i % 5}" for i in range(120)], dst=people * 2, time=[1] * 120)
+    person = {"type": "person", "files": "people.parquet", "label": ["label"], "time": "time"}
+    section = {
+        "name": "tables",
+        "num_classes": 3,
+        "nodes": [{"type": "shop", "files": "shops.parquet", "time": "time"}, person],
+        "edges": {"files": "sales.parquet", "source_type": "shop", "target_type": "person", "time": "time"},
+        "target_type": "person",
+    }
+    dealt = []
+    for shops in (5, 6):
+        write("shops", id=[f"s{i}" for i in range(shops)], time=[1] * shops)
+        found = run(section, "snapshot.as_of=1", *SHARES)
+        dealt.append([split_of(found, split) for split in SPLITS])
+    assert dealt[0] == dealt[1]
+
+
 # ---- link tasks
 
 
