@@ -22,10 +22,10 @@ def up(
         typer.Option("--public-name", metavar="HOST", help="Host name that browsers use; may stand several times."),
     ] = None,
     prefect_port: Annotated[
-        int | None, typer.Option("--prefect-port", min=1, max=65535, help="Default: 4200, or a free one.")
+        int | None, typer.Option("--prefect-port", min=0, max=65535, help="Default: 4200, or a free one; kept. 0: any.")
     ] = None,
     mlflow_port: Annotated[
-        int | None, typer.Option("--mlflow-port", min=1, max=65535, help="Default: 5000, or a free one.")
+        int | None, typer.Option("--mlflow-port", min=0, max=65535, help="Default: 5000, or a free one; kept. 0: any.")
     ] = None,
     database: Annotated[
         str | None,

@@ -36,7 +36,7 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
     """Return what a process needs to talk to these servers."""
     values = {
         "PREFECT_API_URL": f"{settings.prefect_url}/api",
-        "PREFECT_UI_URL": settings.prefect_url,
+        "PREFECT_UI_URL": settings.prefect_pages,
         "MLFLOW_TRACKING_URI": settings.mlflow_url,
         "GRAPHMILL_TRACKING": tracking_name(settings),
         "GRAPHMILL_HOME": str(home.root),
@@ -70,7 +70,7 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         **QUIET,
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_UI_API_URL": "/api",  # relative: the pages work under every name of this host
-        "PREFECT_UI_URL": settings.prefect_url,  # what notifications link to
+        "PREFECT_UI_URL": settings.prefect_pages,  # what notifications link to
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
         "PREFECT_API_URL": "",
         HOSTS: ",".join(settings.names),
@@ -100,6 +100,7 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
     command += ["--artifacts-destination", settings.artifacts or (home.mlflow / "artifacts").as_uri()]
     command += ["--host", settings.host, "--port", str(port)]
+    command += ["--uvicorn-opts", "--no-access-log"]  # else every look at its health is a line, for months
     hosts = [name for host in settings.names for name in (host, f"{host}:{port}")]
     command += ["--allowed-hosts", ",".join(hosts)]
     command += ["--cors-allowed-origins", ",".join(origins(settings, port))]

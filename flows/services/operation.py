@@ -69,7 +69,7 @@ def bring_up(home: Home, request: UpRequest) -> None:
             return
         end_leftovers(home)
         with file_lock(_ports_lock()):
-            settings = resolve((kept or ServiceSettings()).model_copy(update=request.given), _fixed(request))
+            settings = resolve(_asked(kept or ServiceSettings(), request), _fixed(request))
             write_settings(home, settings)
             _prepare_stores(home, settings)
             if request.foreground:
@@ -84,6 +84,13 @@ def bring_up(home: Home, request: UpRequest) -> None:
 def _ports_lock() -> Path:
     """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens."""
     return Path(tempfile.gettempdir()) / f"graphmill-ports-{os.getuid()}.lock"
+
+
+def _asked(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
+    """Return the settings as they were, with what was named now."""
+    free = {name for name in ("prefect", "mlflow") if request.options.get(f"{name}_port") == 0}
+    named = tuple(name for name in kept.named_ports if name not in free)
+    return kept.model_copy(update={**request.given, "named_ports": named})
 
 
 def _fixed(request: UpRequest) -> set[str]:

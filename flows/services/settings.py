@@ -40,8 +40,12 @@ class ServiceSettings(BaseModel):
     """Prefect work pool of the worker."""
     limit: int = 2
     """Runs at a time."""
+    named_ports: tuple[str, ...] = ()
+    """`prefect`, `mlflow`, where the user named the port: others rely on it, so that it is not exchanged."""
     password: str | None = None
     """Of user `graphmill` on both servers; None on loopback."""
+    former_password: str | None = None
+    """The password before the servers went back to loopback: MLflow's users keep it."""
     mlflow_secret: str = ""
     """Signs MLflow's sessions and forms."""
 
@@ -56,6 +60,11 @@ class ServiceSettings(BaseModel):
     def prefect_url(self) -> str:
         """Address of Prefect's pages."""
         return f"http://{self.reachable_host}:{self.prefect_port}"
+
+    @property
+    def prefect_pages(self) -> str:
+        """Address of Prefect's pages for people, who may be elsewhere."""
+        return f"http://{self.public_names[0]}:{self.prefect_port}" if self.public_names else self.prefect_url
 
     @property
     def mlflow_url(self) -> str:
@@ -142,17 +151,19 @@ def resolve(given: ServiceSettings, fixed_ports: set[str]) -> ServiceSettings:
             f"--limit {given.limit} is more than SQLite bears ({SQLITE_LIMIT} runs at a time); "
             "name a PostgreSQL database with --database postgresql+asyncpg://USER:PASSWORD@HOST/NAME"
         )
+    fixed_ports = fixed_ports | set(given.named_ports)
     prefect_port = _choose_port(given.host, given.prefect_port or PREFECT_PORT, "prefect" in fixed_ports, "prefect")
     mlflow_port = _choose_port(
         given.host, given.mlflow_port or MLFLOW_PORT, "mlflow" in fixed_ports, "mlflow", besides=prefect_port
     )
     changes: dict[str, object] = {"prefect_port": prefect_port, "mlflow_port": mlflow_port}
+    changes["named_ports"] = tuple(sorted(fixed_ports))
     if is_loopback(given.host):
-        changes |= {"password": None, "mlflow_secret": ""}
+        changes |= {"password": None, "former_password": given.password or given.former_password, "mlflow_secret": ""}
     else:
         # MLflow wants twelve characters at least.
         changes |= {
-            "password": given.password or secrets.token_urlsafe(18),
+            "password": given.password or given.former_password or secrets.token_urlsafe(18),
             "mlflow_secret": given.mlflow_secret or secrets.token_hex(32),
         }
     return given.model_copy(update=changes)
@@ -198,7 +209,7 @@ def _choose_port(host: str, port: int, fixed: bool, service: str, besides: int =
                 ) from error
             if fixed:
                 raise RecipeError(
-                    f"--{service}-port {port} on {host}: {error.strerror}; leave it out and a free one is chosen"
+                    f"--{service}-port {port} on {host}: {error.strerror}; name another one, or 0 for any that is free"
                 ) from error
     raise AssertionError("port 0 is always free")
 

@@ -1,0 +1,36 @@
+"""What `graphmill up` remembers of earlier ones."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from configs.errors import RecipeError
+from flows.services.settings import ServiceSettings, resolve
+
+
+def test_a_password_outlives_a_while_on_loopback() -> None:
+    """MLflow's users keep the first one: another would lock everybody out."""
+    open_to_all = resolve(ServiceSettings(host="0.0.0.0"), set())
+    back = resolve(open_to_all.model_copy(update={"host": "127.0.0.1"}), set())
+    assert open_to_all.password
+    assert back.password is None
+    assert resolve(back, set()).former_password == open_to_all.password
+    assert resolve(back.model_copy(update={"host": "0.0.0.0"}), set()).password == open_to_all.password
+
+
+def test_a_port_that_was_named_once_is_not_exchanged() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert resolve(ServiceSettings(prefect_port=port), set()).prefect_port != port
+        with pytest.raises(RecipeError, match=f"--prefect-port {port}.*0 for any"):
+            resolve(ServiceSettings(prefect_port=port, named_ports=("prefect",)), set())
+    assert resolve(ServiceSettings(prefect_port=port), {"prefect"}).named_ports == ("prefect",)
+
+
+def test_links_for_people_have_the_public_name() -> None:
+    assert ServiceSettings(host="0.0.0.0", prefect_port=4200).prefect_pages == "http://127.0.0.1:4200"
+    named = ServiceSettings(host="0.0.0.0", prefect_port=4200, public_names=("graphs.example.org",))
+    assert named.prefect_pages == "http://graphs.example.org:4200"
+    assert named.prefect_url == "http://127.0.0.1:4200"
