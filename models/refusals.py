@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
@@ -39,6 +40,19 @@ def refuse_foreign_options(config: ModelConfig, facts: GraphFacts, *, weights: b
         _refuse(config, "norm_first", residual=False, jumping="none", head="linear")
     if config.head == "none":
         _refuse(config, "head=none", jumping="none")
+
+
+def refuse_known_answers(label_reuse: bool, splits: Sequence[str]) -> None:
+    """Refuse to measure a model by nodes whose own labels it reads.
+
+    Raises:
+        RecipeError: naming both options and the way out.
+    """
+    if label_reuse and "train" in splits:
+        raise RecipeError(
+            "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "
+            "their score would mean nothing; leave train out of evaluate.splits or set model.label_reuse=false"
+        )
 
 
 def _refuse(config: ModelConfig, owner: str, **defaults: object) -> None:

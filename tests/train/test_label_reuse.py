@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.block import Batch
 from tasks.graph_store import GraphStore
+from tasks.home import Home
 from tasks.manifests import PartitionManifest
+from tasks.stage import run_stage
 from tasks.train.inference import Predictor
 from tasks.train.loaders.base import FeatureSource, Loader, graph_facts
 from tasks.train.loaders.choose import make_loader
+from tasks.train.stage import STAGE
 from tests.support import as_partition, node_graph
+from tests.train.test_training import partition, recipe
 
 
 def opened(folder: Path) -> GraphStore:
@@ -66,3 +71,10 @@ def test_inference_reads_all_training_labels_and_no_others(tmp_path: Path) -> No
     whole = Predictor(store).node_scores(model, nodes)
     layered = Predictor(store, whole_graph_bytes=0, chunk_edges=50).node_scores(model, nodes)
     np.testing.assert_allclose(whole, layered, rtol=1e-4, atol=1e-5)
+
+
+def test_a_score_of_nodes_whose_labels_are_read_is_refused_before_training(tmp_path: Path, home: Home) -> None:
+    graph = {"partition": partition(tmp_path / "g")}
+    chosen = recipe("node", "model.label_reuse=true", "evaluate.splits=train,test")
+    with pytest.raises(RecipeError, match=r"evaluate\.splits names train, and with model\.label_reuse=true"):
+        run_stage(STAGE, chosen, graph, home)
