@@ -53,7 +53,8 @@ def earlier_training(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> 
     here too. So the training is the same one, and a night without news trains nothing.
 
     Nor does one count that was split otherwise: it may have learnt from what this one is tested on. (Splits by time
-    only grow, as long as data is added behind what was there; the data set's own split must be of the same ingestion.)
+    only grow, as long as data is added behind what was there; the data set's own split must be of the same ingestion.
+    The rows themselves are compared when the training begins, see `warm_weights`: it begins afresh where some moved.)
     """
     if not recipe.snapshot.warm_start:
         return None

@@ -1,4 +1,4 @@
-"""Begin with the weights of an earlier snapshot's model, if all of them fit.
+"""Begin with the weights of an earlier snapshot's model, if all of them fit and none learnt what is tested now.
 
 Weights have the shape of features, classes and layers, which snapshots share. What has a row for each node (learnable
 embeddings) follows the nodes: those that the earlier model knew keep their rows, new ones begin as they would anyway.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as compute
 import torch
 from torch import Tensor
@@ -76,9 +77,12 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore) -> dict[str, 
         skip = 1 if name in by_node else 0
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             raise DoesNotFitError(f"{name} has the shape {_shown(earlier[name])}, here it is {_shown(tensor)}")
+    before = _earlier_graph(warm)
+    _refuse_learnt_answers(warm, before, store)
     if not by_node:
         return earlier
-    rows, known = _known_rows(warm, store)
+    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
+    rows, known = map(torch.from_numpy, _same_nodes(warm, before, store, others, nodes))
     for name in by_node:
         table = own[name].detach().cpu().clone()
         table[rows] = earlier[name][known]
@@ -101,29 +105,78 @@ def _check_codes(warm: WarmStart) -> None:
             raise DoesNotFitError(f"{name} are other ones, or are numbered otherwise, in the data as it is now")
 
 
-def _known_rows(warm: WarmStart, store: GraphStore) -> tuple[Tensor, Tensor]:
-    """Return nodes of the present graph that the earlier one had, and what they were called there.
+def _refuse_learnt_answers(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
+    """Refuse weights that learnt from what is held out now, or were chosen by what is tested now.
+
+    Splits by time only grow as long as data comes in behind what was there; history that is loaded later, or other data
+    under the same recipe's name, moves rows between splits. What is validation data then and now chooses weights both
+    times, and does no harm. Raises DoesNotFitError.
+    """
+    array = "edges" if store.manifest.task == "link" else "idx"
+    own = {split: np.asarray(store[f"{split}_{array}"], np.int64) for split in ("train", "valid", "test")}
+    then = {split: np.asarray(earlier[f"{split}_{array}"], np.int64) for split in ("train", "valid")}
+    before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
+    here = np.full(earlier.manifest.num_nodes, -1, np.int64)
+    now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
+    found, known = _same_nodes(warm, earlier, store, before, now)
+    here[before[known]] = now[found]
+    for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
+        rows = here[then[split]]
+        seen = _row_keys(store, rows[(rows >= 0).reshape(len(rows), -1).all(1)])
+        for name in held:
+            # A pair that comes again trains and is tested in one snapshot too.
+            keys = np.setdiff1d(_row_keys(store, own[name]), _row_keys(store, own["train"]))
+            if count := int(np.isin(keys, seen).sum()):
+                what = "edges" if array == "edges" else "nodes"
+                raise DoesNotFitError(f"{count:,} {what} that it {verb} are in the {name} split now")
+
+
+def _row_keys(store: GraphStore, rows: Array) -> Array:
+    """Return one number for each node (n,) or pair of nodes (n, 2), the same both ways where the graph has no ways."""
+    if rows.ndim == 1:
+        return rows
+    if store.manifest.symmetric:
+        rows = np.sort(rows, axis=1)
+    keys: Array = rows[:, 0] * store.manifest.num_nodes + rows[:, 1]
+    return keys
+
+
+def _same_nodes(
+    warm: WarmStart, earlier: GraphStore, store: GraphStore, before: Array, now: Array
+) -> tuple[Array, Array]:
+    """Return which nodes of `now`, of the present graph, are among `before`, of the earlier one, and where there.
 
     Nodes are told by their ids in the data set, or, where that was ingested anew, by the users' own.
+
+    Args:
+        before, now: int64 (n,) distinct.
     """
-    if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
-        raise DoesNotFitError("the graph that it was trained on is gone, and its model has a row for each node")
-    text = (warm.graph / "manifest.json").read_text(encoding="utf-8")
-    earlier = GraphStore(warm.graph, PartitionManifest.model_validate_json(text))
+    assert warm.dataset is not None
+    assert warm.own_dataset is not None
     if warm.dataset == warm.own_dataset:
-        then, now = np.asarray(earlier["node_ids"]), np.asarray(store["node_ids"])
+        then, ids = np.asarray(earlier["node_ids"])[before], np.asarray(store["node_ids"])[now]
         order = np.argsort(then)
-        place = np.minimum(np.searchsorted(then, now, sorter=order), len(then) - 1)
-        rows = np.flatnonzero(then[order[place]] == now)
-        return torch.from_numpy(rows), torch.from_numpy(order[place[rows]])
-    known = compute.index_in(_names(store, warm.own_dataset), value_set=_names(earlier, warm.dataset))
+        place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
+        rows = np.flatnonzero(then[order[place]] == ids)
+        return rows, order[place[rows]]
+    names, wanted = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    if names.type != wanted.type:  # numbers that have become texts
+        names, wanted = names.cast(pa.string()), wanted.cast(pa.string())
+    known = compute.index_in(wanted, value_set=names)
     rows = np.flatnonzero(np.asarray(known.is_valid()))
-    return torch.from_numpy(rows), torch.from_numpy(np.asarray(known.drop_null()).astype(np.int64))
+    return rows, np.asarray(known.drop_null()).astype(np.int64)
 
 
-def _names(graph: GraphStore, dataset: Path) -> Array:
-    names: Array = IdMap(graph, _dataset(dataset)).lookup(np.arange(graph.manifest.num_nodes))
-    return names
+def _earlier_graph(warm: WarmStart) -> GraphStore:
+    """Open the graph that was trained on. Raises DoesNotFitError."""
+    if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
+        raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
+    text = (warm.graph / "manifest.json").read_text(encoding="utf-8")
+    return GraphStore(warm.graph, PartitionManifest.model_validate_json(text))
+
+
+def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
+    return IdMap(graph, _dataset(dataset)).lookup(nodes)
 
 
 def _dataset(folder: Path) -> DatasetStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,8 @@ from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm_weights import begin_warm
+from tasks.train.warm_weights import DoesNotFitError, _refuse_learnt_answers, begin_warm
+from tests.support import link_graph
 from tests.train.in_process import make_trainer, own_settings
 
 STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
@@ -43,15 +45,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data()
 
 
-def write_data(first: int = 0) -> None:
-    """People of the years 0 to 3, and who knows whom since when; `first` leaves the first rows out."""
+def write_data(first: int = 0, last: int = 120) -> None:
+    """People of the years 0 to 3, and who knows whom since when; of the rows those from `first` to `last`."""
     rng = np.random.default_rng(0)
     label = rng.integers(0, 3, 120)
     x = np.eye(3)[label] + rng.standard_normal((120, 3))
     names = [f"p{i}" for i in range(120)]
     people = pa.table({"id": names, "x": x.tolist(), "label": label, "time": np.arange(120) // 30})
-    pq.write_table(people.slice(first), "people.parquet")
-    src, dst = rng.integers(first, 120, (2, 800))
+    pq.write_table(people.slice(first, last - first), "people.parquet")
+    src, dst = rng.integers(first, last, (2, 800))
     knows = {"src": [names[i] for i in src], "dst": [names[i] for i in dst], "time": np.maximum(src, dst) // 30}
     pq.write_table(pa.table(knows), "knows.parquet")
 
@@ -246,6 +248,34 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
         assert job.warm is not None
         why = begin_warm(trainer.model, job.warm, job.open_graph(), Ranks())
     assert why.startswith("classes are other ones")
+
+
+def test_weights_that_learnt_what_is_held_out_now_are_not_used(home: Home) -> None:
+    """History that is loaded later pushes rows that trained into the splits behind."""
+    write_data(25, 60)
+    earlier = run(home, recipe(1))
+    write_data(0, 60)
+    later = run(home, recipe(2))
+    told = later.manifest.warm_start
+    assert (told["key"], told["used"]) == (earlier.key, False)
+    assert re.fullmatch(r"[1-9] nodes that it learnt from are in the valid split now", told["why_not"])
+    assert any("training began afresh" in text for text in later.manifest.warnings)
+
+
+def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: Path) -> None:
+    parent = link_graph(tmp_path)
+    store, earlier = (GraphStore(parent.folder, parent.manifest) for _ in range(2))
+    warm = WarmStart("1", "key", tmp_path, tmp_path, tmp_path, tmp_path)
+    _refuse_learnt_answers(warm, earlier, store)
+    train, valid, test = (np.asarray(store[f"{split}_edges"]) for split in ("train", "valid", "test"))
+    earlier._open["valid_edges"] = np.concatenate([valid, train])  # was and is held out, or trains now
+    _refuse_learnt_answers(warm, earlier, store)
+    earlier._open["valid_edges"] = np.concatenate([valid, test[:3]])
+    with pytest.raises(DoesNotFitError, match="3 edges that it was chosen by are in the test split now"):
+        _refuse_learnt_answers(warm, earlier, store)
+    earlier._open["train_edges"] = np.concatenate([train, valid[:2, ::-1]])
+    with pytest.raises(DoesNotFitError, match="2 edges that it learnt from are in the valid split now"):
+        _refuse_learnt_answers(warm, earlier, store)
 
 
 def test_earlier_snapshots_are_listed_newest_first(home: Home) -> None:
