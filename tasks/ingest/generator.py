@@ -30,7 +30,7 @@ _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
 # Streams of random numbers; one for each use, so that no two uses are correlated.
-_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE, _NEGATIVE, _PARENT, _FEATURE = range(10, 20)
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE, NEGATIVE, _PARENT, _FEATURE = range(10, 20)
 _RETRIES = 8
 
 
@@ -197,16 +197,6 @@ def pair_keys(src, dst):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
-def make_negatives(split, src, dst, num_nodes, seed):  # type: ignore[no-untyped-def]
-    """Fill in uniform pairs of different nodes."""
-    for i in range(len(src)):
-        counter = 2 * (split * (np.int64(1) << np.int64(40)) + i)
-        u = below(seed, _NEGATIVE, counter, num_nodes)
-        v = below(seed, _NEGATIVE, counter + 1, num_nodes - 1)
-        src[i], dst[i] = u, v if v < u else v + 1
-
-
 SPLITS = ("train", "valid", "test")
 
 
@@ -303,8 +293,10 @@ def _write_edges(
 
 
 def _write_negatives(config: Synthetic.Config, writer: DatasetWriter) -> None:
+    from tasks.ingest.negatives import draw_negatives, written_pairs
+
     kind = id_dtype(config.num_nodes)
     for code, split in enumerate(SPLITS[1:]):
         src, dst = np.empty(config.num_negatives, kind), np.empty(config.num_negatives, kind)
-        make_negatives(code, src, dst, config.num_nodes, config.seed)
+        draw_negatives(code, src, dst, config.num_nodes, config.seed, written_pairs(writer), directed=False)
         writer.write(f"split/{split}_negative", {"src": src, "dst": dst})

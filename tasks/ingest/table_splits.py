@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
 from tasks.graph_store import id_dtype
-from tasks.ingest.generator import SPLITS, make_negatives, pair_keys, pick_splits
+from tasks.ingest.generator import SPLITS, pair_keys, pick_splits
 from tasks.ingest.labels import check_labelled, has_label
+from tasks.ingest.negatives import draw_negatives, written_pairs
 from tasks.ingest.ogb_splits import claim
 from tasks.ingest.table_columns import times
 from tasks.ingest.table_files import Batch, TableFiles
@@ -167,7 +168,8 @@ class LinkSplitter:
         for code, name in enumerate(SPLITS[1:]):
             count = self.config.num_negatives
             src, dst = np.empty(count, self._kind), np.empty(count, self._kind)
-            make_negatives(code, src, dst, self.nodes.num_nodes, self.split.seed)
+            edges, nodes = written_pairs(self.writer), self.nodes.num_nodes
+            draw_negatives(code, src, dst, nodes, self.split.seed, edges, directed=self.config.directed)
             self.writer.write(f"split/{name}_negative", {"src": src, "dst": dst})
         return sizes
 

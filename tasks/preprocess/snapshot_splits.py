@@ -4,13 +4,15 @@ By time, nodes (or edges) stand in one order: by when they began to exist, equal
 share, test the newest. A later snapshot goes on with the same order behind them, so whatever trains now trains in all
 later snapshots too: a model that begins with an earlier one's weights has never learnt from what it is tested on.
 
-Memory: 24 bytes a node; on link tasks 16 bytes an edge for a moment, less than their pairs take.
+Memory: 24 bytes a node; on link tasks 16 bytes an edge for a moment, less than their pairs take, and some 40 bytes a
+held-out edge and a negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -22,11 +24,12 @@ from tasks.components.filtering import replace_gone
 from tasks.dataset_store import iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.counter_random import bits
-from tasks.ingest.generator import make_negatives
 from tasks.ingest.labels import has_label
+from tasks.ingest.negatives import among_edges, draw_negatives
 from tasks.preprocess.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.preprocess.splits import SPLITS
 
+_CHUNK_ROWS = 1 << 20
 _NODES = 0x5A11  # stream of the hash that orders nodes of one time
 
 
@@ -40,6 +43,8 @@ class Dealt:
     edges: EdgeFilter
     """Which edges carry messages."""
     unit: TimeUnit
+    repeated: float = 0.0
+    """Share of the held-out pairs that train too: they came up again later."""
 
 
 def write_snapshot_splits(recipe: Recipe, snapshot: Snapshot, writer: ArrayWriter) -> Dealt:
@@ -129,6 +134,7 @@ class _EdgeSplitter:
         self.options, self.snapshot, self.writer = options, snapshot, writer
         self.store, self.layout = snapshot.store, snapshot.layout
         self.table = f"edges/{self.store.manifest.edge_types[0].name}"
+        self.directed = self.store.manifest.directed and not self.layout.symmetrize
 
     def write(self) -> Dealt:
         """Find the two cuts, then write the pairs."""
@@ -138,7 +144,7 @@ class _EdgeSplitter:
         times = self._write_pairs(cuts, sizes)
         for code, split in enumerate(SPLITS[1:]):
             self._draw_negatives(code, split)
-        return Dealt(sizes, times, self.snapshot.edges_up_to(cuts[0]), self.snapshot.unit)
+        return Dealt(sizes, times, self.snapshot.edges_up_to(cuts[0]), self.snapshot.unit, self._repeated())
 
     def _groups(self) -> Iterator[tuple[Array, Array, Array, dict[str, Array]]]:
         """Yield a row group's edges that exist: ids of their ends in the data set, births, other columns."""
@@ -203,7 +209,7 @@ class _EdgeSplitter:
         return {name: span.tolist() for name, span in times.items()}
 
     def _draw_negatives(self, code: int, split: str) -> None:
-        """Draw pairs among the nodes that exist, as many as the data set gives: its own are of all times."""
+        """Draw pairs that exist and are no edges yet, as many as the data set gives: its own are of all times."""
         table = f"split/{split}_negative"
         if table not in self.store:
             return
@@ -212,11 +218,30 @@ class _EdgeSplitter:
         positive = np.load(self.writer.folder / f"{split}_edges.npy")
         count = len(positive) * wide[0] if wide else self.store.table(table).num_rows
         src, dst = np.empty(count, self.layout.id_type), np.empty(count, self.layout.id_type)
-        make_negatives(code, src, dst, self.layout.num_nodes, self.options.seed)
         if wide:  # candidates of each edge: its source stays
-            src = np.repeat(positive[:, 0], wide[0])
+            src[:] = np.repeat(positive[:, 0], wide[0])
+        many: Any = (self.layout.num_nodes, self.options.seed, self._written)
+        draw_negatives(code, src, dst, *many, directed=self.directed, keep_src=bool(wide))
         negative = np.stack([src, dst], 1)
         self.writer.write(f"{split}_negative", negative.reshape(-1, *wide, 2) if wide else negative)
+
+    def _repeated(self) -> float:
+        """Return which share of the held-out pairs train too."""
+        again = count = 0
+        for split in SPLITS[1:]:
+            held = np.load(self.writer.folder / f"{split}_edges.npy")
+            known: Any = (self.layout.num_nodes, lambda: self._written(SPLITS[:1]))
+            again += int(np.count_nonzero(among_edges(held[:, 0], held[:, 1], *known, directed=self.directed)))
+            count += len(held)
+        return again / max(count, 1)
+
+    def _written(self, splits: Sequence[str] = SPLITS) -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of splits in chunks."""
+        for split in splits:
+            path = self.writer.folder / f"{split}_edges.npy"
+            pairs = np.load(path, mmap_mode="r" if self.writer.entries[f"{split}_edges"].shape[0] else None)
+            for start in range(0, len(pairs), _CHUNK_ROWS):
+                yield pairs[start : start + _CHUNK_ROWS, 0], pairs[start : start + _CHUNK_ROWS, 1]
 
 
 @njit(cache=True, nogil=True)

@@ -113,6 +113,11 @@ def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_e
     context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
     if dealt.unit == "years" and "-" in as_of[1:]:
         context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
+    if dealt.repeated:
+        context.warn(
+            f"{100 * dealt.repeated:.1f} % of the held-out pairs train too: they came up again later; a model may know "
+            "them by heart"
+        )
 
 
 def degree_report(indptr: Array) -> dict[str, Any]:

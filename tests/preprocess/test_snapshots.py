@@ -386,8 +386,9 @@ def test_links_know_nothing_of_the_future(run: Run, home: Home, seed: int, until
     assert edges_of(found) == train | {(d, s) for s, d in train}
     degree = np.diff(found.graph["csc_indptr"])
     np.testing.assert_allclose(found.graph["feat"][:, 0], np.log1p(degree), rtol=1e-6)
+    known = {pair for _, s, d in there for pair in ((s, d), (d, s))}
     for split in ("valid", "test"):
-        assert found.graph[f"{split}_negative"].max() < found.manifest.num_nodes
+        assert not set(pairs_of(found, f"{split}_negative")) & known
     shutil.rmtree(home.artifacts)
 
 
@@ -403,6 +404,23 @@ def test_equal_events_of_a_pair_go_to_one_split(run: Run) -> None:
     assert not (sides[0] | sides[1]) & sides[2]
     sizes = np.array([found.manifest.splits[split] for split in SPLITS])
     np.testing.assert_allclose(sizes / sizes.sum(), [0.5, 0.25, 0.25], atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("directed", "symmetrize", "share"), [(False, False, "50.0"), (True, True, "50.0"), (True, False, "25.0")]
+)
+def test_pairs_that_come_up_again_are_told(run: Run, directed: bool, symmetrize: bool, share: str) -> None:
+    """Two of the four held-out pairs train as well, one of them the other way round."""
+    src, dst = list("abcdefghbaxc"), list("bcdefghiacyd")
+    write("edges", src=src, dst=dst, time=list(range(12)))
+    shares = ("snapshot.train=0.67", "snapshot.valid=0.16", "snapshot.test=0.17")
+    section = {**link_tables(), "directed": directed}
+    found = run(section, "snapshot.as_of=11", *shares, symmetrize=symmetrize)
+    assert [found.manifest.splits[split] for split in SPLITS] == [8, 2, 2]
+    (told,) = [message for message in found.messages if "train too" in message]
+    assert f"{share} % of the held-out pairs train too" in told
+    once = run(section, "snapshot.as_of=7", *shares, symmetrize=symmetrize)
+    assert not any("train too" in message for message in once.messages)
 
 
 def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

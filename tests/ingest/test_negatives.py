@@ -1,0 +1,78 @@
+"""Negatives of evaluation: no edges, no loops, the same ones each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.dataset_store import DatasetStore
+from tasks.ingest.negatives import draw_negatives
+
+NODES = 30
+
+
+def edges(directed: bool) -> set[tuple[int, int]]:
+    """A third of all pairs."""
+    dense = np.random.default_rng(0).random((NODES, NODES)) < (0.5 if directed else 0.3)
+    np.fill_diagonal(dense, False)
+    return set(zip(*(ends.tolist() for ends in np.nonzero(dense)), strict=True))
+
+
+def draw(found: set[tuple[int, int]], src: np.ndarray | None = None, **options: Any) -> list[tuple[int, int]]:
+    pairs = np.array(sorted(found), np.int32)
+
+    def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(pairs), 50):
+            yield pairs[start : start + 50, 0], pairs[start : start + 50, 1]
+
+    sources, targets = np.empty(3000, np.int32) if src is None else src.copy(), np.empty(3000, np.int32)
+    draw_negatives(1, sources, targets, NODES, 5, chunks, keep_src=src is not None, **options)
+    return list(zip(sources.tolist(), targets.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_negatives_are_no_edges(directed: bool, keep: bool) -> None:
+    known = edges(directed)
+    src = np.random.default_rng(1).integers(0, NODES, 3000).astype(np.int32) if keep else None
+    found = draw(known, src, directed=directed)
+    taken = known if directed else known | {(v, u) for u, v in known}
+    left = {(u, v) for u in range(NODES) for v in range(NODES) if u != v} - taken
+    assert set(found) <= left
+    assert len(set(found)) > 0.9 * len(left), "all others may be drawn"
+    if src is not None:
+        assert [u for u, _ in found] == src.tolist()
+    assert found == draw(known, src, directed=directed)
+
+
+def test_a_node_with_all_others_as_neighbours_ends_the_draws() -> None:
+    known = {(0, v) for v in range(1, NODES)}
+    found = draw(known, np.zeros(3000, np.int32), directed=False)
+    assert all(u != v for u, v in found)
+
+
+def is_clean(store: DatasetStore, directed: bool) -> None:
+    parts = [store.read(f"split/{name}") for name in ("train", "valid", "test")]
+    known = {pair for part in parts for pair in zip(part["src"].to_pylist(), part["dst"].to_pylist(), strict=True)}
+    known |= set() if directed else {(v, u) for u, v in known}
+    for split in ("valid", "test"):
+        negative = store.read(f"split/{split}_negative")
+        pairs = set(zip(negative["src"].to_pylist(), negative["dst"].to_pylist(), strict=True))
+        assert len(pairs) > 50
+        assert not pairs & known
+
+
+def test_a_dense_generated_graph(ingest: Callable[..., DatasetStore]) -> None:
+    options = {"num_nodes": 100, "num_edges": 1500, "num_classes": 4, "feature_dim": 0, "num_negatives": 400}
+    is_clean(ingest(name="synthetic", task="link", **options), directed=False)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_a_dense_table(ingest: Callable[..., DatasetStore], folder: Path, directed: bool) -> None:
+    (folder / "e.csv").write_text("src,dst\n" + "".join(f"{u},{v}\n" for u, v in sorted(edges(directed))))
+    section = {"edges": {"files": "e.csv"}, "num_negatives": 300, "directed": directed}
+    is_clean(ingest(name="tables", task="link", **section), directed)
