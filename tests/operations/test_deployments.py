@@ -94,6 +94,7 @@ def test_a_run_from_the_form_takes_its_options(installation: Installation) -> No
     installation.wait(lambda: installation.api(f"flow_runs/{run_id}")["state_type"] == "COMPLETED")
     record = json.loads((installation.home / "runs" / f"{run_id}.json").read_text())
     assert record["status"] == "completed"
+    assert record["deployment"] == deployment_id(installation, "by-hand")
     assert record["config"]["model"]["hidden_dim"] == 8
     assert record["config"]["seed"] == 5
     keys = {
