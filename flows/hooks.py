@@ -15,7 +15,7 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
-from flows.runs import RunRecord, all_runs, is_alive, now_text
+from flows.runs import KILLED, RunRecord, all_runs, is_alive, now_text
 from tasks.artifacts import ArtifactStore
 from tasks.calls import expected_key, find_stage, load_stage
 from tasks.home import Home
@@ -73,7 +73,7 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here or is_alive(home, record):
             continue
-        record.status, record.error, record.finished_at = "failed", "its process was killed", now_text()
+        record.status, record.error, record.finished_at = "failed", KILLED, now_text()
         record.write(home)
         dead.append(record)
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not

@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.cleaning import parse_age
 from flows.console import format_seconds, out, table
-from flows.runs import RunRecord, all_runs, is_alive
+from flows.runs import KILLED, RunRecord, all_runs, is_alive
 from tasks.home import Home
 from tasks.publish.gate import higher_is_better
 
@@ -57,7 +57,7 @@ def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
 def _settled(home: Home, record: RunRecord) -> RunRecord:
     if record.status != "running" or is_alive(home, record):
         return record
-    return record.model_copy(update={"status": "failed", "error": "its process was killed"})
+    return record.model_copy(update={"status": "failed", "error": KILLED})
 
 
 def _check(records: list[RunRecord], wanted: RunFilter) -> None:

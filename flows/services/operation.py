@@ -217,7 +217,7 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
         "mlflow_url": urls.get("mlflow"),
         "pool": settings.pool if settings else None,
         "services": {
-            name: {**service.model_dump(exclude={"name", "created"}), "log": str(log_path(home, name))}
+            name: {**service.model_dump(exclude={"name", "created", "born"}), "log": str(log_path(home, name))}
             for name, service in state.services.items()
         },
     }

@@ -6,7 +6,6 @@ import ipaddress
 import secrets
 import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -188,8 +187,9 @@ def _check_database(url: str | None) -> None:
             f"--database {scheme}://...: only PostgreSQL can be named (postgresql+asyncpg://USER:PASSWORD@HOST/NAME); "
             "leave the option out for SQLite"
         )
-    parts = urlsplit(url)
-    if not parts.path.strip("/"):
+    # urlsplit trips over what a password may hold, and tells it.
+    place = url.partition("://")[2].rpartition("@")[2].partition("?")[0]
+    if not place.partition("/")[2]:
         raise RecipeError("--database names no database: postgresql+asyncpg://USER:PASSWORD@HOST/NAME")
 
 

@@ -34,3 +34,11 @@ def test_links_for_people_have_the_public_name() -> None:
     named = ServiceSettings(host="0.0.0.0", prefect_port=4200, public_names=("graphs.example.org",))
     assert named.prefect_pages == "http://graphs.example.org:4200"
     assert named.prefect_url == "http://127.0.0.1:4200"
+
+
+@pytest.mark.parametrize("password", ["with[bracket", "with/slash", "℀"])
+def test_a_password_is_never_told(password: str) -> None:
+    with pytest.raises(RecipeError, match="names no database") as caught:
+        resolve(ServiceSettings(database=f"postgresql+asyncpg://me:{password}@localhost/"), set())
+    assert password not in str(caught.value)
+    assert resolve(ServiceSettings(database=f"postgresql://me:{password}@localhost/x"), set()).database
