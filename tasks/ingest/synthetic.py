@@ -34,7 +34,7 @@ class Synthetic:
       the features' noise by sqrt(d). With the defaults GraphSAGE comes within a few points of the ceiling.
 
     Link task: edges are held out at random (a pair that was drawn twice goes to one split as a whole) and negatives are
-    uniform pairs, so a model is good if it finds communities and degrees.
+    uniform pairs that are no edges, so a model is good if it finds communities and degrees.
 
     Everything comes from counters, not from a running state: chunks are independent, memory does not grow with the
     graph, and the same options give the same bytes on every machine.
