@@ -58,6 +58,7 @@ def manifest(found: dict[str, Any], stage: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_snapshots_and_their_report(tmp_path: Path) -> None:
     home, recipe = tmp_path / "home", write_recipe(tmp_path)

@@ -100,6 +100,7 @@ def test_prefect_refuses_foreign_names(exposed: tuple[Installation, str]) -> Non
     assert answer.status_code == 200
 
 
+@pytest.mark.slow
 def test_a_run_goes_through_with_credentials(exposed: tuple[Installation, str], tmp_path: Path) -> None:
     installation, _ = exposed
     installation.run("deploy", str(installation.recipe), "--name", "guarded")

@@ -118,6 +118,7 @@ def test_two_machines_train_together(make_machines: Callable[..., Machines]) -> 
     assert str(machines.join()) == outcome["artifacts"]["train"]  # what is there already is found
 
 
+@pytest.mark.slow
 def test_two_machines_with_homes_of_their_own(make_machines: Callable[..., Machines], tmp_path: Path) -> None:
     machines = make_machines(shared_home=False)
     machines.homes[1] = tmp_path / "other"
