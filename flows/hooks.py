@@ -15,7 +15,7 @@ from configs.errors import UserError
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
-from flows.runs import KILLED, RunRecord, all_runs, is_alive, now_text
+from flows.runs import KILLED, RunRecord, all_runs, bury
 from tasks.artifacts import ArtifactStore
 from tasks.calls import expected_key, find_stage, load_stage
 from tasks.home import Home
@@ -71,16 +71,17 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
 
     here, dead = socket.gethostname(), []
     for record in all_runs(home):
-        if record.status != "running" or record.id == besides or record.host != here or is_alive(home, record):
+        if record.status != "running" or record.id == besides or record.host != here:
             continue
-        record.status, record.error, record.finished_at = "failed", KILLED, now_text()
-        record.write(home)
-        dead.append(record)
+        buried = bury(home, record)
+        if buried is None:
+            continue
+        dead.append(buried)
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
             run = client.read_flow_run(uuid.UUID(record.id))
             # One that was cancelled or is to start again already stays so.
             if run.state is not None and run.state.is_running():
-                client.set_flow_run_state(run.id, Crashed(message=record.error), force=True)
+                client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
     return dead
 
 

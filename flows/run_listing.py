@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.cleaning import parse_age
 from flows.console import format_seconds, out, table
-from flows.runs import KILLED, RunRecord, all_runs, is_alive
+from flows.runs import RunRecord, all_runs, settled
 from tasks.home import Home
 from tasks.publish.gate import higher_is_better
 
@@ -37,7 +37,7 @@ class RunFilter:
 
 def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
     """Return runs; a run whose process was killed counts as failed. Raises RecipeError for an unknown name."""
-    records = [_settled(home, record) for record in all_runs(home)]
+    records = [settled(home, record) for record in all_runs(home)]
     _check(records, wanted)
     if wanted.younger_than is not None:
         limit = time.time() - parse_age(wanted.younger_than, "--since")
@@ -52,12 +52,6 @@ def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
     if wanted.sort is not None:
         records = _sorted(records, wanted.sort)
     return records[: wanted.limit]
-
-
-def _settled(home: Home, record: RunRecord) -> RunRecord:
-    if record.status != "running" or is_alive(home, record):
-        return record
-    return record.model_copy(update={"status": "failed", "error": KILLED})
 
 
 def _check(records: list[RunRecord], wanted: RunFilter) -> None:
@@ -99,7 +93,7 @@ def find_run(home: Home, name: str) -> RunRecord:
     Raises:
         RecipeError: there is no such run, or several.
     """
-    records = [_settled(home, record) for record in all_runs(home)]
+    records = [settled(home, record) for record in all_runs(home)]
     begun = [record for record in records if len(name) >= _LEAST_PREFIX and record.id.startswith(name)]
     if len(begun) == 1 or (begun and begun[0].id == name):
         return begun[0]

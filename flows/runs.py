@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from tasks.artifacts import file_lock, is_locked, write_atomic
+from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
 from tasks.home import Home
 
 Status = Literal["running", "completed", "failed", "cancelled"]
@@ -122,9 +122,33 @@ def earlier_failure(home: Home, run_id: str) -> str:
     record = read_record(home, run_id)
     if record is None:
         return ""
-    if record.status == "running" and not is_alive(home, record):
-        return KILLED
+    record = settled(home, record)
     return record.error if record.status == "failed" else record.failed_before
+
+
+def settled(home: Home, record: RunRecord) -> RunRecord:
+    """Return the record as it is now: one that says `running` while no process works on it has failed."""
+    if record.status != "running" or is_alive(home, record):
+        return record
+    now = read_record(home, record.id) or record  # it may have ended by itself since it was read
+    if now.status != "running":
+        return now
+    return now.model_copy(update={"status": "failed", "error": KILLED, "finished_at": now_text()})
+
+
+def bury(home: Home, record: RunRecord) -> RunRecord | None:
+    """Write into the record that the run's process was killed; None where it lives, or has ended by itself.
+
+    Under the run's lock, so that nobody else writes the record: the run may have ended, or begun anew, since it was
+    read.
+    """
+    with try_lock(lock_path(home, record.id)) as held:
+        now = read_record(home, record.id) if held else None
+        if now is None or now.status != "running":
+            return None
+        now.status, now.error, now.finished_at = "failed", KILLED, now_text()
+        now.write(home)
+        return now
 
 
 def is_alive(home: Home, record: RunRecord) -> bool:

@@ -88,18 +88,28 @@ def file_lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of `file_lock` if nobody does; yields whether it is held now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock."""
     if not path.exists():
         return False
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    with try_lock(path) as held:
+        return not held
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def down(home: HomeOption = None) -> None:
 @app.command()
 def status(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Say what runs, where, and since when; exit code 1 unless all services are healthy."""
-    from flows.services.operation import show_status
+    from flows.services.status import show_status
 
     if not show_status(open_home(home), as_json=as_json):
         raise typer.Exit(1)
@@ -87,7 +87,7 @@ def logs(
     home: HomeOption = None,
 ) -> None:
     """Show a service's log."""
-    from flows.services.operation import show_log
+    from flows.services.status import show_log
 
     show_log(open_home(home), service, lines, follow=follow)
 

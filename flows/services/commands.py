@@ -43,6 +43,8 @@ def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
         "PREFECT_HOME": str(home.prefect),
         # What a killed server's clients wait for its successor: 10 tries, up to about two minutes in all.
         "PREFECT_CLIENT_MAX_RETRIES": "10",
+        # What the server says while its database restarts.
+        "PREFECT_CLIENT_RETRY_EXTRA_CODES": "500",
         # Says that a run lives, wherever it was started; the watch in `bootstrap.py` marks it as crashed when it stops.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the least
     }

@@ -1,8 +1,7 @@
-"""What `graphmill up`, `down`, `status`, `logs` and `worker` do."""
+"""What `graphmill up`, `down` and `worker` do."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError, StageError
-from configs.matching import did_you_mean
-from flows.console import format_seconds, out, table
+from flows.console import out
 from flows.services.commands import service_environment, worker_service
 from flows.services.settings import (
-    SERVICES,
     USER,
     ServiceSettings,
     log_path,
@@ -27,7 +24,8 @@ from flows.services.settings import (
     settings_path,
     write_settings,
 )
-from flows.services.state import end_leftovers, is_same, is_up, read_state
+from flows.services.state import end_leftovers, is_up, read_state
+from flows.services.status import show_status
 from tasks.artifacts import file_lock
 from tasks.home import Home
 from tasks.processes import ROOT, tail
@@ -182,73 +180,6 @@ def bring_down(home: Home) -> None:
         out().print("graphmill was not up")
 
 
-def show_status(home: Home, *, as_json: bool) -> bool:
-    """Print the services; return whether all are healthy."""
-    settings, state, up = read_settings(home), read_state(home), is_up(home)
-    healthy = up and state.healthy
-    if as_json:
-        print(json.dumps(_status_json(home, settings, up)))
-        return healthy
-    if settings is None or not (up or any(is_same(service) for service in state.services.values())):
-        out().print("graphmill is not up; start it with: graphmill up")
-        return False
-    urls = _urls(settings)
-    rows = table("service", "", "where", "for", "restarts", right=("restarts",))
-    for service in state.services.values():
-        lives = is_same(service)
-        word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
-        age = format_seconds(time.time() - service.created) if lives else ""
-        rows.add_row(service.name, word, urls[service.name], age, str(service.restarts))
-    out().print(rows)
-    if not up:
-        out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    out().print(f"database  {_database_words(home, settings)}", markup=False, soft_wrap=True)
-    out().print(f"logs      {log_path(home, 'worker').parent}", markup=False, soft_wrap=True)
-    return healthy
-
-
-def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
-    state = read_state(home)
-    urls = _urls(settings) if settings else {}
-    return {
-        "up": up,
-        "healthy": up and state.healthy,
-        "prefect_url": urls.get("prefect"),
-        "mlflow_url": urls.get("mlflow"),
-        "pool": settings.pool if settings else None,
-        "services": {
-            name: {**service.model_dump(exclude={"name", "created", "born"}), "log": str(log_path(home, name))}
-            for name, service in state.services.items()
-        },
-    }
-
-
-def _urls(settings: ServiceSettings) -> dict[str, str]:
-    pool = f"pool {settings.pool}, limit {settings.limit}"
-    return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
-
-
-def _database_words(home: Home, settings: ServiceSettings) -> str:
-    if settings.database is None:
-        return f"SQLite in {home.prefect} and {home.mlflow}"
-    scheme, _, rest = settings.database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def show_log(home: Home, service: str, lines: int, *, follow: bool) -> None:
-    """Print the end of a service's log. Raises RecipeError for a service that there is not."""
-    known = (*SERVICES, "supervisor")
-    if service not in known:
-        raise RecipeError(f"no service {service!r}{did_you_mean(service, known)}; there are {', '.join(known)}")
-    path = log_path(home, service)
-    if not path.exists():
-        raise RecipeError(f"{service} has no log yet ({path}); start the services with: graphmill up")
-    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
-    if follow:
-        os.execvp(command[0], command)
-    subprocess.run(command, check=True)
-
-
 def run_worker(home: Home, pool: str, limit: int) -> None:
     """Become a worker of the servers that the environment names.
 
@@ -261,7 +192,7 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     connect(home)
     if not os.environ.get("PREFECT_API_URL"):
         raise StageError("a worker needs a server: set PREFECT_API_URL (and MLFLOW_TRACKING_URI), or run graphmill up")
-    prepare_server(pool)
+    prepare_server(pool, home)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
     environment = _with_named_servers(service_environment(service))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 
 from tests.flows.conftest import ROOT, environment
-from tests.operations.test_postgres import BINARIES, _open_to_others
+from tests.postgres import BINARIES, USER, cluster_folder
 
 DOCKER = ROOT / "docker"
 COMPOSE = DOCKER / "compose.yaml"
@@ -46,6 +45,7 @@ class Natively:
     ports: dict[str, int]
     compose: dict[str, Any] = field(default_factory=load_compose)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    database: Path | None = None
 
     def __post_init__(self) -> None:
         docker = self.folder / "docker"
@@ -148,22 +148,18 @@ class Natively:
         """Do what the image's entry point does: a cluster, a user with a password, a database, then the command."""
         service = self.compose["services"]["postgres"]
         given = self.environment("postgres")
-        user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-        data = self.folder / "postgres"
-        if user is not None:
-            _open_to_others(self.folder)
-            os.chown(data, pwd.getpwnam(user).pw_uid, -1)
+        data = self.database = cluster_folder()
         tools, port = BINARIES[-1], str(self.ports["postgres"])
         make = [tools / "initdb", "-D", data / "data", "-U", given["POSTGRES_USER"], "--auth=trust"]
         make += [
             f"--pwfile={self._readable(Path(given['POSTGRES_PASSWORD_FILE']), data)}",
             given["POSTGRES_INITDB_ARGS"],
         ]
-        subprocess.run(make, user=user, check=True, capture_output=True)
+        subprocess.run(make, user=USER, check=True, capture_output=True)
         command = [str(tools / service["command"][0]), *service["command"][1:], "-D", str(data / "data")]
         command += ["-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1"]
         with self._log("postgres").open("wb") as log:
-            self.processes["postgres"] = subprocess.Popen(command, user=user, stdout=log, stderr=log)
+            self.processes["postgres"] = subprocess.Popen(command, user=USER, stdout=log, stderr=log)
         ready = [str(tools / "pg_isready"), *service["healthcheck"]["test"][2:], f"--port={port}"]
         deadline = time.monotonic() + 60
         while subprocess.run(ready, capture_output=True).returncode:
@@ -198,3 +194,5 @@ class Natively:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self.database is not None:
+            shutil.rmtree(self.database)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ import requests
 from tests.docker.conftest import COMPOSE, Natively, load_compose
 from tests.flows.conftest import write_recipe
 from tests.operations.conftest import FAST
-from tests.operations.test_postgres import BINARIES
+from tests.ports import free_ports
+from tests.postgres import BINARIES, MISSING
 
 FOREIGN = "https://evil.example"
 OWN = ("prefect", "mlflow", "worker", "gpu-worker", "graphmill")
@@ -94,21 +94,13 @@ def test_nothing_starts_without_its_secrets(
         assert word in done.stderr
 
 
-pytest_postgres = pytest.mark.skipif(not BINARIES, reason="no PostgreSQL here: sudo bash scripts/debian.sh --developer")
-
-
-def _free_ports(names: list[str]) -> dict[str, int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    ports = {name: int(listener.getsockname()[1]) for name, listener in zip(names, listeners, strict=True)}
-    for listener in listeners:
-        listener.close()
-    return ports
+pytest_postgres = pytest.mark.skipif(not BINARIES, reason=MISSING)
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Natively]:
     """What `docker compose up` starts."""
-    ports = _free_ports(["postgres", "prefect", "mlflow", "worker"])
+    ports = dict(zip(["postgres", "prefect", "mlflow", "worker"], free_ports(4), strict=True))
     compose = load_compose(
         {"GRAPHMILL_PUBLIC_NAMES": "graphs.example", "GRAPHMILL_MLFLOW_PAGES": "https://runs.example"}
     )

@@ -20,6 +20,8 @@ from tasks.home import Home
 from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType, Table
 from tasks.preprocess.stage import STAGE
 from tasks.stage import Listener, Parent, map_here, run_stage
+from tests.preprocess.ears import Ears
+from tests.preprocess.snapshot_tables import Run, runner, small_shards
 
 RESERVED = {"node_id", "label", "time", "src", "dst", "weight", "graph_id"}
 
@@ -132,19 +134,6 @@ def node_splits() -> Callable[[int], dict[str, dict[str, Any]]]:
     return split
 
 
-class Ears(Listener):
-    """Keeps what the stage says."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-
-    def message(self, stage: str, text: str) -> None:
-        self.messages.append(text)
-
-    def warning(self, stage: str, text: str) -> None:
-        self.messages.append(text)
-
-
 def make_recipe(**options: Any) -> Recipe:
     transforms = tuple(TRANSFORMS.config(t) for t in options.pop("transforms", ()))
     preprocess = PreprocessConfig(transforms=transforms, workers=2, **options)
@@ -177,3 +166,11 @@ def preprocess(home: Home) -> Callable[..., GraphStore]:
 @pytest.fixture
 def ears() -> Ears:
     return Ears()
+
+
+@pytest.fixture
+def run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Ingest and preprocess a data set given as its recipe's section, in shards of a few rows."""
+    small_shards(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    return runner(home)

@@ -3,105 +3,38 @@
 from __future__ import annotations
 
 import datetime
-import gzip
 import itertools
 import secrets
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs.base import cache_view
 from configs.errors import DataError, RecipeError
-from configs.load import build_recipe, load_recipe
-from configs.schema import Recipe
-from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
-from tasks.graph_store import GraphStore
+from configs.load import load_recipe
 from tasks.home import Home
-from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess import stage
-from tasks.stage import run_stage
 from tests.ingest.ogb_folders import mag_folder, node_folder
-from tests.preprocess.conftest import Ears
-
-Run = Callable[..., SimpleNamespace]
-
-
-@pytest.fixture
-def run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Ingest and preprocess a data set given as its recipe's section, in shards of a few rows."""
-    small_shards(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-
-    def do(dataset: dict[str, Any], *overrides: str, at: Home = home, **preprocess: Any) -> SimpleNamespace:
-        recipe = make_recipe(dataset, *overrides, **preprocess)
-        ears = Ears()
-        ingested = run_stage(INGEST, recipe, {}, at, listener=ears)
-        made = run_stage(stage.STAGE, recipe, {"ingest": ingested.parent}, at, listener=ears)
-        graph = GraphStore(made.folder, made.manifest)
-        ids = IdMap(graph, DatasetStore(ingested.folder, ingested.manifest))
-        names = ids.lookup(np.arange(made.manifest.num_nodes)).to_pylist()
-        return SimpleNamespace(graph=graph, manifest=made.manifest, names=names, messages=ears.messages, recipe=recipe)
-
-    return do
-
-
-def small_shards(monkeypatch: pytest.MonkeyPatch, scale: int = 1) -> None:
-    monkeypatch.setattr("tasks.ingest.writer.SHARD_ROWS", 8 * scale)
-    monkeypatch.setattr("tasks.ingest.writer.GROUP_ROWS", 4 * scale)
-
-
-def make_recipe(dataset: dict[str, Any], *overrides: str, **preprocess: Any) -> Recipe:
-    sections = {"name": "test", "dataset": dataset, "model": {"name": "graphsage"}, "preprocess": preprocess}
-    return build_recipe(sections, overrides)
-
-
-def tables(**options: Any) -> dict[str, Any]:
-    """Nodes with features, labels and times, edges with times; `options` replace parts."""
-    nodes = {"files": "nodes.parquet", "features": ["x"], "label": ["label"], "time": "time"}
-    edges = {"files": "edges.parquet", "time": "time"}
-    return {"name": "tables", "num_classes": 3, "nodes": nodes, "edges": edges, **options}
-
-
-def write(name: str, **columns: Any) -> None:
-    pq.write_table(pa.table(columns), f"{name}.parquet")
-
-
-def edges_of(found: SimpleNamespace) -> set[tuple[Any, Any]]:
-    """(source, target) of the edges that carry messages, by the users' ids."""
-    indptr, indices = found.graph["csc_indptr"], found.graph["csc_indices"]
-    target = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    return {(found.names[s], found.names[t]) for s, t in zip(indices.tolist(), target.tolist(), strict=True)}
-
-
-def split_of(found: SimpleNamespace, split: str) -> list[Any]:
-    return [found.names[v] for v in found.graph[f"{split}_idx"].tolist()]
-
-
-def pairs_of(found: SimpleNamespace, array: str) -> list[tuple[Any, Any]]:
-    return [(found.names[a], found.names[b]) for a, b in found.graph[array].reshape(-1, 2).tolist()]
-
-
-SMALL = {"snapshot.train": 0.5, "snapshot.valid": 0.25, "snapshot.test": 0.25}
-SHARES = tuple(f"{key}={value}" for key, value in SMALL.items())
-
-
-def by_hand(order: str = "abcdefgh") -> None:
-    """Eight nodes a..h of the years 1 to 8 (c has no label), and edges of which some are older than their ends."""
-    years = [1 + "abcdefgh".index(name) for name in order]
-    label = [dict(zip("abcdefgh", [0, 1, None, 2, 0, 1, 2, 0], strict=True))[name] for name in order]
-    write("nodes", id=list(order), x=[float(y) for y in years], label=label, time=years)
-    src, dst, when = zip(*[("a", "b", 2), ("b", "c", 5), ("e", "a", 1), ("d", "c", 4), ("f", "a", 6)], strict=True)
-    write("edges", src=src, dst=dst, time=when)
+from tests.preprocess.snapshot_tables import (
+    SHARES,
+    SPLITS,
+    Run,
+    by_hand,
+    by_name,
+    edges_of,
+    grown,
+    link_tables,
+    make_recipe,
+    pairs_of,
+    split_of,
+    tables,
+    write,
+)
 
 
 @pytest.mark.parametrize("order", ["abcdefgh", "hcafdbge"])
@@ -127,11 +60,6 @@ def test_who_exists_by_hand(run: Run, order: str) -> None:
     assert edges_of(earlier) == {("a", "b"), ("d", "c")}
     ends = [earlier.names[v] for v in earlier.graph["csc_indices"].tolist()]
     assert dict(zip(ends, earlier.graph["edge_time"].tolist(), strict=True)) == {"a": 2, "d": 4}
-
-
-def by_name(found: SimpleNamespace, values: Any) -> list[Any]:
-    """Values of the graph's nodes in the order of their names."""
-    return [value for _, value in sorted(zip(found.names, values.tolist(), strict=True))]
 
 
 def test_the_moment_compares_in_the_unit_of_the_times(run: Run) -> None:
@@ -211,26 +139,6 @@ TRANSFORMS = [
 ]
 
 
-def grown(rng: np.random.Generator, num_nodes: int, num_edges: int, ties: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Nodes and edges that come one after the other, in the order of their times; `ties` share one."""
-    nodes = {
-        "id": [f"n{i}" for i in range(num_nodes)],
-        **{name: rng.standard_normal(num_nodes) for name in "xyz"},
-        "label": pa.array(rng.integers(0, 3, num_nodes), mask=rng.random(num_nodes) < 0.1),
-        "time": np.arange(num_nodes) // ties,
-    }
-    src, dst = rng.integers(0, num_nodes, (2, num_edges))
-    late = np.maximum(src, dst) // ties + rng.integers(0, 3, num_edges)
-    order = np.argsort(late, kind="stable")
-    edges = {
-        "src": [f"n{i}" for i in src[order]],
-        "dst": [f"n{i}" for i in dst[order]],
-        "time": late[order],
-        "weight": rng.random(num_edges),
-    }
-    return nodes, edges
-
-
 def first_rows(columns: dict[str, Any], until: int) -> dict[str, Any]:
     there = int(np.searchsorted(columns["time"], until, side="right"))
     return {name: values[:there] for name, values in columns.items()}
@@ -282,9 +190,6 @@ def test_the_future_shows_nowhere(
     shutil.rmtree(fresh.root)
 
 
-SPLITS = ("train", "valid", "test")
-
-
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_what_trains_now_trains_in_every_later_snapshot(run: Run, task: str) -> None:
     """So a warm start has never learnt from what it is tested on; with many equal times as well."""
@@ -326,127 +231,6 @@ def test_ties_do_not_depend_on_nodes_of_other_types(run: Run) -> None:
     assert dealt[0] == dealt[1]
 
 
-# ---- link tasks
-
-
-def link_tables(**edges: Any) -> dict[str, Any]:
-    edges = {"files": "edges.parquet", "time": "time", **edges}
-    return {"name": "tables", "task": "link", "edges": edges, "num_negatives": 40}
-
-
-def test_links_by_hand(run: Run) -> None:
-    """The newest edges that exist are held out, whatever the data set's own split says; they carry no messages."""
-    names = "abcdefghij"
-    write(
-        "edges", src=list(names), dst=list(names[1:] + "a"), time=list(range(10)), weight=[float(t) for t in range(10)]
-    )
-    found = run(link_tables(weight="weight"), "snapshot.as_of=7", *SHARES)
-    assert found.names == list("abcdefghi")
-    ring = list(zip(names, names[1:] + "a", strict=True))
-    assert pairs_of(found, "train_edges") == ring[:4] or set(pairs_of(found, "train_edges")) == set(ring[:4])
-    assert set(pairs_of(found, "valid_edges")) == set(ring[4:6])
-    assert set(pairs_of(found, "test_edges")) == set(ring[6:8])
-    assert edges_of(found) == {*ring[:4], *((b, a) for a, b in ring[:4])}
-    assert sorted(found.graph["train_edge_weight"].tolist()) == [0, 1, 2, 3]
-    assert sorted(found.graph["edge_weight"].tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
-    for split in ("valid", "test"):
-        negative = found.graph[f"{split}_negative"]
-        assert negative.shape == (40, 2)
-        assert 0 <= negative.min() <= negative.max() < 9
-    assert found.manifest.report["snapshot"]["times"] == {"train": [0, 3], "valid": [4, 5], "test": [6, 7]}
-
-
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 2**32 - 1), until=st.integers(8, 25), by=st.sampled_from(["time", "ratio"]))
-def test_links_know_nothing_of_the_future(run: Run, home: Home, seed: int, until: int, by: str) -> None:
-    rng = np.random.default_rng(seed)
-    count = 400
-    edges = {
-        "src": rng.integers(0, 40, count),
-        "dst": rng.integers(0, 40, count) + 1,
-        "time": np.sort(rng.integers(0, 30, count)),
-    }
-    write("edges", **edges)
-    own = {"by": by, "train": 0.6, "valid": 0.2, "test": 0.2}
-    found = run({**link_tables(), "split": own}, f"snapshot.as_of={until}", transforms=[{"name": "degree"}])
-    there = [
-        (t, s, d) for s, d, t in zip(*(edges[k].tolist() for k in ("src", "dst", "time")), strict=True) if t <= until
-    ]
-    assert sorted(set(found.names)) == sorted({v for _, s, d in there for v in (s, d)})
-    dealt = {split: pairs_of(found, f"{split}_edges") for split in SPLITS}
-    assert sorted(itertools.chain.from_iterable(dealt.values())) == sorted((s, d) for _, s, d in there)
-    when: dict[tuple[int, int], list[int]] = {}
-    for t, s, d in there:
-        when.setdefault((s, d), []).append(t)
-    spans = found.manifest.report["snapshot"]["times"]
-    assert spans["train"][1] <= spans["valid"][0] <= spans["valid"][1] <= spans["test"][0] <= spans["test"][1] <= until
-    for split in SPLITS:
-        assert all(min(when[pair]) <= spans[split][1] and max(when[pair]) >= spans[split][0] for pair in dealt[split])
-    train = {pair for pair in dealt["train"] if pair[0] != pair[1]}
-    assert edges_of(found) == train | {(d, s) for s, d in train}
-    degree = np.diff(found.graph["csc_indptr"])
-    np.testing.assert_allclose(found.graph["feat"][:, 0], np.log1p(degree), rtol=1e-6)
-    known = {pair for _, s, d in there for pair in ((s, d), (d, s))}
-    for split in ("valid", "test"):
-        assert not set(pairs_of(found, f"{split}_negative")) & known
-    shutil.rmtree(home.artifacts)
-
-
-def test_equal_events_of_a_pair_go_to_one_split(run: Run) -> None:
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 30, (2, 300))
-    keep = src != dst
-    src, dst = src[keep], dst[keep]
-    write("edges", src=[*src, *dst], dst=[*dst, *src], time=np.zeros(2 * len(src), np.int64))
-    found = run(link_tables(), "snapshot.as_of=0", *SHARES)
-    sides = [{frozenset(pair) for pair in pairs_of(found, f"{split}_edges")} for split in SPLITS]
-    assert not sides[0] & sides[1]
-    assert not (sides[0] | sides[1]) & sides[2]
-    sizes = np.array([found.manifest.splits[split] for split in SPLITS])
-    np.testing.assert_allclose(sizes / sizes.sum(), [0.5, 0.25, 0.25], atol=0.02)
-
-
-@pytest.mark.parametrize(
-    ("directed", "symmetrize", "share"), [(False, False, "50.0"), (True, True, "50.0"), (True, False, "25.0")]
-)
-def test_pairs_that_come_up_again_are_told(run: Run, directed: bool, symmetrize: bool, share: str) -> None:
-    """Two of the four held-out pairs train as well, one of them the other way round."""
-    src, dst = list("abcdefghbaxc"), list("bcdefghiacyd")
-    write("edges", src=src, dst=dst, time=list(range(12)))
-    shares = ("snapshot.train=0.67", "snapshot.valid=0.16", "snapshot.test=0.17")
-    section = {**link_tables(), "directed": directed}
-    found = run(section, "snapshot.as_of=11", *shares, symmetrize=symmetrize)
-    assert [found.manifest.splits[split] for split in SPLITS] == [8, 2, 2]
-    (told,) = [message for message in found.messages if "train too" in message]
-    assert f"{share} % of the held-out pairs train too" in told
-    once = run(section, "snapshot.as_of=7", *shares, symmetrize=symmetrize)
-    assert not any("train too" in message for message in once.messages)
-
-
-def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real stream of events: 332,334 of them among 986 people, times in seconds from 0."""
-    small_shards(monkeypatch, 10_000)
-    source = shared_data / "temporal" / "email-Eu-core-temporal.txt.gz"
-    with gzip.open(source, "rt") as file:
-        events = np.array([[int(cell) for cell in line.split()] for line in file])
-    dataset = {
-        "name": "tables",
-        "task": "link",
-        "edges": {"files": str(source), "format": "edgelist", "source": "0", "target": "1", "time": "2"},
-    }
-    found = run(dataset, "snapshot.as_of=20000000")
-    there = events[events[:, 2] <= 20_000_000]
-    assert sorted(found.names) == sorted(set(there[:, :2].ravel().tolist()))
-    assert sum(found.manifest.splits.values()) == len(there)
-    cut = np.sort(there[:, 2])[int(0.8 * len(there))]
-    assert abs(found.manifest.report["snapshot"]["times"]["train"][1] - cut) < 3600
-    assert found.graph["edge_time"].max() <= cut
-    assert found.graph["valid_negative"].shape == (100_000, 2)
-
-
-# ---- the data set's own split, and OGB's folders
-
-
 def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
     made = node_folder(tmp_path / "ogbn_mine")
     section = {"name": "ogb", "dataset": "ogbn_mine", "root": str(tmp_path), "task": "node", "num_classes": 3}
@@ -471,25 +255,6 @@ def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
     assert any("takes all of 2006" in message for message in yearly.messages)
 
 
-def test_own_split_of_links(run: Run) -> None:
-    rng = np.random.default_rng(3)
-    count = 600
-    src, dst, time = rng.integers(0, 30, count), rng.integers(0, 30, count), np.arange(count) // 10
-    write("edges", src=src, dst=dst, time=time)
-    section = {**link_tables(), "split": {"by": "ratio", "train": 0.6, "valid": 0.2, "test": 0.2}}
-    everything = run(section)
-    found = run(section, "snapshot.as_of=20", "snapshot.split=keep")
-    known = {(s, d) for s, d, t in zip(src.tolist(), dst.tolist(), time.tolist(), strict=True) if t <= 20}
-    for split in SPLITS:
-        pairs = pairs_of(found, f"{split}_edges")
-        assert set(pairs) == known & set(pairs_of(everything, f"{split}_edges"))
-        assert found.manifest.splits[split] == len(pairs) > 0
-    assert edges_of(found) <= edges_of(everything)
-    people = {v for pair in known for v in pair}
-    wanted = [pair for pair in pairs_of(everything, "test_negative") if set(pair) <= people]
-    assert pairs_of(found, "test_negative") == wanted
-
-
 def test_mag(run: Run, tmp_path: Path) -> None:
     """Papers have years; authors and fields, whose relations have none, are always there."""
     made = mag_folder(tmp_path / "ogbn_mymag")
@@ -500,9 +265,6 @@ def test_mag(run: Run, tmp_path: Path) -> None:
     assert {name for name in found.names if name.startswith("paper")} == papers
     cited = {(f"paper:{s * 11}", f"paper:{d * 11}") for s, d in made["cites"] if s != d and max(s, d) <= 4}
     assert {(s, d) for s, d in edges_of(found) if s in papers and d in papers} == cited
-
-
-# ---- keys, reuse, refusals
 
 
 def test_without_a_moment_nothing_changes(run: Run) -> None:

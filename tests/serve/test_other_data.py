@@ -27,7 +27,7 @@ from tasks.serve.run import Wanted, write_outputs
 from tasks.stage import Listener, Parent, run_stage, stage_key
 from tests.finished import trained
 from tests.ingest.ogb_folders import mag_folder, molecules_folder, put
-from tests.preprocess.conftest import Ears
+from tests.preprocess.ears import Ears
 from tests.serve.test_needs import Prepared
 
 TO_PARTITION = ("ingest", "preprocess", "components", "partition")

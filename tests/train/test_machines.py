@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -21,15 +20,10 @@ from configs.load import load_recipe
 from tasks.home import Home
 from tasks.train.join import join_training
 from tests.flows.conftest import command, environment, write_recipe
+from tests.ports import free_port
 
 UP_TO_TRAIN = "ingest,preprocess,components,partition,train"
 TRAIN = {"loader": "full", "fanout": [5, 5], "epochs": 3, "threads": 1, "device": "cpu"}
-
-
-def _port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Machines:
@@ -40,7 +34,7 @@ class Machines:
         self.homes = [self.home, self.home]
         self.processes: list[subprocess.Popen[str]] = []
         self._recipe = write_recipe(folder, train={**TRAIN, **train})
-        self._options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{_port()}"]
+        self._options = ["train.num_machines=2", f"train.rendezvous=127.0.0.1:{free_port()}"]
 
     def start(self, rank: int, *options: str) -> subprocess.Popen[str]:
         arguments = ["run", str(self._recipe), *self._options, f"train.machine_rank={rank}", "--only", UP_TO_TRAIN]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,8 @@ from tasks.train.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records, weights
+from tests.train.two_processes import run_two_ranks
 
-ROOT = Path(__file__).resolve().parents[2]
 SPARSE = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.epochs=4")
 
 
@@ -163,20 +160,4 @@ def test_nothing_to_embed_is_refused(tmp_path: Path) -> None:
 def test_two_ranks_share_a_table_and_learn_as_dense_embeddings_do(tmp_path: Path) -> None:
     graph = partition(tmp_path / "g", "link")
     overrides = ["train.embeddings=sparse", "train.loader=edge", "train.batch_size=128", "train.clip_norm=0.5"]
-    path = job(graph, tmp_path / "work", *overrides).save()
-    port = str(29500 + os.getpid() % 2000)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "tests.train.two_ranks", str(path)]
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+    run_two_ranks("tests.train.two_ranks", job(graph, tmp_path / "work", *overrides))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,7 @@ from tasks.train.job import LAST, Job
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import records
-
-ROOT = Path(__file__).parents[2]
+from tests.train.two_processes import run_two_ranks
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +57,7 @@ def alone(job: Job) -> Job:
 
 def together(*jobs: Job) -> None:
     """Train jobs one after the other with two ranks."""
-    port = str(27500 + os.getpid() % 2000)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "tests.train.unequal_ranks", *(str(job.save()) for job in jobs)]
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+    run_two_ranks("tests.train.unequal_ranks", *jobs)
 
 
 def test_a_step_is_that_of_the_mean_over_all_rows(graph: Parent, tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""Ports that nobody listens on."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of loopback that are free now."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(listener.getsockname()[1]) for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def free_port() -> int:
+    return free_ports(1)[0]

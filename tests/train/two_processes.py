@@ -1,0 +1,32 @@
+"""Two ranks as two processes, without a launcher: a module of tests is the program of both."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tasks.train.job import Job
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_two_ranks(module: str, *jobs: Job) -> None:
+    """Run `module` as ranks 0 and 1 over the jobs, one after the other; what they print shows when one fails."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, "-m", module, *(str(job.save()) for job in jobs)]
+    ranks = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
