@@ -74,34 +74,38 @@ def file_lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator
 
     `on_wait` is called once if another process holds it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _lock_file(path) as descriptor:
+        if not _take(descriptor):
             if on_wait is not None:
                 on_wait()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
     """Hold the lock of `file_lock` if nobody does; yields whether it is held now."""
+    with _lock_file(path) as descriptor:
+        yield _take(descriptor)
+
+
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    """Open a lock's file; what is held of it ends with the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(path: Path) -> bool:

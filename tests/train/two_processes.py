@@ -29,8 +29,8 @@ def run_two_ranks(module: str, *jobs: Job) -> None:
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate()[0] for rank in ranks]
-    finally:  # also where the test's time is over
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
