@@ -70,19 +70,15 @@ class _Product(torch.autograd.Function):
 
 
 @njit(cache=True, nogil=True)
-def _ask_ahead(lanes, x, rows, at, end, stride, column):  # type: ignore[no-untyped-def]
-    """Ask for the rows of x that come up soon after place `at` of `rows`, which is read up to `end`."""
-    if at + FAR < end:
-        prefetch_far(lanes, x, rows[at + FAR] * stride + column)
-    if at + NEAR < end:
-        prefetch(lanes, x, rows[at + NEAR] * stride + column)
-
-
-@njit(cache=True, nogil=True)
 def _multiply_pairs(low, high, lanes, count, stride, column, first, second, x, y):  # type: ignore[no-untyped-def]
     for i in range(low, high):
-        _ask_ahead(lanes, x, first, i, high, stride, column)
-        _ask_ahead(lanes, x, second, i, high, stride, column)
+        # Written out here and below: a function that takes the arrays counts references to them, a third of the time.
+        if i + FAR < high:
+            prefetch_far(lanes, x, first[i + FAR] * stride + column)
+            prefetch_far(lanes, x, second[i + FAR] * stride + column)
+        if i + NEAR < high:
+            prefetch(lanes, x, first[i + NEAR] * stride + column)
+            prefetch(lanes, x, second[i + NEAR] * stride + column)
         value = load(lanes, x, first[i] * stride + column, count)
         value = value * load(lanes, x, second[i] * stride + column, count)
         store(lanes, y, i * stride + column, value, count)
@@ -116,8 +112,12 @@ def _sum_pairs(  # type: ignore[no-untyped-def]
     for row in range(low, high):
         total = zeros(lanes)
         for k in range(starts[row], starts[row + 1]):
-            _ask_ahead(lanes, grad, places, k, last, stride, column)
-            _ask_ahead(lanes, x, others, k, last, stride, column)
+            if k + FAR < last:
+                prefetch_far(lanes, grad, places[k + FAR] * stride + column)
+                prefetch_far(lanes, x, others[k + FAR] * stride + column)
+            if k + NEAR < last:
+                prefetch(lanes, grad, places[k + NEAR] * stride + column)
+                prefetch(lanes, x, others[k + NEAR] * stride + column)
             value = load(lanes, grad, places[k] * stride + column, count)
             total = total + value * load(lanes, x, others[k] * stride + column, count)
         store(lanes, grad_x, row * stride + column, total, count)
