@@ -7,7 +7,8 @@ the batch each, so that a step sees as many seeds as one rank's; "larger batches
 of the steps, and scales the learning rate by sqrt(W) after a warm-up. Ranks are processes on this machine (gloo). For
 each contender the mean accuracy over seeds and its spread (standard deviation), and how far that is from one rank's, in
 points and in standard errors of the difference: beyond about 2 (some 3 with three seeds) is more than noise. What is
-there so far is written to strategies.json in --out after every run.
+there so far is written to strategies.json in --out after every run; the same command goes on from there, and with more
+seeds or other contenders it adds theirs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from benchmarks.gnn_graphs import graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
+from tasks.artifacts import write_atomic
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.manifests import PartitionManifest
@@ -114,11 +116,24 @@ def run(args: argparse.Namespace, graph: Parent, options: tuple[str, ...], ranks
     }
 
 
+def runs_so_far(path: Path, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what an earlier command with the same options measured."""
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content["options"] != options:
+        raise SystemExit(
+            f"{path}: holds runs with other options, {content['options']}; give another --out, or remove it"
+        )
+    runs: list[dict[str, Any]] = content["runs"]
+    return runs
+
+
 def table(runs: list[dict[str, Any]]) -> list[str]:
     """Means, spreads, and distances from one rank."""
     by_name: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for made in runs:
-        by_name[made["name"], made["ranks"]].append(made)
+    for one in runs:
+        by_name[one["name"], one["ranks"]].append(one)
     lines = [
         "| contender | ranks | valid | test | from one rank (valid) | seeds | s |",
         "|---|---|---|---|---|---|---|",
@@ -167,10 +182,14 @@ def main(arguments: list[str] | None = None) -> None:
     loaders = {name.split(",")[0] for name in chosen}
     todo = [(name, options, 1) for name, options in ALONE.items() if name.split(",")[0] in loaders]
     todo += [(name, options, ranks) for name, options in chosen.items() for ranks in args.ranks]
-    runs: list[dict[str, Any]] = []
+    options_used = {name: value for name, value in vars(args).items() if name not in ("out", "home", "seeds", "only")}
+    runs = runs_so_far(args.out / "strategies.json", options_used)
+    done = {(made["name"], made["ranks"], made["seed"]) for made in runs}
     args.out.mkdir(parents=True, exist_ok=True)
     for seed in range(args.seeds):  # seeds outermost: a slow hour of the machine hits all contenders
         for name, options, ranks in todo:
+            if (name, ranks, seed) in done:
+                continue
             outcome = run(args, graph, options(ranks, args), ranks, seed)
             runs.append({"name": name, "ranks": ranks, "seed": seed, **outcome})
             print(
@@ -178,9 +197,8 @@ def main(arguments: list[str] | None = None) -> None:
                 f"{outcome['seconds']:.0f} s",
                 flush=True,
             )
-            options_used = {name: value for name, value in vars(args).items() if name not in ("out", "home")}
             content = {"machine": facts, "options": options_used, "runs": runs, "table": table(runs)}
-            (args.out / "strategies.json").write_text(json.dumps(content, indent=1))
+            write_atomic(args.out / "strategies.json", json.dumps(content, indent=1).encode())
     print("\n".join(table(runs)))
 
 

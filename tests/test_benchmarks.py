@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gnn_plan
+from benchmarks import gnn_plan, strategies
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
 from benchmarks.gnn_worker import Settings, shuffled
@@ -146,3 +146,23 @@ def test_hops_are_counted_as_pyg_lib_reports_them() -> None:
     edges = torch.tensor([[2, 3, 3, 0, 4, 2], [0, 0, 1, 1, 2, 3]])
     assert count_hops(edges, 2, 2) == ([2, 2, 1], [4, 2])
     assert count_hops(edges[:, :0], 2, 2) == ([2, 0, 0], [0, 0])
+
+
+@pytest.mark.slow
+def test_strategies_go_on_from_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    only = "neighbor, data_parallel, same"
+    small = ["--graph", "generated", "--ranks", "2", "--epochs", "2", "--hidden", "8", "--only", only]
+    command = [*small, "--out", str(tmp_path / "out"), "--home", str(tmp_path / "home")]
+    strategies.main([*command, "--seeds", "1"])
+    assert [line[:20] for line in capsys.readouterr().out.splitlines() if line.startswith("seed ")] == [
+        "seed 0, 1 ranks, nei",
+        "seed 0, 2 ranks, nei",
+    ]
+    strategies.main([*command, "--seeds", "2"])
+    printed = capsys.readouterr().out.splitlines()
+    assert [line[:6] for line in printed if line.startswith("seed ")] == ["seed 1"] * 2
+    rows = [line for line in printed if line.startswith("| neighbor")]
+    assert [row.split(" | ")[1] for row in rows] == ["1", "2"]
+    assert " se)" in rows[1]
+    with pytest.raises(SystemExit, match="holds runs with other options"):
+        strategies.main([*command, "--epochs", "4"])
