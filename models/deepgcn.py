@@ -60,10 +60,12 @@ class DeepConfig(ModelConfig):
     groups: int | None = Field(default=None, ge=2)
     """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
     tie_weights: bool = False
-    """All layers share one convolution (and one norm)."""
+    """All layers share one convolution, and all but the first one norm."""
     dilation: int = Field(default=1, ge=1)
-    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. In-edges are
-    ordered by falling weight with edge_weights=true, else as they are stored."""
+    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. The edges'
+    weights say who is near, so edge_weights=true goes with it."""
+    edge_weights: bool = False
+    """dilation: order in-edges by falling weight. Messages are not weighed."""
     stochastic_dilation: float = Field(default=0.0, ge=0, le=1)
     """dilation: how often a layer draws its neighbours at random from as far away while training."""
 
@@ -276,6 +278,15 @@ def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
     if config.dilation == 1 and (config.stochastic_dilation or config.edge_weights):
         name = "edge_weights" if config.edge_weights else "stochastic_dilation"
         raise RecipeError(f"model.{name} is for model.dilation above 1; set that or remove model.{name}")
+    if config.dilation > 1 and not config.edge_weights:
+        raise RecipeError(
+            "model.dilation counts from the nearest neighbour on, and only the edges' weights say which that is: set "
+            "model.edge_weights=true, with weights that fall with the distance, or remove model.dilation"
+        )
+    if config.jumping in ("sum", "max") and config.block == "dense":
+        raise RecipeError(
+            f"model.jumping={config.jumping} wants layers of one width, which block=dense has not; take jumping=cat"
+        )
     if config.tie_weights and config.block == "dense":
         raise RecipeError("model.tie_weights wants layers of one width, which block=dense has not; take block=res+")
     _refuse_reversible(config)

@@ -13,7 +13,8 @@ def dilate(block: Block, step: int, span: int, key: int | None = None) -> Block:
     """Return the block with k of each node's n nearest neighbours, k = ceil(n / span): number 0, step, 2 step, ...
 
     So layers with steps 1 to `span` see equally many neighbours, ever further away. In-edges are ordered by falling
-    weight where there are weights, else as they stand. With a key, k of the nearest k * step are drawn at random.
+    weight where there are weights, else as they stand; the result has no weights, which have told what they are for.
+    With a key, k of the nearest k * step are drawn at random.
 
     Args:
         block: all in-edges of its destinations, as kNN graphs have them.
@@ -38,7 +39,8 @@ def _choose(block: Block, step: int, span: int, key: int | None) -> Block:
     if block.degree is not None and bool((block.degree[: block.num_dst] != block.counts).any()):
         raise RecipeError(
             "model.dilation takes every d-th of all neighbours, and the batch holds some of them; "
-            "set train.loader=full, train.fanout to -1 in every layer, or model.dilation=1"
+            "set train.loader=full, train.fanout to -1 in every layer, or model.dilation=1 (with "
+            "train.strategy=partition_parallel a part's rim is such a sample)"
         )
     counts = block.indptr[1:] - block.indptr[:-1]
     sizes = (counts + span - 1) // span
@@ -56,7 +58,6 @@ def _choose(block: Block, step: int, span: int, key: int | None) -> Block:
         block.indices[chosen],
         block.num_src,
         degree=None if block.degree is None else torch.ceil(block.degree / span),
-        weight=_rows(block.weight, chosen),
         edge_feat=_rows(block.edge_feat, chosen),
         edge_feat_cat=_rows(block.edge_feat_cat, chosen),
         edge_type=_rows(block.edge_type, chosen),

@@ -81,7 +81,7 @@ class GenConv(nn.Module):
             return power_aggregate(block.adjacency, x, self.sharpness, edge, _EPS)
         if edge is None:
             return aggregate(block, torch.relu(x) + _EPS, self.aggregator)
-        summed = message_sum(block.adjacency, x, edge)
+        summed = message_sum(block.adjacency, x, edge) + _EPS * block.counts.unsqueeze(1).to(x.dtype)
         if self.aggregator == "mean":
             return summed * block.adjacency.degree_scale().unsqueeze(1).to(x.dtype)
         return summed if block.scale is None else summed * block.scale.unsqueeze(1).to(x.dtype)

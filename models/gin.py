@@ -14,7 +14,7 @@ from models.encoders import EdgeEncoder
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
 from models.kernels.segment import segment_broadcast
-from models.layers import Activation, own_rows
+from models.layers import Activation, make_norm, own_rows
 from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
@@ -29,7 +29,10 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         self.mlp = nn.Sequential(
-            Linear(in_dim, 2 * out_dim), nn.BatchNorm1d(2 * out_dim), Activation("relu"), Linear(2 * out_dim, out_dim)
+            Linear(in_dim, 2 * out_dim),
+            make_norm("batch", 2 * out_dim),
+            Activation("relu"),
+            Linear(2 * out_dim, out_dim),
         )
 
     def forward(self, block: Block, x: Tensor) -> Tensor:

@@ -58,10 +58,20 @@ class DropoutFirst(Activation):
         return super().forward(x) if self.kind == "relu" else self.activate(self.dropout(x))
 
 
+class BatchNorm(nn.BatchNorm1d):
+    """Batch normalisation; a single row, which has no spread, goes by the running statistics, as in evaluation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the columns of x (n, D)."""
+        if self.training and len(x) < 2:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(x)
+
+
 def make_norm(kind: str, dim: int) -> nn.Module:
     """Return the normalisation of that name over `dim` columns."""
     if kind == "batch":
-        return nn.BatchNorm1d(dim)
+        return BatchNorm(dim)
     return nn.LayerNorm(dim) if kind == "layer" else nn.Identity()
 
 

@@ -39,6 +39,8 @@ from configs.errors import IntegrityError
 from tasks.manifests import ArrayEntry, GraphManifest
 
 Array = NDArray[Any]
+MISSING_IN_EDGES = "missing_in_edges"
+"""float32 (N,), in a rank's part of a graph only: in-edges that each node has in the whole graph and not here."""
 INT32_MAX = np.iinfo(np.int32).max
 _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 

@@ -29,8 +29,8 @@ class Batches:
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
-        size = 1 if self._own else self._count if loader.whole_split else train.batch_size
-        self.a_round = strategy.steps(self._count, size)
+        size = 1 if self._own else train.batch_size
+        self.a_round = 1 if loader.whole_split else strategy.steps(self._count, size)
         """Batches that this rank (and every other) takes in a round."""
         self.rounds = train.epochs // strategy.epochs_a_round
         if train.accumulate_steps > self.a_round:

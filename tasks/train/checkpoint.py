@@ -19,7 +19,7 @@ from torch import nn
 from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
-from tasks.train.embeddings import sparse_embedding
+from tasks.train.embeddings import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
@@ -62,42 +62,45 @@ def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dic
         "model_config": model.config.model_dump(mode="json"),
         "facts": {key: list(v) if isinstance(v, tuple) else v for key, v in dataclasses.asdict(model.facts).items()},
         "model": model.state_dict(),
+        "table_on_host": sparse_embedding(model) is not None,
         "epoch": epoch,
         "metric": metric,
     }
 
 
 def load_model(path: Path) -> GraphModel:
-    """Rebuild the model of a `best.pt`, in evaluation mode.
+    """Rebuild the model of a `best.pt`, in evaluation mode; a table of sparse embeddings stays in the file, mapped.
 
     Raises:
         IntegrityError: the file is not one.
         RecipeError: the user's own file that it was made with is neither where it was nor beside the checkpoint.
     """
-    state = load(path)
+    state = load(path, mapped=True)
     config = MODELS.config(state["model_config"], path.parent / OWN_MODEL)
     facts: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in state["facts"].items()}
+    if state.get("table_on_host"):
+        return build_around_table(config, GraphFacts(**facts), state["model"]).eval()
     model: GraphModel = MODELS.create(config, GraphFacts(**facts))
     model.load_state_dict(state["model"])
     return model.eval()
 
 
 def rng_state() -> dict[str, Any]:
-    """Return the states of all random generators of this process as tensors and plain values."""
+    """Return the states of this process's random generators, its own GPU's among them, as tensors and plain values."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],
         "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
         "python": random.getstate(),
     }
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put all random generators back."""
+    """Put the random generators back; other GPUs than its own are no rank's business."""
     torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(state["cuda"][0])
     name, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = state["python"]
@@ -106,6 +109,5 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters, those of sparse embeddings included."""
-    embedding = sparse_embedding(model)
-    tables = 0 if embedding is None else embedding.weight.numel()
+    tables = sum(module.weight.numel() for module in model.modules() if isinstance(module, HostEmbedding))
     return tables + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -3,8 +3,8 @@
 The table is no parameter of the model: a batch's rows are copied to the device, their gradients come back as rows, and
 an optimizer for rows applies them. So the table may be larger than the device's memory, and a step costs what its rows
 cost. Ranks of one machine share one table (and one state of its optimizer); their row gradients are averaged over gloo,
-as DDP averages the rest. In a state dict the table stands where a dense embedding's weight would, so that whatever
-loads the best weights knows no difference.
+as DDP averages the rest. In a state dict the table stands where a dense embedding's weight would. Whoever loads the
+best weights gets a `HostEmbedding`, so that what was too large for the device in training is not put there later.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
     if facts.feature_dim or facts.categories or facts.task == "graph":
         why = "nodes of unseen graphs have no rows of their own" if facts.task == "graph" else "the nodes have features"
         raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
-    # Built around a single row, so that the table exists once, in the memory that it is to stay in.
-    model: GraphModel = MODELS.create(job.model, replace(facts, num_nodes=1))
-    model.facts = facts
+    model = _without_table(job.model, facts)
     if model.encoder.embedding is None:
         raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")
     dim = model.encoder.embedding.embedding_dim
@@ -69,7 +67,25 @@ def _refuse_idle_options(train: TrainConfig) -> None:
             raise RecipeError(f"train.{name} is for train.embeddings=sparse; set that, or remove train.{name}")
 
 
-class SparseEmbedding(nn.Module):
+class HostEmbedding(nn.Module):
+    """A table of rows that stays in CPU memory, wherever the model is: int64 ids (n,) -> float32 (n, dim) there."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """`weight`: float32 (N, dim)."""
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = weight.shape
+        # Neither a parameter nor a buffer: it must not follow the model to its device, nor into DDP.
+        self.weight = weight
+
+    def forward(self, node_ids: Tensor) -> Tensor:
+        """Look rows up."""
+        return self.weight.index_select(0, node_ids.cpu()).to(node_ids.device)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+
+
+class SparseEmbedding(HostEmbedding):
     """A table of rows in CPU memory with its optimizer: int64 ids (n,) -> float32 (n, dim) on the ids' device.
 
     Weight decay does not touch it.
@@ -77,11 +93,8 @@ class SparseEmbedding(nn.Module):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, train: TrainConfig, ranks: Ranks, seed: int) -> None:
         """Make the table (uniform, as Glorot and Bengio); all ranks call this together."""
-        super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        super().__init__(shared_zeros((num_embeddings, embedding_dim), ranks))
         self.ranks = ranks
-        # Neither a parameter nor a buffer: it must not follow the model to its device, nor into DDP.
-        self.weight = shared_zeros((num_embeddings, embedding_dim), ranks)
         if ranks.local_rank == 0:
             nn.init.xavier_uniform_(self.weight, generator=torch.Generator().manual_seed(seed))
         kind = RowAdagrad if train.embedding_optimizer == "row_adagrad" else SparseAdam
@@ -92,11 +105,10 @@ class SparseEmbedding(nn.Module):
 
     def forward(self, node_ids: Tensor) -> Tensor:
         """Look rows up; where gradients are computed, remember which."""
-        ids = node_ids.cpu()
-        rows = self.weight.index_select(0, ids).to(node_ids.device)
+        rows = super().forward(node_ids)
         if torch.is_grad_enabled():
             rows.requires_grad_()
-            self._taken.append((ids, rows))
+            self._taken.append((node_ids.cpu(), rows))
         return rows
 
     def take_gradients(self) -> tuple[Tensor, Tensor]:
@@ -137,9 +149,6 @@ class SparseEmbedding(nn.Module):
         _spread(self.weight, table, self.ranks)
         wait_for_all()
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        destination[f"{prefix}weight"] = self.weight
-
     def _load_from_state_dict(
         self,
         state_dict: Any,
@@ -152,6 +161,22 @@ class SparseEmbedding(nn.Module):
     ) -> None:
         """Only `restore` brings the table back: every rank loads the rest, one this."""
         assert f"{prefix}weight" not in state_dict
+
+
+def build_around_table(config: Any, facts: GraphFacts, state: dict[str, Tensor]) -> GraphModel:
+    """Return the model with the weights of `state` and its table, which stays where it is in memory or in the file."""
+    state = dict(state)
+    model = _without_table(config, facts)
+    model.encoder.embedding = HostEmbedding(state.pop(_TABLE))  # type: ignore[assignment]
+    model.load_state_dict(state)
+    return model
+
+
+def _without_table(config: Any, facts: GraphFacts) -> GraphModel:
+    """Return a new model whose table has one row: the table exists once, in the memory that it is to stay in."""
+    model: GraphModel = MODELS.create(config, replace(facts, num_nodes=1))
+    model.facts = facts
+    return model
 
 
 def take_tables(state: dict[str, Any]) -> dict[str, Tensor] | None:

@@ -1,7 +1,7 @@
 """The training loop: one for node, link and graph tasks, for one rank and for many.
 
 Everything random comes from counters (seed, epoch, step, rank), so a run that was killed and goes on from its last
-checkpoint takes the same steps as one that was left alone.
+checkpoint takes the same steps as one that was left alone (with three ranks or more up to the order of sums over them).
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Trainer:
         loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=scratch)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
-        self._weighs = ranks.world_size > 1 and not loader.batches_alike
+        # Whether a step's batches may count unequally; all ranks must agree, as each asks the others for its sum.
+        self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.batches_alike)])[0] > 0
         # Shares near one keep float16's gradients in range; it must be the same number on all ranks.
         self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.a_round))
         self.epochs_a_round = strategy.epochs_a_round
@@ -118,7 +119,8 @@ class Trainer:
     def _next_batch(self) -> int:
         """Return the number of the first batch that is still to be taken."""
         rounds = self.progress.epoch // self.epochs_a_round
-        return rounds * self.batches.a_round + self.progress.step_in_epoch * self.config.accumulate_steps
+        done = self.progress.step_in_epoch * self.config.accumulate_steps
+        return rounds * self.batches.a_round + min(done, self.batches.a_round)  # a round's last step may have fewer
 
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
@@ -138,7 +140,7 @@ class Trainer:
                 self.meter.read()
             progress.epoch_totals[3] += time.perf_counter() - began
             if recorded:
-                self.journal.record({"loss": self.meter.loss, "learning_rate": rate})
+                self.journal.record({"loss": self.meter.loss, "learning_rate": rate})  # this rank's, of its last batch
             self.journal.say()
             self._save_in_between()
 

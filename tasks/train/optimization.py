@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
@@ -43,11 +44,18 @@ class Optimization:
             total_steps: steps of the whole run.
 
         Raises:
-            RecipeError: a warm-up that is longer than the run.
+            RecipeError: a warm-up that is longer than the run, or a model without parameters.
         """
         self.train, self.model, self.wrapped, self.ranks = train, model, wrapped, ranks
         self.task_type = task_type
-        self.device = next(model.parameters()).device
+        parameter = next(model.parameters(), None)
+        if parameter is None:
+            raise RecipeError(
+                f"model.name={model.config.name} has nothing to learn with these options"
+                + (" but sparse embeddings: take train.embeddings=dense, " if sparse_embedding(model) else ": take ")
+                + "another decoder or norm, or another model"
+            )
+        self.device = parameter.device
         self.embedding = sparse_embedding(model)
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)

@@ -14,6 +14,7 @@ from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs
 from models.dropout import Dropout
+from models.genconv import GenConv
 from models.reversible import ReversibleLayer
 
 
@@ -233,6 +234,8 @@ def test_tied_layers_share_their_weights() -> None:
         ({"learn_message_scale": True}, "model.learn_message_scale is for model.message_norm"),
         ({"groups": 2}, "model.groups is for model.reversible"),
         ({"stochastic_dilation": 0.2}, "model.stochastic_dilation is for model.dilation above 1"),
+        ({"dilation": 2}, "set model.edge_weights=true, with weights that fall with the distance"),
+        ({"jumping": "sum", "block": "dense"}, "take jumping=cat"),
         ({"tie_weights": True, "block": "dense"}, "layers of one width"),
         ({"reversible": True, "groups": 3}, "groups=3 does not divide hidden_dim=8"),
         ({"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
@@ -252,6 +255,22 @@ def test_tied_layers_share_their_weights() -> None:
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         deep(**options)
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "sum"])
+def test_messages_stay_positive_with_edge_features_too(aggregator: str) -> None:
+    batch, plain = ring(7, 8), ring(7, 8)
+    plain.block(0).edge_feat_cat = None
+    of_edges, without = (
+        GenConv(8, 8, deep(edges=edges).facts, deep(aggregator=aggregator, edges=edges).config)
+        for edges in (True, False)
+    )
+    assert of_edges.edges is not None
+    nn.init.zeros_(of_edges.edges.categories.table)
+    x = -torch.ones(7, 8)
+    expected = without._aggregate(plain.block(0), x)
+    assert expected.gt(0).all()
+    torch.testing.assert_close(of_edges._aggregate(batch.block(0), x), expected)
 
 
 def test_reversible_layers_refuse_sampled_blocks() -> None:

@@ -48,6 +48,7 @@ def test_every_step_th_neighbour_and_equally_many(step: int, expected: list[list
 
 def test_weights_say_who_is_near() -> None:
     weight = torch.arange(12.0)  # the last ones are nearest
+    assert dilate(knn(weight=weight), 2, 2).weight is None
     assert sources(dilate(knn(weight=weight), 2, 2)) == [[0, 2, 4, 6], [], [7], [9, 11]]
     assert sources(dilate(knn(weight=weight), 1, 2)) == [[3, 4, 5, 6], [], [7], [10, 11]]
 

@@ -172,15 +172,18 @@ def test_every_model_predicts_alike_whole_and_layer_by_layer(
     [
         ("gcn", {"head": "none"}),
         ("deepgcn", {"block": "dense", "growth": 3}),
-        ("deepgcn", {"block": "res", "dilation": 2, "jumping": "cat"}),
+        ("deepgcn", {"block": "res", "dilation": 2, "edge_weights": True, "jumping": "cat"}),
         ("deepgcn", {"reversible": True}),
     ],
 )
 def test_layers_of_other_widths_predict_alike(tmp_path: Path, name: str, options: dict[str, object]) -> None:
     parent = node_graph(tmp_path)
     store = GraphStore(parent.folder, parent.manifest)
+    weight = np.random.default_rng(0).exponential(1, len(store["csc_indices"])).astype(np.float32)
+    store._open["edge_weight"] = weight
+    store.manifest.arrays["edge_weight"] = store.manifest.arrays["csc_indices"]
     config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 3, **options})
-    model: GraphModel = MODELS.create(config, graph_facts(parent.manifest))
+    model: GraphModel = MODELS.create(config, graph_facts(store.manifest))
     whole = Predictor(store).predict(model, "test").scores
     pieces = Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores
     np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)

@@ -112,7 +112,7 @@ def test_large_graphs_are_sampled_around_edges(tmp_path: Path) -> None:
         ({"negatives": "degree"}, r"train\.negatives=degree is for link tasks and this is a node task"),
         ({"num_negatives": 3}, r"train\.num_negatives=3 is for link tasks"),
         ({"sampler": "weighted"}, r"draws by the edges' weights and test has none; take train\.sampler=uniform"),
-        ({"loader": "precomputed"}, r"is for models that propagate .* gcn learns in between"),
+        ({"loader": "precomputed"}, r"is for models that propagate .* gcn does more"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -144,6 +144,18 @@ def test_sampled_neighbourhoods_are_refused_to_reversible_models(
     with pytest.raises(RecipeError, match=rf"model\.reversible=true .* take train\.loader={ways_out}, or set"):
         check_loader(TrainConfig(loader=name, fanout=(3, 3)), reversible, store.manifest)
     assert check_loader(TrainConfig(loader="full"), reversible, store.manifest) == "full"
+
+
+@pytest.mark.parametrize("name", ["auto", "cluster", "random_partition", "saint"])
+def test_samples_of_neighbours_are_refused_to_dilated_models(tmp_path: Path, name: str) -> None:
+    store = opened(tmp_path, num_parts=4)
+    facts = replace(graph_facts(store.manifest), has_edge_weights=True)
+    config = MODELS.config({"name": "deepgcn", "num_layers": 2, "dilation": 2, "edge_weights": True})
+    dilated = MODELS.create(config, facts).config
+    with pytest.raises(RecipeError, match=r"model\.dilation takes every d-th of all neighbours"):
+        check_loader(TrainConfig(loader=name, fanout=(3, 3)), dilated, store.manifest)
+    assert check_loader(TrainConfig(fanout=(-1, -1)), dilated, store.manifest) == "neighbor"
+    assert check_loader(TrainConfig(loader="full"), dilated, store.manifest) == "full"
 
 
 def test_link_options_reach_their_loaders(tmp_path: Path) -> None:

@@ -112,14 +112,17 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -
     assert lines[-1] < lines[0]
 
 
-def test_the_best_weights_are_those_of_a_dense_model(tmp_path: Path) -> None:
+def test_the_best_weights_keep_their_table_off_the_device(tmp_path: Path) -> None:
     graph = partition(tmp_path / "g", "link")
     made = job(graph, tmp_path / "work", *SPARSE, "train.epochs=2")
     trained = make_trainer(made)
     before = trained.model.encoder.embedding.weight.clone()  # type: ignore[union-attr]
     trained.run()
     model = checkpoint.load_model(made.work / BEST)
-    assert isinstance(model.encoder.embedding, torch.nn.Embedding)
+    assert model.encoder.embedding.weight.device.type == "cpu"  # type: ignore[union-attr]
+    assert {p.device.type for p in model.to("meta").parameters()} == {"meta"}
+    assert model.encoder.embedding.weight.device.type == "cpu"  # type: ignore[union-attr]
+    model = checkpoint.load_model(made.work / BEST)
     table = trained.optimization.embedding.weight  # type: ignore[union-attr]
     assert not torch.equal(before, table)
     assert checkpoint.count_parameters(model) == checkpoint.count_parameters(trained.model)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from configs.errors import DataError, RecipeError
-from configs.registry import STRATEGIES
+from configs.registry import MODELS, STRATEGIES
 from configs.schema import TrainConfig
 from models.block import Batch, Inputs
 from tasks.graph_store import GraphStore
@@ -20,7 +20,8 @@ from tasks.home import Home
 from tasks.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
 from tasks.train.batches import Batches
-from tasks.train.loaders.base import FeatureSource, Loader
+from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
+from tasks.train.loaders.choose import make_loader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
@@ -179,6 +180,27 @@ def test_a_local_graph_is_the_subgraph_of_own_nodes_and_halo(tmp_path: Path, hop
     assert "valid_idx" not in local
     with pytest.raises(KeyError, match="has no array 'valid_idx'"):
         local["valid_idx"]
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "gin", "graphsage"])
+@pytest.mark.parametrize("loader", ["neighbor", "full"])
+def test_own_nodes_of_a_part_are_scored_as_in_the_whole_graph(tmp_path: Path, name: str, loader: str) -> None:
+    """With as many hops of halo as layers; at the rim in-edges are missing, but counted where they are divided by."""
+    parent = parts(node_graph(tmp_path, num_nodes=200), 2)
+    whole = opened(parent)
+    strategy = strategies("partition_parallel", 2, halo_hops=2)[1]
+    part = strategy.open(whole)
+    config = MODELS.config({"name": name, "num_layers": 2, "hidden_dim": 8, "dropout": 0.0})
+    model = MODELS.create(config, graph_facts(parent.manifest)).eval()
+    block, inputs = whole_graph(whole, FeatureSource.of(whole, model))
+    train = TrainConfig(loader=loader, fanout=(-1, -1))
+    own = make_loader(train, model, part, FeatureSource.of(part, model))
+    assert isinstance(part, LocalGraph)
+    with torch.no_grad():
+        expected = model(Batch([block], inputs, torch.empty(0), 0))[part.nodes[np.asarray(part["train_idx"])]]
+        batch = strategy.finish(own.batch(np.arange(own.num_seeds), 0))
+        scores = model(batch)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_part_of_a_link_task_holds_the_edges_that_lead_to_it(tmp_path: Path) -> None:

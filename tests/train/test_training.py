@@ -236,6 +236,10 @@ def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, ove
         (("train.strategy.name=parallel_epochs", "train.epochs=3"), "epochs=3 is no multiple; take 4"),
         (("train.strategy.name=partition_parallel",), r"the partition has 1; set partition\.num_parts=2"),
         (("model.name=deepgcn", "model.reversible=true"), r"reversible=true wants batches whose nodes stay"),
+        (
+            ("model.name=deepgcn", "model.reversible=true", "model.norm=batch", "train.precision=bfloat16"),
+            r"cannot be undone in train\.precision=bfloat16: take model\.norm=layer",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(
@@ -261,6 +265,52 @@ def test_mistakes_that_only_training_sees(tmp_path: Path, override: str, message
     job = make_job(recipe("node", override), partition(tmp_path / "g"), tmp_path / "work")
     with own_settings(), pytest.raises(RecipeError, match=message):
         train(job, Ranks())
+
+
+def test_a_model_with_nothing_to_learn_is_refused(tmp_path: Path) -> None:
+    sections = ("model.name=sgc", "model.decoder=dot", "train.embeddings=sparse")
+    job = make_job(recipe("link", *sections), partition(tmp_path / "g", "link"), tmp_path / "work")
+    message = r"model\.name=sgc has nothing to learn .*: take train\.embeddings=dense"
+    with own_settings(), pytest.raises(RecipeError, match=message):
+        train(job, Ranks())
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, step: int) -> None:
+    """Five batches make three steps of two, the last of which has one batch."""
+    graph = partition(tmp_path / "g")
+    calm, stopped = (
+        make_job(recipe("node", "train.accumulate_steps=2"), graph, tmp_path / name) for name in ("calm", "stopped")
+    )
+    with own_settings():
+        make_trainer(calm).run()
+        first = make_trainer(stopped)
+        assert (first.steps, first.batches.a_round) == (3, 5)
+
+        def stop() -> None:
+            if first.progress.step == 3 + step:
+                first._save_last()
+                raise KeyboardInterrupt
+
+        first._save_in_between = stop  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            first.run()
+        make_trainer(stopped).run()
+    assert records(stopped.work) == records(calm.work)
+    ours, theirs = weights(stopped.work), weights(calm.work)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("options", [("train.batch_size=1",), ("train.loader=cluster",)])
+def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, ...]) -> None:
+    graph = partition(tmp_path / "g")
+    n = graph.manifest.num_nodes
+    manifest = graph.manifest.model_copy(update={"num_parts": 3, "part_offsets": (0, 1, n // 2, n)})
+    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    job = make_job(recipe("node", "train.epochs=1", *options), Parent(manifest, graph.folder), tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    assert all(value.isfinite().all() for value in weights(job.work).values())
 
 
 def test_patience_stops_early(tmp_path: Path) -> None:

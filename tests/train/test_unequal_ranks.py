@@ -75,6 +75,27 @@ def test_a_step_is_that_of_the_mean_over_all_rows(graph: Parent, tmp_path: Path)
     torch.testing.assert_close(weights(both), whole, rtol=1e-4, atol=1e-6)
 
 
+def test_missing_labels_count_for_no_rank(tmp_path: Path) -> None:
+    """Ranks get equally many seeds, of which some have no label."""
+    parent = node_graph(tmp_path / "graph", num_nodes=300, seed=3)
+    path = parent.folder / "label.npy"
+    label = np.load(path)
+    label[: len(label) // 3] = -1
+    np.save(path, label)
+    graph = as_partition(parent)
+    (parent.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    whole = weights(alone(make(graph, tmp_path / "whole", "train.loader=full")))
+    shared = make(graph, tmp_path / "shared", "train.loader=full")
+    together(shared)
+    torch.testing.assert_close(weights(shared), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_whole_parts_with_unequally_many_seeds_take_one_step(graph: Parent, tmp_path: Path) -> None:
+    job = make(graph, tmp_path / "parts", "train.loader=full", "train.strategy=partition_parallel", "train.epochs=3")
+    together(job)
+    assert [line["epoch"] for line in records(job.work) if "train/loss" in line] == [1, 2, 3]
+
+
 def test_what_ranks_counted_before_a_kill_counts_once(graph: Parent, tmp_path: Path) -> None:
     options = ("train.loader=neighbor", "train.batch_size=16", "train.fanout=2,2", "train.checkpoint_minutes=1e-6")
     kept, stopped = (make(graph, tmp_path / name, *options) for name in ("kept", "stopped"))

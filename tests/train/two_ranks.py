@@ -21,6 +21,7 @@ from tasks.train.optimization import Optimization
 from tasks.train.row_optimizers import RowAdagrad
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.data_parallel import DataParallel
+from tests.train.two_processes import end
 
 TABLE = "encoder.embedding.weight"
 
@@ -103,3 +104,4 @@ def main(path: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    end()

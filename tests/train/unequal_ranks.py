@@ -16,6 +16,7 @@ from tasks.train.collectives import joined
 from tasks.train.job import Job
 from tasks.train.loop import Trainer
 from tasks.train.strategies.base import Ranks
+from tests.train.two_processes import end
 
 
 class StoppedError(Exception):
@@ -50,3 +51,4 @@ def main(paths: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    end()

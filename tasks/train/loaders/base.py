@@ -6,6 +6,7 @@ on nothing before it, so a run that resumes sees the batches that it would have 
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from configs.errors import DataError
 from models.base import GraphFacts, GraphModel
 from models.block import Batch, Block, Inputs
 from models.kernels.memory import recycled
-from tasks.graph_store import GraphStore
+from tasks.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.manifests import GraphManifest
 from tasks.train.loaders.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.train.loaders.sampling import derive_key
@@ -45,8 +46,8 @@ class Loader:
     """Batches of an epoch, at least 1, the same in every epoch; None: the batches are cut from the seeds."""
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
-    batches_alike: ClassVar[bool] = True
-    """Whether all ranks' batches of a step count alike: they have equally many seeds, or these bring weights."""
+    batches_alike: bool = True
+    """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`.
@@ -94,10 +95,20 @@ def targets(manifest: GraphManifest, labels: Array) -> Tensor:
     """Return labels as the losses want them: int64 (n,) for multiclass, else float32 (n, T) with NaN for none."""
     if manifest.task_type == "multiclass":
         return torch.from_numpy(labels.reshape(len(labels)).astype(np.int64))
-    values = labels.reshape(len(labels), -1).astype(np.float32)
+    labels = labels.reshape(len(labels), math.prod(labels.shape[1:]))  # there may be no row, so -1 would not do
+    values = labels.astype(np.float32)
     if np.issubdtype(labels.dtype, np.integer):
-        values[labels.reshape(len(labels), -1) < 0] = np.nan
+        values[labels < 0] = np.nan
     return torch.from_numpy(values)
+
+
+def all_labelled(labels: Array, rows: Array) -> bool:
+    """Whether no label of these rows of `labels` (N,) or (N, T) is missing: NaN, or below 0 where they are integers."""
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        some = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
+        if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -232,10 +243,13 @@ def bfloat16_copy(feat: Array) -> Array:
 
 def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:
     """Return the graph as one block in memory, with the inputs of all nodes."""
+    indptr = torch.from_numpy(np.array(store["csc_indptr"], np.int64))
+    missing = store.get(MISSING_IN_EDGES)
     block = Block(
-        torch.from_numpy(np.array(store["csc_indptr"], np.int64)),
+        indptr,
         torch.from_numpy(np.array(store["csc_indices"])),
         store.manifest.num_nodes,
+        degree=None if missing is None else torch.diff(indptr) + torch.from_numpy(missing),
         weight=_whole(features.edge_weight, np.float32),
         edge_feat=_whole(features.edge_feat, np.float32),
         edge_feat_cat=_whole(features.edge_feat_cat, np.int64),

@@ -58,6 +58,7 @@ def check_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphMani
     """Return the loader's name. Raises RecipeError where options do not fit the task, the graph, the model or it."""
     name = loader_name(train, manifest)
     _refuse_idle_options(train, name, manifest)
+    _check_dilation(train, name, model)
     if name in ("neighbor", "edge"):
         _check_reversible(name, model, manifest)
         _check_fanout(train, getattr(model, "num_layers", len(train.fanout)))
@@ -119,8 +120,9 @@ def make_loader(
     if name == "precomputed":
         if not model.num_propagations:
             raise RecipeError(
-                f"train.loader=precomputed is for models that propagate numeric features without learning (sgc, sign), "
-                f"and {model.config.name} learns in between; take train.loader=neighbor or full"
+                "train.loader=precomputed is for models that propagate numeric features as they are (sgc, sign; no "
+                f"label_reuse, no input_dropout), and {model.config.name} does more with these options; take "
+                "train.loader=neighbor or full"
             )
         return PrecomputedLoader(store, features, model.num_propagations, scratch)
     return FullNodeLoader(store, features)
@@ -190,6 +192,19 @@ def _check_reversible(name: str, model: ComponentConfig, manifest: GraphManifest
         raise RecipeError(
             f"model.reversible=true wants batches whose nodes stay from layer to layer, and train.loader={name} gives "
             f"each layer fewer; take train.loader={' or '.join(fits)}, or set model.reversible=false"
+        )
+
+
+def _check_dilation(train: TrainConfig, name: str, model: ComponentConfig) -> None:
+    """Refuse batches that hold some of a node's neighbours where a model wants them all, in order."""
+    if getattr(model, "dilation", 1) == 1:
+        return
+    sampled = name in ("neighbor", "edge") and any(fanout != -1 for fanout in train.fanout)
+    if sampled or name in ("cluster", "random_partition", "saint"):
+        raise RecipeError(
+            "model.dilation takes every d-th of all neighbours, and the batches of "
+            f"train.loader={name} hold some of them; take train.loader=full, set train.fanout to -1 in every layer of "
+            "the loader neighbor, or model.dilation=1"
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, hide_labels, targets, whole_graph
+from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, hide_labels, targets, whole_graph
 from tasks.train.loaders.edge import PairSource
 from tasks.train.loaders.lookup import without_pairs
 
@@ -22,6 +22,7 @@ class FullNodeLoader(Loader):
         self.manifest = store.manifest
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
+        self.batches_alike = all_labelled(self.labels, self.nodes)
         self.block, self.inputs = whole_graph(store, features)
 
     def to(self, device: torch.device) -> None:
@@ -91,10 +92,14 @@ class FullLinkLoader(Loader):
         def rest(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[stays]
 
+        degree = None  # in a rank's part of a graph some in-edges are elsewhere: they still count
+        if whole.degree is not None:
+            degree = whole.degree - whole.counts + torch.from_numpy(np.diff(indptr))
         return Block(
             torch.from_numpy(indptr),
             torch.from_numpy(indices),
             whole.num_src,
+            degree=degree,
             weight=rest(whole.weight),
             edge_feat=rest(whole.edge_feat),
             edge_feat_cat=rest(whole.edge_feat_cat),

@@ -8,7 +8,7 @@ from numba import njit
 
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, targets
+from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, targets
 
 
 @njit(cache=True, nogil=True)
@@ -38,6 +38,7 @@ class GraphLoader(Loader):
         self.features = features
         self.graphs, self.labels = store[f"{split}_idx"] if graphs is None else graphs, store["graph_label"]
         self.num_seeds = len(self.graphs)
+        self.batches_alike = all_labelled(self.labels, self.graphs)
         self.offsets = np.asarray(store["graph_offsets"])
         self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
 

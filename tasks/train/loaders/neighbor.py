@@ -10,8 +10,8 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from models.block import Batch, Block, Inputs
-from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, targets, without_labels
+from tasks.graph_store import MISSING_IN_EDGES, GraphStore
+from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, targets, without_labels
 from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
 from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
@@ -48,6 +48,7 @@ class NeighborLoader(Loader):
         self.manifest = store.manifest
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
+        self.batches_alike = all_labelled(self.labels, self.nodes)
         hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
         self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop, scratch=scratch)
 
@@ -85,6 +86,7 @@ class Neighborhoods:
         self.features = features
         self.first_hop = first_hop
         self.indptr = np.asarray(store["csc_indptr"])
+        self.missing = store.get(MISSING_IN_EDGES)
         self.mean = precomputed_mean(store, features, scratch) if first_hop == "precomputed" else None
         self.sampler = NeighborSampler(
             self.indptr,
@@ -104,6 +106,9 @@ class Neighborhoods:
         """
         fused = self.first_hop == "fused"
         nodes, layers = self.sampler.sample(seeds, key, excluded, open_last=fused)
+        if self.missing is not None:
+            for layer in layers:
+                layer.degree += self.missing[nodes[: len(layer.degree)]]
         if self.mean is not None:
             assert excluded is None, "a mean over all neighbours cannot leave edges out"
             inputs, mean = self.features.inputs_and_known_mean(nodes, self.mean)
@@ -125,6 +130,8 @@ class Neighborhoods:
         indptr = np.zeros(len(nodes) + 1, np.int64)
         in_degrees(self.indptr, nodes, degree)
         np.cumsum(degree, out=indptr[1:], dtype=np.int64)
+        if self.missing is not None:
+            degree += self.missing[nodes]
         return _mean_block(indptr, degree, mean)
 
 

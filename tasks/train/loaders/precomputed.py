@@ -18,7 +18,7 @@ from models.kernels.spmm import weighted_sum
 from tasks.artifacts import disk_errors, file_lock
 from tasks.graph_store import Array, GraphStore, create_array
 from tasks.train.layerwise import bounded_slices
-from tasks.train.loaders.base import FeatureSource, Loader, targets
+from tasks.train.loaders.base import FeatureSource, Loader, all_labelled, targets
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17
@@ -38,6 +38,7 @@ class PrecomputedLoader(Loader):
         self.manifest = store.manifest
         self.nodes, self.labels = store["train_idx"], store["label"]
         self.num_seeds = len(self.nodes)
+        self.batches_alike = all_labelled(self.labels, self.nodes)
         self.features = replace(features, feat=propagated(store, features, num_propagations, scratch))
 
     def batch(self, positions: Array, key: int) -> Batch:

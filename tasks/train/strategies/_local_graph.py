@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.graph_store import Array, GraphStore, id_dtype
+from tasks.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype
 from tasks.manifests import GraphManifest
 
 _NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
@@ -73,8 +73,9 @@ def take_inside(indptr, indices, nodes, local, sources, positions):  # type: ign
 class LocalGraph(GraphStore):
     """The subgraph of a range of nodes and their halo, in memory, under local numbers that ascend with the global ones.
 
-    All edges among these nodes are there; in-degrees count those only, which for own nodes are all they have in the
-    whole graph (one hop of halo or more), for halo nodes fewer. Of the splits there are the own training nodes, or the
+    All edges among these nodes are there: for own nodes all that lead to them in the whole graph (with one hop of halo
+    or more), for halo nodes fewer. How many are missing says `missing_in_edges`, so that models which divide by degrees
+    divide by the whole graph's. Of the splits there are the own training nodes, or the
     training edges that lead to own nodes. Memory is that of the local rows and edges (and 12 bytes for each node of the
     whole graph while this is made).
     """
@@ -110,7 +111,8 @@ class LocalGraph(GraphStore):
         count_inside(indptr, indices, self.nodes, local, counts)
         sources, positions = np.empty(counts[-1], local.dtype), np.empty(counts[-1], np.int64)
         take_inside(indptr, indices, self.nodes, local, sources, positions)
-        self._arrays |= {"csc_indptr": counts, "csc_indices": sources}
+        missing = indptr[self.nodes + 1] - indptr[self.nodes] - np.diff(counts)
+        self._arrays |= {"csc_indptr": counts, "csc_indices": sources, MISSING_IN_EDGES: missing.astype(np.float32)}
         for name in _EDGE_ARRAYS:
             rows = store.get(name)
             if rows is not None:
