@@ -17,7 +17,7 @@ from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from configs.base import ComponentConfig
-from models.block import Batch
+from models.block import Batch, Inputs
 from models.encoders import NodeEncoder
 from models.heads import GraphHead, LinkHead, NodeHead
 from models.layers import Layer, NormFirstLayer, make_norm
@@ -89,6 +89,9 @@ class ModelConfig(ComponentConfig):
     """Weigh messages by the edges' weights."""
     label_reuse: bool = False
     """Node tasks: known training labels of other nodes as further inputs (https://arxiv.org/abs/2103.13355)."""
+    label_iterations: int = Field(default=0, ge=0, le=16)
+    """label_reuse: how often the model runs again with what it predicted itself as the labels that are not known;
+    gradients are those of the last run. For batches whose nodes stay from layer to layer."""
     decoder: Literal["mlp", "dot"] | None = None
     """Link tasks: score a pair by an MLP on the product of its ends, or by their dot product; null: mlp."""
     decoder_layers: int | None = Field(default=None, ge=1)
@@ -209,8 +212,25 @@ class GraphModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier."""
+        if self.config.label_iterations:
+            batch = self.with_guesses(batch)
         scores: Tensor = self.head(self.finish(self.represent(batch)), batch)
         return scores
+
+    def with_guesses(self, batch: Batch) -> Batch:
+        """Return the batch with what the model itself predicts of all its nodes, after `label_iterations` runs."""
+        for _ in range(self.config.label_iterations):
+            with torch.no_grad():
+                guess = self.guess(self.represent(batch), batch.inputs)
+            assert len(guess) == len(batch.inputs.node_ids), "label_iterations wants batches whose nodes stay"
+            batch = replace(batch, inputs=replace(batch.inputs, guess=guess))
+        return batch
+
+    def guess(self, vectors: Tensor, inputs: Inputs) -> Tensor:
+        """Return the chances of each class, float32 (n, out_dim), from nodes' vectors (n, vector_dim)."""
+        assert inputs.label is not None, "the loader gave no labels to a model with label_reuse"
+        scores = self.score(vectors).float()
+        return scores.sigmoid() if inputs.label.is_floating_point() else scores.softmax(1)
 
     def represent(self, batch: Batch) -> Tensor:
         """Return the last block's destinations as vectors: (num_dst, vector_dim).

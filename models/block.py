@@ -164,6 +164,8 @@ class Inputs(_Movable):
     """int64 (n,): known labels that a model may read, -1 where there is none (label reuse)."""
     node_type: Tensor | None = None
     """int64 (n,): type of each node, on heterogeneous graphs."""
+    guess: Tensor | None = None
+    """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
 
 
 @dataclass

@@ -130,13 +130,19 @@ class NodeEncoder(nn.Module):
 
 
 def known_labels(inputs: Inputs, columns: int) -> Tensor:
-    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1; zeros where they are hidden."""
-    label = inputs.label
+    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1.
+
+    Where they are hidden stand the chances of `guess` in the same scale; zeros where there are none.
+    """
+    label, guess = inputs.label, inputs.guess
     assert label is not None, "the loader gave no labels to a model with label_reuse"
     if label.is_floating_point():
-        return torch.nan_to_num(2 * label - 1, nan=0.0).view(len(label), columns)
+        label = label.view(len(label), columns)
+        return torch.nan_to_num(2 * torch.where(label.isnan(), torch.nan if guess is None else guess, label) - 1)
+    known = (label >= 0).unsqueeze(1)
     encoded = torch.zeros(len(label), columns, device=label.device)
-    return encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), (label >= 0).to(encoded.dtype).unsqueeze(1))
+    encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), known.to(encoded.dtype))
+    return encoded if guess is None else torch.where(known, encoded, guess)
 
 
 class EdgeEncoder(nn.Module):

@@ -39,6 +39,8 @@ def refuse_foreign_options(config: ModelConfig, facts: GraphFacts, *, weights: b
         raise RecipeError("model.edge_weights=true, and the graph's edges have no weights; remove it")
     if config.norm_first:
         _refuse(config, "norm_first", residual=False, jumping="none", head="linear")
+    if config.label_iterations and not config.label_reuse:
+        raise RecipeError("model.label_iterations is for model.label_reuse=true; set that or remove it")
     if config.head == "none":
         _refuse(config, "head=none", jumping="none")
 

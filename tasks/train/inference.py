@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Predictor:
         self.scratch = scratch
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
-        self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what edges carry
+        self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self._layerwise: Layerwise | None = None
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
@@ -145,14 +146,31 @@ class Predictor:
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
+            for _ in range(model.config.label_iterations):
+                features = replace(features, guess=self._guesses(model, features, self._layerwise))
             return self._layerwise.vectors(model, features, nodes)
-        carried = (model.uses_edge_features, model.uses_edge_types, model.config.edge_weights)
+        carried = (
+            model.uses_edge_features,
+            model.uses_edge_types,
+            model.uses_node_types,
+            model.config.edge_weights,
+            model.config.label_reuse,
+        )
         if carried not in self._whole:
             block, inputs = whole_graph(self.store, features)
             self._whole[carried] = block.to(self.device), inputs.to(self.device)
         block, inputs = self._whole[carried]
-        vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
+        vectors = model.represent(model.with_guesses(Batch([block], inputs, torch.empty(0), 0)))
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
+
+    def _guesses(self, model: GraphModel, features: FeatureSource, layerwise: Layerwise) -> Array:
+        """Return what the model predicts of all nodes, float32 (N, C), in a scratch file."""
+        vectors = layerwise.vectors(model, features, None)
+        guesses = layerwise.scratch_array(len(vectors), model.facts.out_dim)
+        for part in slices(len(vectors), self.batch_size):
+            inputs = features.inputs(np.arange(part.start, part.stop))
+            guesses[part] = model.guess(self.tensor(vectors[part]), inputs).cpu().numpy()
+        return guesses
 
     def _estimate(self, model: GraphModel) -> int:
         """Bytes that the whole graph takes: some layers' rows (of edges too, where they carry messages) and the CSC."""

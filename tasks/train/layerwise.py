@@ -67,7 +67,7 @@ class Layerwise:
         collected: Array | None = None
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
-            after = self._scratch_array(self.num_nodes if wanted is None else len(wanted), out_dims(model)[number])
+            after = self.scratch_array(self.num_nodes if wanted is None else len(wanted), out_dims(model)[number])
             for part, chunk in self._chunks(wanted, rows):
                 after[part] = self._apply(model, layer, features, before, chunk)
             if model.config.jumping != "none":
@@ -80,7 +80,7 @@ class Layerwise:
         """Encode all nodes once; None where the encoder only looks rows up, which each chunk may as well do itself."""
         if model.encoder.linear is None and model.encoder.categories is None:
             return None
-        encoded = self._scratch_array(self.num_nodes, model.encoder.out_dim)
+        encoded = self.scratch_array(self.num_nodes, model.encoder.out_dim)
         for part in slices(self.num_nodes, rows):
             inputs = features.inputs(np.arange(part.start, part.stop)).to(self.device)
             encoded[part] = model.encoder(inputs).cpu().numpy()
@@ -118,7 +118,7 @@ class Layerwise:
         result = collected
         if collected is None or model.config.jumping == "cat":
             width = after.shape[1] + (0 if collected is None else collected.shape[1])
-            result = self._scratch_array(count, width)
+            result = self.scratch_array(count, width)
         assert result is not None
         for part in slices(count, rows):
             x = torch.from_numpy(np.asarray(after[part if chosen is None else chosen[part]]))
@@ -126,7 +126,7 @@ class Layerwise:
             result[part] = model.collect(earlier, x).numpy()
         return result
 
-    def _scratch_array(self, rows: int, columns: int) -> Array:
+    def scratch_array(self, rows: int, columns: int) -> Array:
         """Map a new file that has no name: the kernel frees it with its last reader, even after a kill.
 
         The room is taken beforehand: writing to a map of a full disk would end the process.

@@ -125,6 +125,8 @@ class FeatureSource:
     """Where there are several types, and the model tells them apart."""
     label: Array | None = None
     """Labels of the training nodes, none for the others, where the model reads labels (`label_reuse`)."""
+    guess: Array | None = None
+    """float32 (N, C): chances of classes that a model itself predicted (`label_iterations`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
     table: Array | None = field(init=False, repr=False)
@@ -172,7 +174,8 @@ class FeatureSource:
         feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
         codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
-        return Inputs(_node_ids(nodes), feat, codes, label, node_type)
+        guess = take_rows(self.guess, nodes, np.float32)
+        return Inputs(_node_ids(nodes), feat, codes, label, node_type, guess)
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations and the mean (n, D) of their in-neighbours' numeric features.

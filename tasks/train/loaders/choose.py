@@ -58,9 +58,9 @@ def check_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphMani
     """Return the loader's name. Raises RecipeError where options do not fit the task, the graph, the model or it."""
     name = loader_name(train, manifest)
     _refuse_idle_options(train, name, manifest)
+    _check_staying_nodes(name, model, manifest)
     _check_dilation(train, name, model)
     if name in ("neighbor", "edge"):
-        _check_reversible(name, model, manifest)
         _check_fanout(train, getattr(model, "num_layers", len(train.fanout)))
     elif name == "cluster":
         _check_clusters(train, manifest)
@@ -185,13 +185,18 @@ def _is_default(train: TrainConfig, option: str) -> bool:
     return bool(getattr(train, option) == default)
 
 
-def _check_reversible(name: str, model: ComponentConfig, manifest: GraphManifest) -> None:
+def _check_staying_nodes(name: str, model: ComponentConfig, manifest: GraphManifest) -> None:
     """Refuse sampled neighbourhoods, whose nodes become fewer from layer to layer, where a model wants them to stay."""
-    if getattr(model, "reversible", False):
+    if name not in ("neighbor", "edge"):
+        return
+    for option, value in (("reversible", False), ("label_iterations", 0)):
+        if (given := getattr(model, option, value)) == value:
+            continue
         fits = [other for other in _FITS[manifest.task] if other not in (name, "precomputed")]
         raise RecipeError(
-            f"model.reversible=true wants batches whose nodes stay from layer to layer, and train.loader={name} gives "
-            f"each layer fewer; take train.loader={' or '.join(fits)}, or set model.reversible=false"
+            f"model.{option}={str(given).lower()} wants batches whose nodes stay from layer to layer, and "
+            f"train.loader={name} gives each layer fewer; take train.loader={' or '.join(fits)}, or set "
+            f"model.{option}={str(value).lower()}"
         )
 
 
