@@ -143,7 +143,8 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
         cells = [f"{mean(made, split):.2f} ± {spread(made, split):.2f}" for split in ("valid", "test")]
         difference = mean(made, "valid") - mean(alone, "valid") if alone else math.nan
         error = math.hypot(*(spread(some, "valid") / math.sqrt(len(some)) for some in (made, alone))) if alone else 0.0
-        far = f"{difference:+.2f} ({difference / error:+.1f} se)" if ranks > 1 and error else ""
+        several = min(len(made), len(alone)) > 1  # one run has no spread to compare with
+        far = f"{difference:+.2f} ({difference / error:+.1f} se)" if ranks > 1 and error and several else ""
         lines.append(
             f"| {name} | {ranks} | {' | '.join(cells)} | {far} | {mean(made, 'seeds'):,.0f} | "
             f"{mean(made, 'seconds'):.0f} |"

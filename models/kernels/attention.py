@@ -61,7 +61,8 @@ def gat_attention(
 
     Returns:
         (num_dst, H, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the
-        backward are the inputs, the result and two numbers a destination and head; the attention is recomputed.
+        backward are the inputs, the result and two numbers a destination and head; the attention is recomputed. On
+        a CPU the last bits of score_dst's gradient depend on the number of threads.
 
     Raises:
         ValueError: shapes that do not fit together.
@@ -69,7 +70,7 @@ def gat_attention(
     _check(adj, x, score_src, score_dst)
     rule = EdgeDropout.of(dropout, key)
     backend = choose(x)
-    if backend == "torch":
+    if backend == "torch" or not x.shape[1:].numel():
         return reference_gat_attention(adj, x, score_src, score_dst, negative_slope, dropout, key)
     if backend == "triton":
         from models.kernels.attention_triton import gat_attention_triton
@@ -217,7 +218,7 @@ def _backward_rows(  # type: ignore[no-untyped-def]
     bounds, four, grad_x, grad_src, sums,
 ):  # fmt: skip
     """Go over the sources: dx_u = sum_v a dy_v; ds = a (<dy_v, x_u> - <dy_v, y_v>) before the LeakyReLU's slope."""
-    base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1))
+    base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1)) if low < high else 0
     last = indptr[high]
     for row in range(low, high):
         source = load(numbers, score_src, row * num_heads + first, count)

@@ -18,8 +18,11 @@ def has_triton() -> bool:
 
 
 def choose(x: Tensor) -> str:
-    """Return `numba` or `triton` for float32 and bfloat16 rows on a CPU or GPU, `torch` for all else."""
+    """Return `numba` or `triton` for rows that their kernels read, on a CPU or GPU, `torch` for all else.
+
+    Both read float32 and bfloat16, Triton's float16 too; all add up in float32.
+    """
     if has_kernels(x):
         return "numba"
-    on_gpu = x.is_cuda and x.dtype in (torch.float32, torch.bfloat16)
+    on_gpu = x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
     return "triton" if on_gpu and has_triton() else "torch"

@@ -16,6 +16,7 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.dense import to_compute
 from models.kernels.dense_products import gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
 from models.kernels.product import multiply
+from models.kernels.shapes import check_shape
 from models.kernels.spmm import reference_spmm
 
 
@@ -34,7 +35,7 @@ def convolve(
 
     Args:
         adj: the edges; destinations are the first sources.
-        x: (num_src, in), any floating dtype and device; differentiable.
+        x: (num_src, in), any floating dtype and device; differentiable. With `pooled` (num_dst, in) or more.
         own_weight: (out, in); differentiable, as are the other matrix and the bias.
         neighbor_weight: (out, in).
         bias: (out,) or None.
@@ -45,10 +46,40 @@ def convolve(
     Returns:
         (num_dst, out) in x's dtype, or in autocast's where that is on. Linear maps and sums commute: where `out` is
         narrower than `in`, rows are mapped first, unless there are many more sources than destinations.
+
+    Raises:
+        ValueError: shapes that do not fit together.
     """
+    _check(adj, x, own_weight, neighbor_weight, bias, edge_weight, target_scale, pooled)
     pooled = None if pooled is None else to_compute(pooled)
     inputs = (to_compute(x), own_weight, neighbor_weight, bias)
     return _Convolve.apply(*inputs, adj, edge_weight, target_scale, pooled)  # type: ignore[no-untyped-call]
+
+
+def _check(
+    adj: Adjacency,
+    x: Tensor,
+    own_weight: Tensor,
+    neighbor_weight: Tensor,
+    bias: Tensor | None,
+    edge_weight: Tensor | None,
+    target_scale: Tensor | None,
+    pooled: Tensor | None,
+) -> None:
+    check_shape("x", x, adj.num_src if pooled is None else "n", "in")
+    if len(x) < adj.num_dst:
+        raise ValueError(f"x must have the {adj.num_dst} destinations' rows first, not {len(x)} rows")
+    check_shape("own_weight", own_weight, "out", x.shape[1])
+    check_shape("neighbor_weight", neighbor_weight, *own_weight.shape)
+    if bias is not None:
+        check_shape("bias", bias, len(own_weight))
+    if pooled is not None:
+        check_shape("pooled", pooled, adj.num_dst, x.shape[1])
+        return
+    if edge_weight is not None:
+        check_shape("edge_weight", edge_weight, adj.num_edges)
+    if target_scale is not None:
+        check_shape("target_scale", target_scale, adj.num_dst)
 
 
 def reference_convolve(

@@ -7,8 +7,10 @@ piece each; it stays in their cache from one product to the next that reads it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -164,9 +166,38 @@ def _float32_by_onednn(rows: Tensor) -> Iterator[None]:
     if rows.dtype != torch.float32 or not takes_pieces(rows):
         yield
         return
-    before = _MKLDNN.matmul.fp32_precision
-    _MKLDNN.matmul.fp32_precision = "bf16"
+    _setting.take()
     try:
         yield
     finally:
-        _MKLDNN.matmul.fp32_precision = before
+        _setting.give_back()
+
+
+class _Setting:
+    """The process's setting and its users in several threads: the first changes it, the last restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.before = Lock(), 0, ""
+
+    def take(self) -> None:
+        with self.lock:
+            if not self.users:
+                self.before = _MKLDNN.matmul.fp32_precision
+                _MKLDNN.matmul.fp32_precision = "bf16"
+            self.users += 1
+
+    def give_back(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if not self.users:
+                _MKLDNN.matmul.fp32_precision = self.before
+
+    def forget(self) -> None:
+        """A child has none of its parent's threads: nobody in it would restore the setting, or open the lock."""
+        if self.users:
+            _MKLDNN.matmul.fp32_precision = self.before
+        self.lock, self.users = Lock(), 0
+
+
+_setting = _Setting()
+os.register_at_fork(after_in_child=_setting.forget)

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.exponentials import exp
+from models.kernels.shapes import check_shape
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     Lanes,
@@ -39,7 +40,11 @@ def edge_softmax(adj: Adjacency, scores: Tensor) -> Tensor:
 
     Returns:
         (E, H) in the scores' dtype; they sum to 1 over the in-edges of each destination that has any.
+
+    Raises:
+        ValueError: another shape.
     """
+    check_shape("scores", scores, adj.num_edges, "H")
     return _Softmax.apply(scores, adj) if has_kernels(scores) else reference_edge_softmax(adj, scores)  # type: ignore[no-untyped-call]
 
 

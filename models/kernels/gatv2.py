@@ -67,7 +67,8 @@ def gatv2_attention(
     Returns:
         (num_dst, H, D) in x_src's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the
         backward are the inputs, the result and two numbers a destination and head; the attention is recomputed.
-        Heads of more than 512 columns take plain torch, with the memory of all messages.
+        Heads of more than 512 columns take plain torch, with the memory of all messages. On a CPU the last bits of
+        attn's gradient depend on the number of threads.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together.
@@ -75,7 +76,7 @@ def gatv2_attention(
     _check(adj, x_src, x_dst, attn)
     rule = EdgeDropout.of(dropout, key)
     backend = choose(x_src)
-    if backend == "torch" or x_src.shape[2] > _WIDEST_HEAD:
+    if backend == "torch" or x_src.shape[2] > _WIDEST_HEAD or not attn.numel():
         return reference_gatv2_attention(adj, x_src, x_dst, attn, negative_slope, dropout, key)
     if backend == "triton":
         from models.kernels.gatv2_triton import gatv2_attention_triton

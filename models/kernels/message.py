@@ -36,7 +36,8 @@ def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
             below K, which is not checked; rows and table are in x's dtype and differentiable.
 
     Returns:
-        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges.
+        (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. On a CPU the last
+        bits of a table's gradient depend on the number of threads.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together.
@@ -64,7 +65,8 @@ def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = 
 
     Returns:
         (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the backward
-        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D).
+        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D). On a CPU the last bits of
+        the gradients of beta and of a table depend on the number of threads.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together.
@@ -94,7 +96,8 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
 
     Returns:
         (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. Kept for the backward
-        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D).
+        are the inputs, the result and the logarithms of the sums, float32 (num_dst, D). On a CPU the last bits of
+        the gradients of p and of a table depend on the number of threads.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together, eps below 1e-7, p = 0 (on a GPU that gives NaN: asking

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import split_rows
+from models.kernels.shapes import check_int64, check_shape
 from models.kernels.threads import even_rows, num_threads, run_rows
 from models.kernels.vector import (
     FAR,
@@ -36,8 +37,35 @@ def pair_product(x: Tensor, pairs: Tensor) -> Tensor:
 
     Returns:
         (P, D) in x's dtype. A row's gradient is summed in float32 over its pairs in their order.
+
+    Raises:
+        ValueError: another shape or dtype, or pairs of rows that x has not (asked on a CPU only: it would wait for a
+            GPU, which stops there itself).
     """
+    _check(x, pairs)
     return _Product.apply(x, pairs) if has_kernels(x) else reference_pair_product(x, pairs)  # type: ignore[no-untyped-call]
+
+
+def _check(x: Tensor, pairs: Tensor) -> None:
+    check_shape("x", x, "n", "D")
+    check_shape("pairs", pairs, 2, "P")
+    check_int64("pairs", pairs)
+    if pairs.device.type != "cpu" or not pairs.numel():
+        return
+    rows = pairs.numpy()
+    if _largest(rows) >= len(x):
+        wanted = f"from 0 to below {len(x)}, the rows of x"
+        raise ValueError(f"pairs must be {wanted}, not from {rows.min()} to {rows.max()}")
+
+
+@njit(cache=True, nogil=True)
+def _largest(pairs):  # type: ignore[no-untyped-def]
+    """Return the largest of pairs (2, P), without signs: one pass, and what is negative is larger than all rows."""
+    largest = np.uint64(0)
+    for end in range(2):
+        for i in range(pairs.shape[1]):
+            largest = max(largest, np.uint64(pairs[end, i]))
+    return largest
 
 
 def reference_pair_product(x: Tensor, pairs: Tensor) -> Tensor:

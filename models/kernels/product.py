@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
@@ -42,14 +43,12 @@ def multiply(
     """
     if not has_kernels(x):
         return multiply_torch(adj, x, weight, edges, source_scale, target_scale)
-    if weight is None or weight.dim() == 1:
-        heads, width = 1, x[:1].numel() if len(x) else x.shape[1:].numel()
-    else:
-        _, heads, width = x.shape
+    heads = 1 if weight is None or weight.dim() == 1 else weight.shape[1]
+    width = x.shape[1:].numel() // max(heads, 1)
     y = empty((adj.num_dst, *x.shape[1:]), x.dtype)
-    weight = None if weight is None else weight.detach().to(torch.float32).contiguous().view(-1)
-    given = (weight, edges, source_scale, target_scale)
-    factors = [None if tensor is None else tensor.numpy() for tensor in given]
+    weight = None if weight is None else weight.contiguous().view(-1)
+    numbers = [factor(tensor) for tensor in (weight, source_scale, target_scale)]
+    factors = (numbers[0], None if edges is None else edges.numpy(), *numbers[1:])
     arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(x.contiguous()), *factors, storage(y))
     streaming = heads == 1 and is_streamed(y)
     for head in range(heads):
@@ -57,6 +56,11 @@ def multiply(
             place = (lanes, count, heads * width, head * width + column, heads, head)
             run_rows(sum_rows, adj.chunks(), *place, *arrays)
     return y
+
+
+def factor(tensor: Tensor | None) -> NDArray[np.float32] | None:
+    """Return numbers that rows are multiplied with, as kernels read them: float32."""
+    return None if tensor is None else tensor.detach().to(torch.float32).numpy()
 
 
 @njit(inline="always")
@@ -105,11 +109,14 @@ def multiply_torch(
 ) -> Tensor:
     """Multiply with cuSPARSE (not yet run on a GPU) or, on the CPU, MKL."""
     shape = (adj.num_dst, *x.shape[1:])
+    if not x.shape[1:].numel():
+        return x.new_zeros(shape)
+    heads = 1 if weight is None else weight.shape[1:].numel()
     if weight is None:
-        values, x = torch.ones(adj.num_edges, 1, dtype=x.dtype, device=x.device), x.reshape(len(x), 1, -1)
+        values = torch.ones(adj.num_edges, 1, dtype=x.dtype, device=x.device)
     else:
-        values = (weight if edges is None else weight[edges.long()]).to(x.dtype).view(adj.num_edges, -1)
-        x = x.reshape(len(x), values.shape[1], -1)
+        values = (weight if edges is None else weight[edges.long()]).to(x.dtype).view(adj.num_edges, heads)
+    x = x.reshape(len(x), heads, x.shape[1:].numel() // heads)
     if source_scale is not None:
         x = x * source_scale.view(-1, 1, 1).to(x.dtype)
     y = torch.stack([_csr(adj, values[:, head]) @ x[:, head] for head in range(values.shape[1])], dim=1)

@@ -15,10 +15,14 @@ _MOST = 16
 
 
 def few_ranges(adj: Adjacency) -> NDArray[np.int64]:
-    """Return bounds of row ranges, one a thread, up to `_MOST`."""
+    """Return bounds of row ranges, one a thread, up to `_MOST`, none of them empty.
+
+    What is summed in a copy a range is so rounded by the number of threads: were there as many copies for all, one
+    thread would pay for what only several need.
+    """
     bounds = adj.chunks()
     step = max(CHUNKS_A_THREAD, -(-(len(bounds) - 1) // _MOST))
-    return np.append(bounds[:-1:step], bounds[-1])
+    return np.unique(np.append(bounds[:-1:step], bounds[-1]))
 
 
 def out_edges(adj: Adjacency, needs_positions: bool) -> tuple[Adjacency, Tensor]:

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.product import multiply
+from models.kernels.backends import choose
+from models.kernels.product import factor, multiply
 from models.kernels.segment import sum_segments
+from models.kernels.shapes import check_like, check_rows, check_shape
 from models.kernels.threads import run_rows
 from models.kernels.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, store, tiles, total
 
@@ -22,12 +24,18 @@ def sddmm(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
 
     Args:
         adj: the edges.
-        a: float32 or bfloat16 (num_src, H, D); differentiable.
-        b: (num_dst, H, D) in a's dtype; differentiable.
+        a: float32 or bfloat16 (num_src, H, D), or (num_src, D); differentiable.
+        b: (num_dst, H, D) or (num_dst, D) in a's dtype; differentiable.
 
     Returns:
-        float32 (E, H), in the order of the edges.
+        float32 (E, H) or (E,), in the order of the edges.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit together.
     """
+    check_rows("a", a, adj.num_src)
+    check_shape("b", b, adj.num_dst, *a.shape[1:])
+    check_like("b", b, "a", a)
     return _Dot.apply(a, b, adj)  # type: ignore[no-untyped-call]
 
 
@@ -62,14 +70,19 @@ def dot_edges(
 
     float32, or the dtype of rows that the kernels do not read.
     """
-    if not has_kernels(a):
+    backend = choose(a)
+    if backend == "triton":
+        from models.kernels.sddmm_triton import dot_edges_triton
+
+        return dot_edges_triton(adj, a, b, source_scale, target_scale)
+    if backend == "torch":
         s = reference_sddmm(adj, a, b)
         for scale, ends in ((source_scale, adj.indices.long()), (target_scale, adj.targets())):
             s = s if scale is None else s * scale[ends].view(-1, *[1] * (s.dim() - 1)).to(s.dtype)
         return s
     heads, width = (1, a.shape[1]) if a.dim() == 2 else a.shape[1:]
     s = torch.zeros((adj.num_edges, heads)[: a.dim() - 1])
-    scales = [None if scale is None else scale.numpy() for scale in (source_scale, target_scale)]
+    scales = factor(source_scale), factor(target_scale)
     arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(a.contiguous()), storage(b.contiguous()), *scales)
     for head in range(heads):
         for column, lanes, count in tiles(width):
@@ -109,7 +122,13 @@ def edge_add(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
 
     Returns:
         (E, H) in a's dtype.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit together.
     """
+    check_shape("a", a, adj.num_src, "H")
+    check_shape("b", b, adj.num_dst, a.shape[1])
+    check_like("b", b, "a", a)
     return _Add.apply(a, b, adj) if has_kernels(a) else reference_edge_add(adj, a, b)  # type: ignore[no-untyped-call]
 
 

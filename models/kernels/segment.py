@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import split_rows
 from models.kernels.product import sum_rows
+from models.kernels.shapes import check_int64, check_shape
 from models.kernels.spmm_max import MAX_WIDEST, bits, max_of_rows, where_rank
 from models.kernels.threads import num_threads, run_rows
 from models.kernels.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles
@@ -33,10 +34,13 @@ def segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:
         of equal rows (on a GPU it is shared among them).
 
     Raises:
-        ValueError: the reduction is unknown.
+        ValueError: the reduction is unknown, another shape or dtype, or other offsets (asked on a CPU only: it would
+            wait for a GPU).
     """
     if reduce not in ("sum", "mean", "max"):
         raise ValueError(f"reduce is sum, mean or max, not {reduce!r}")
+    check_shape("x", x, "n", "D")
+    _check(offsets, len(x))
     if not has_kernels(x):
         return reference_segment_reduce(x, offsets, reduce)
     operation = _Max if reduce == "max" else _Sum
@@ -52,8 +56,37 @@ def segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
 
     Returns:
         (n, D) in x's dtype, n = offsets_G.
+
+    Raises:
+        ValueError: another shape or dtype, or other offsets (asked on a CPU only: it would wait for a GPU).
     """
+    _check(offsets)
+    check_shape("x", x, len(offsets) - 1, "D")
     return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets)  # type: ignore[no-untyped-call]
+
+
+def _check(offsets: Tensor, count: int | None = None) -> None:
+    """Refuse other offsets than those of `count` rows, or of any number."""
+    if offsets.dim() != 1 or not len(offsets):
+        raise ValueError(f"offsets must be (G + 1,), not {tuple(offsets.shape)}")
+    check_int64("offsets", offsets)
+    if offsets.device.type != "cpu":
+        return
+    numbers = offsets.numpy()
+    if numbers[0] != 0:
+        raise ValueError(f"offsets must begin with 0, not {numbers[0]}")
+    if not _rises(numbers):
+        raise ValueError("offsets must never fall")
+    if count is not None and numbers[-1] != count:
+        raise ValueError(f"offsets must be from 0 to x's {count} rows, not from 0 to {numbers[-1]}")
+
+
+@njit(cache=True, nogil=True)
+def _rises(offsets):  # type: ignore[no-untyped-def]
+    rises = True
+    for group in range(len(offsets) - 1):
+        rises &= offsets[group] <= offsets[group + 1]
+    return rises
 
 
 def reference_segment_reduce(x: Tensor, offsets: Tensor, reduce: str) -> Tensor:

@@ -14,13 +14,13 @@ from torch.autograd.function import once_differentiable
 from models.kernels import _llvm
 from models.kernels._llvm import INT
 from models.kernels.adjacency import Adjacency
+from models.kernels.backends import choose
 from models.kernels.product import source
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
     FAR,
     NEAR,
     WIDEST,
-    has_kernels,
     instruction,
     load,
     prefetch,
@@ -36,7 +36,14 @@ MAX_WIDEST = WIDEST // 2  # a maximum and its rank a column, both in registers
 
 def max_rows(adj: Adjacency, x: Tensor) -> Tensor:
     """y_v = max_{u in N(v)} x_u: x (num_src, D) -> (num_dst, D), 0 without in-edges; NaN passes."""
-    return _Max.apply(x, adj) if has_kernels(x) else reference_max(adj, x)  # type: ignore[no-untyped-call]
+    backend = choose(x)
+    if backend == "torch":
+        return reference_max(adj, x)
+    if backend == "triton":
+        from models.kernels.spmm_max_triton import max_rows_triton
+
+        return max_rows_triton(adj, x)
+    return _Max.apply(x, adj)  # type: ignore[no-untyped-call]
 
 
 def reference_max(adj: Adjacency, x: Tensor) -> Tensor:

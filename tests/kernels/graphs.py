@@ -9,6 +9,8 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 
+_TOLERANCES = {torch.bfloat16: 1e-2, torch.float16: 1.5e-3}
+
 
 def random_graph(num_dst: int = 37, num_src: int = 53, num_edges: int = 400, seed: int = 0) -> Adjacency:
     """Edges with parallel ones, a hub, and a third of the destinations without any."""
@@ -53,7 +55,7 @@ def compare(fast: Callable[..., Tensor], reference: Callable[..., Tensor], *inpu
     for value, gradient, exactly in zip(inputs, gradients, wanted, strict=True):
         assert gradient is not None
         assert gradient.dtype == value.dtype
-        dtype = torch.bfloat16 if torch.bfloat16 in (y.dtype, value.dtype) else torch.float32
+        dtype = next((kind for kind in _TOLERANCES if kind in (y.dtype, value.dtype)), torch.float32)
         _close(gradient, exactly, dtype, slack)
 
 
@@ -61,7 +63,7 @@ def _close(value: Tensor, exact: Tensor | None, dtype: torch.dtype, slack: float
     if exact is None:  # nothing depends on it
         exact = torch.zeros(value.shape, dtype=torch.float64)
     exact = exact.detach()
-    rtol = slack * (1e-2 if dtype == torch.bfloat16 else 1e-5)
+    rtol = slack * _TOLERANCES.get(dtype, 1e-5)
     atol = rtol * max(float(exact.abs().max()), 1.0) if exact.numel() else 0.0
     torch.testing.assert_close(value.detach().double(), exact, rtol=rtol, atol=atol)
 

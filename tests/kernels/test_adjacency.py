@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from models.kernels.adjacency import Adjacency, split_rows, transpose
+from models.kernels.ranges import few_ranges
 from models.kernels.threads import even_rows, run_rows
 from tests.kernels.graphs import large_graph, random_graph, symmetric_graph, without_edges
 
@@ -29,6 +30,18 @@ def test_transpose(wide: bool) -> None:
     assert found == [edges[e] for e in out.edges.tolist()]
     assert found == sorted(edges)  # destinations ascend within a source
     assert sorted(out.edges.tolist()) == list(range(adj.num_edges))
+
+
+def test_a_hub_s_ranges_are_never_empty() -> None:
+    """One row with nearly all work: the bounds of several ranges would be the same."""
+    torch.set_num_threads(3)
+    hub = Adjacency(torch.tensor([0, 2, 20_000, 20_001]), torch.zeros(20_001, dtype=torch.int32), 1)
+    assert (np.diff(hub.chunks()) == 0).any()
+    bounds = few_ranges(hub)
+    assert (np.diff(bounds) > 0).all()
+    assert (bounds[0], bounds[-1]) == (0, 3)
+    no_rows = Adjacency(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 1)
+    assert few_ranges(no_rows).tolist() == [0]
 
 
 def test_transpose_of_nothing() -> None:

@@ -69,6 +69,18 @@ def test_settings_stay_as_they_were() -> None:
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
+def test_settings_stay_as_they_were_with_several_threads_inside() -> None:
+    """The first to leave must not restore it under the others, nor one of them what another had set."""
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    first, second = (dense_products._float32_by_onednn(numbers(70, 4)) for _ in range(2))
+    with first:
+        second.__enter__()
+        within = torch.backends.mkldnn.matmul.fp32_precision
+    assert torch.backends.mkldnn.matmul.fp32_precision == within != before
+    second.__exit__(None, None, None)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
+
+
 def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = numbers(5, 7)
     assert linear(numbers(0, 7), weight).shape == (0, 5)

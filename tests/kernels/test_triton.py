@@ -16,13 +16,15 @@ from models.kernels.backends import has_triton
 from models.kernels.edge_dropout import EdgeDropout
 from models.kernels.gatv2 import reference_gatv2_attention
 from models.kernels.message import reference_message_sum, reference_power_aggregate, reference_softmax_aggregate
+from models.kernels.sddmm import dot_edges
+from models.kernels.spmm_max import max_rows, reference_max
 from tests.kernels.graphs import compare, numbers, random_graph
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels' modules are imported
 pytestmark = [
-    pytest.mark.skipif(not has_triton(), reason="Triton is not installed"),
+    pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install -e .[triton]"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter's: overflow in hashes, 0 / 0 left unused
 ]
 
@@ -32,7 +34,12 @@ def on_device(operator: Callable[..., Tensor], adj: Adjacency) -> Callable[..., 
     return lambda *given: operator(moved, *(value.to(DEVICE) for value in given)).cpu()
 
 
-SHAPES = [(3, 5, torch.float32, 0.4), (1, 40, torch.float32, 0.0), (2, 16, torch.bfloat16, 0.4)]
+SHAPES = [
+    (3, 5, torch.float32, 0.4),
+    (1, 40, torch.float32, 0.0),
+    (2, 16, torch.bfloat16, 0.4),
+    (2, 16, torch.float16, 0.4),
+]
 
 
 @pytest.mark.parametrize(("heads", "dim", "dtype", "rate"), SHAPES)
@@ -58,8 +65,8 @@ def test_gatv2(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
 
 @pytest.mark.parametrize("term", ["none", "rows", "table"])
 @pytest.mark.parametrize("kind", ["sum", "softmax", "power"])
-@pytest.mark.parametrize("width", [20, 130])
-def test_messages(kind: str, term: str, width: int) -> None:
+@pytest.mark.parametrize(("width", "dtype"), [(20, torch.float32), (130, torch.float32), (20, torch.float16)])
+def test_messages(kind: str, term: str, width: int, dtype: torch.dtype) -> None:
     from models.kernels.message_triton import aggregate_triton
 
     adj = random_graph(12, 17, 80)
@@ -69,9 +76,9 @@ def test_messages(kind: str, term: str, width: int) -> None:
         "softmax": reference_softmax_aggregate,
         "power": reference_power_aggregate,
     }
-    inputs = [(3 * numbers(17, width).detach()).requires_grad_(), torch.tensor(1.7, requires_grad=kind != "sum")]
+    inputs = [(3 * numbers(17, width).detach()).to(dtype), torch.tensor(1.7)]
     if term != "none":
-        inputs.append(numbers(80 if term == "rows" else 5, width, seed=2))
+        inputs.append(numbers(80 if term == "rows" else 5, width, seed=2, dtype=dtype).detach())
 
     def fast(moved: Adjacency, x: Tensor, number: Tensor, edge: Tensor | None = None) -> Tensor:
         y = aggregate_triton(moved, x, edge, None if codes is None else codes.to(x.device), number, 1e-7, kind)
@@ -83,3 +90,63 @@ def test_messages(kind: str, term: str, width: int) -> None:
     for value in inputs:
         value.requires_grad_()
     compare(on_device(fast, adj), slow, *inputs, slack=4)
+
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(7,), (300,), (3, 5)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_dot_products(shape: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> None:
+    from models.kernels.sddmm_triton import dot_edges_triton
+
+    adj, a, b = random_graph(12, 17, 80), numbers(17, *shape, dtype=dtype), numbers(12, *shape, dtype=dtype, seed=2)
+    scales = (torch.rand(17), torch.rand(12)) if scaled else ()
+    s = on_device(lambda moved, *given: dot_edges_triton(moved, *given), adj)(a.detach(), b.detach(), *scales)
+    assert s.dtype == torch.float32
+    torch.testing.assert_close(s.double(), dot_edges(adj, a.double(), b.double(), *scales), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("width", [7, 130])
+def test_maxima(width: int, dtype: torch.dtype) -> None:
+    from models.kernels.spmm_max_triton import max_rows_triton
+
+    adj = random_graph(12, 17, 80)
+    x = (torch.rand(17, width).argsort(0) - 8).to(dtype).requires_grad_()  # no equal numbers in a column
+    compare(on_device(max_rows_triton, adj), lambda x: reference_max(adj, x), x)
+
+
+def test_maxima_are_those_of_the_cpu_where_sources_are_equal_or_nan() -> None:
+    from models.kernels.spmm_max_triton import max_rows_triton
+
+    adj = Adjacency(torch.tensor([0, 0, 20, 24]), torch.tensor([3, 0, 1, 0] * 6, dtype=torch.int32), 5)
+    columns = [
+        [0.0, -0.0, 0, -1, 9],
+        [-2, -2, 0, -3, 9],
+        [3, torch.inf, 0, 3, 9],
+        [-torch.inf, -torch.inf, 0] + 2 * [-torch.inf],
+    ]
+    x = torch.tensor(columns).t().contiguous().requires_grad_()
+    fast = on_device(max_rows_triton, adj)
+    found, expected = fast(x), max_rows(adj, x)
+    assert torch.equal(found, expected)
+    change = numbers(*found.shape, seed=9).detach()
+    assert torch.equal(torch.autograd.grad(found, x, change)[0], torch.autograd.grad(expected, x, change)[0])
+    for at in (0, 1, 3):
+        y = fast(x.detach().index_fill(0, torch.tensor([at]), torch.nan))
+        assert y.isnan().all(1).tolist() == [False, True, True]
+
+
+def test_nothing_to_add_up_or_compare() -> None:
+    from models.kernels.sddmm_triton import dot_edges_triton
+    from models.kernels.spmm_max_triton import max_rows_triton
+
+    for adj, width in ((random_graph(5, 3, 0), 7), (random_graph(12, 17, 80), 0)):
+        a, b = torch.ones(adj.num_src, 2, width), torch.ones(adj.num_dst, 2, width)
+        assert torch.equal(on_device(dot_edges_triton, adj)(a, b), torch.zeros(adj.num_edges, 2))
+        x = torch.ones(adj.num_src, width, requires_grad=True)
+        y = on_device(max_rows_triton, adj)(x)
+        assert torch.equal(y, torch.zeros(adj.num_dst, width))
+        assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros_like(x))

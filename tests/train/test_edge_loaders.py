@@ -99,6 +99,16 @@ def test_in_batch_negatives_take_all_other_targets_alike(tmp_path: Path) -> None
     assert set(alone[:, 1].tolist()) == {2, 3, 4, 5, 6, 7}
 
 
+def test_in_batch_negatives_are_no_positives_where_the_batch_has_a_single_source(tmp_path: Path) -> None:
+    """The targets of all others are then its own; nodes of no positive are taken."""
+    store = small(tmp_path, [(0, 5), (0, 9), (1, 7)], 40)
+    sampler = NegativeSampler(store, "in_batch", 1000)
+    negative = sampler.draw(np.array([[0, 5], [0, 9]]), 3)
+    assert set(negative[:, 1].tolist()) == set(range(1, 40)) - {5, 9}
+    mixed = sampler.draw(np.array([[0, 5], [0, 9], [1, 7]]), 3)
+    assert np.isin(mixed[:, 1], [5, 7, 9]).mean() > 0.99  # the batch's own while they will do
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_source_joined_to_all_nodes_still_gets_negatives(tmp_path: Path, kind: str) -> None:
     store = small(tmp_path, [(0, v) for v in range(1, 5)] + [(1, 0)], 5)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 
 from configs.errors import RecipeError
@@ -34,8 +33,11 @@ def opened(folder: Path, part_offsets: tuple[int, ...] | None = None, **options:
     return GraphStore(parent.folder, manifest)
 
 
-def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12) -> GraphStore:
-    """A few nodes: a hub, a leaf, a self-loop, a node without edges; edges carry their CSC position as feature."""
+def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12, copies: int = 1) -> GraphStore:
+    """A few nodes: a hub, a leaf, a self-loop, a node without edges; edges carry their CSC position as feature.
+
+    Half of the pairs have `copies` edges.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(3)
     src, dst = rng.integers(0, num_nodes - 2, (2, 18))
@@ -46,12 +48,13 @@ def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12) -> GraphSto
     if symmetric:
         dense |= dense.T
     dense[num_nodes - 1] = dense[:, num_nodes - 1] = 0
-    matrix = sp.csr_matrix(dense)
-    matrix.sort_indices()
+    ends = np.arange(num_nodes)
+    dense *= np.where((ends[:, None] + ends) % 2, copies, 1)
+    targets, sources = (np.repeat(side, dense[dense > 0]) for side in np.nonzero(dense))
     writer = ArrayWriter(folder)
-    writer.write("csc_indptr", matrix.indptr.astype(np.int64))
-    writer.write("csc_indices", matrix.indices.astype(np.int32))
-    writer.write("edge_feat", np.arange(matrix.nnz, dtype=np.float32)[:, None])
+    writer.write("csc_indptr", np.searchsorted(targets, np.arange(num_nodes + 1)))
+    writer.write("csc_indices", sources.astype(np.int32))
+    writer.write("edge_feat", np.arange(len(sources), dtype=np.float32)[:, None])
     writer.write("feat", rng.standard_normal((num_nodes, 3)).astype(np.float32))
     writer.write("label", rng.integers(0, 2, num_nodes))
     writer.write("train_idx", np.array([0, 1, 2, 5, 7, 9], np.int32))
@@ -60,7 +63,7 @@ def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12) -> GraphSto
             folder,
             writer,
             num_nodes=num_nodes,
-            num_edges=int(matrix.nnz),
+            num_edges=len(sources),
             num_classes=2,
             feature_dim=3,
             edge_feature_dim=1,
@@ -248,14 +251,15 @@ def test_saint_batches_are_what_the_draws_reach(tmp_path: Path, kind: str) -> No
     assert row
 
 
+@pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("kind", ["node", "edge", "walk"])
 def test_saint_weights_undo_what_the_draws_prefer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, symmetric: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, symmetric: bool, copies: int
 ) -> None:
     """Over many batches, weighted sums over neighbours and weighted losses come to those of the whole graph."""
     monkeypatch.setattr(saint_draws, "_WALKS_A_NODE", 4000)
-    store = odd_graph(tmp_path, symmetric=symmetric)
+    store = odd_graph(tmp_path, symmetric=symmetric, copies=copies)
     loader = saint(store, kind, 3)
     rounds, num_nodes = 3000, store.manifest.num_nodes
     value = torch.arange(1.0, num_nodes + 1).unsqueeze(1)
@@ -275,7 +279,7 @@ def test_saint_weights_undo_what_the_draws_prefer(
     assert np.allclose(times / rounds, p, atol=4 * 0.5 / np.sqrt(rounds))
     dense = np.zeros((num_nodes, num_nodes))
     indptr = store["csc_indptr"]
-    dense[np.repeat(np.arange(num_nodes), np.diff(indptr)), store["csc_indices"]] = 1
+    np.add.at(dense, (np.repeat(np.arange(num_nodes), np.diff(indptr)), store["csc_indices"]), 1)
     exact = dense @ value[:, 0].numpy()
     assert np.allclose(sums[drawn] / times[drawn], exact[drawn], rtol=0.2)
     trained = np.isin(np.arange(num_nodes), store["train_idx"]) & drawn
@@ -293,6 +297,50 @@ def test_saint_edges_carry_their_features_and_a_self_loop_its_full_weight(tmp_pa
         at = block.edge_feat[:, 0].numpy().astype(int)
         assert store["csc_indices"][at].tolist() == [u for u, _ in edges(batch)]
         assert all(weight == 1 for (u, v), weight in zip(edges(batch), block.weight.tolist(), strict=True) if u == v)
+
+
+def undirected(folder: Path, pairs: np.ndarray, num_nodes: int) -> GraphStore:
+    """These edges (n, 2), both ways; all nodes are for training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    src, dst = np.concatenate([pairs, pairs[:, ::-1]]).T
+    order = np.lexsort((src, dst))
+    writer = ArrayWriter(folder)
+    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)))
+    writer.write("csc_indices", src[order].astype(np.int32))
+    writer.write("label", np.zeros(num_nodes, np.int64))
+    writer.write("train_idx", np.arange(num_nodes, dtype=np.int32))
+    parent = finish(
+        folder, writer, num_nodes=num_nodes, num_edges=2 * len(pairs), num_classes=2, symmetric=True,
+        splits={"train": num_nodes},
+    )  # fmt: skip
+    return GraphStore(parent.folder, parent.manifest)
+
+
+@pytest.mark.parametrize("leaves", [8, 10, 17, 33])
+def test_saint_edges_of_a_star_all_hold_its_centre(tmp_path: Path, leaves: int) -> None:
+    """Its probability is 1, and a sum that comes to it may round to more."""
+    pairs = np.stack([np.zeros(leaves, np.int64), np.arange(1, leaves + 1)], axis=1)
+    loader = saint(undirected(tmp_path, pairs, leaves + 1), "edge", 4)
+    assert loader.draws.contains[0] == pytest.approx(1)
+    batch = loader.epoch_batch(0, 0, 5)
+    assert batch.seed_weight is not None
+    assert batch.blocks[0].weight is not None
+    assert names(batch)[0] == 0
+    assert float(batch.seed_weight[0]) == pytest.approx(1 / loader.num_seeds)
+    assert bool(batch.seed_weight.isfinite().all())
+    assert bool(batch.blocks[0].weight.isfinite().all())
+
+
+@pytest.mark.parametrize("kind", ["node", "edge", "walk"])
+def test_saint_weights_of_a_single_draw_are_finite(tmp_path: Path, kind: str) -> None:
+    """Few of the edges of a dense graph are met by the walks that are counted."""
+    loader = saint(undirected(tmp_path, np.argwhere(np.triu(np.ones((40, 40)), 1)), 40), kind, 1)
+    for key in range(100):
+        weight = loader.epoch_batch(0, 0, key).blocks[0].weight
+        assert weight is not None
+        assert bool((weight > 0).all() and weight.isfinite().all())
+        # a walk goes from the target to the source at once in 1 of 40 x 39
+        assert kind != "walk" or bool((weight <= 1.01 * 40 * 39 * loader.draws.contains.max()).all())
 
 
 def test_saint_on_a_graph_without_edges(tmp_path: Path) -> None:

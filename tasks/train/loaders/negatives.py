@@ -11,9 +11,10 @@ The power is that of word2vec's noise (arXiv:1310.4546, section 2.2), which LINE
 4.1.2).
 
 A draw is rejected, and the next one taken, where it is a loop or an edge of the graph that messages pass along: that
-holds the training edges, and their reverses where preprocess symmetrised. After 16 tries the last draw stays as it is,
-which matters only for a source that is joined to most of the graph. Edges of the validation and test splits are not
-known to training: one of them can be drawn as a negative, about as often as the graph is dense.
+holds the training edges, and their reverses where preprocess symmetrised. in_batch takes its last 8 tries from all
+nodes: every target of the batch may be the source's own. After 16 tries the last draw stays as it is, which matters
+only for a source that is joined to most of the graph. Edges of the validation and test splits are not known to
+training: one of them can be drawn as a negative, about as often as the graph is dense.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tasks.train.loaders.sampling import draw_negatives
 
 # A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
 _TRIES = 16
+_TRIES_IN_BATCH = 8
 _DEGREE_POWER = 0.75
 
 
@@ -71,8 +73,8 @@ class NegativeSampler:
 def draw_targets(indptr, indices, positive, others, keep, alias, key, out):  # type: ignore[no-untyped-def]
     """Fill out (n * k, 2) with each positive's source, k times, and drawn targets.
 
-    Targets are drawn from `others` (n,) but the positive's own place, if there are any; else by the alias table, if
-    there is one; else uniformly.
+    Targets are drawn from `others` (n,) but the positive's own place, if there are any, in the first tries; else by the
+    alias table, if there is one; else uniformly.
     """
     num_nodes = len(indptr) - 1
     repeats = len(out) // max(1, len(positive))
@@ -80,7 +82,7 @@ def draw_targets(indptr, indices, positive, others, keep, alias, key, out):  # t
         i = row // repeats
         source, target = positive[i, 0], np.int64(0)
         for t in range(_TRIES):
-            if len(others):
+            if len(others) and t < _TRIES_IN_BATCH:
                 place = below(key, row, 2 * t, len(others) - 1)
                 target = others[place + (place >= i)]
             else:

@@ -6,6 +6,8 @@ what one draw does: with s_v the probability that it contains node v, and q_uv t
     p_v  = 1 - (1 - s_v)^m                           v is in the subgraph
     p_uv = p_u + p_v - (1 - (1 - s_u - s_v + q_uv)^m)    u and v both are
 
+Where several edges join u to v, the pair has one q, which all of them get.
+
 For nodes and edges s and q are known exactly; for walks they are counted on walks drawn beforehand. The paper's code
 counts whole subgraphs instead (Zeng et al., ICLR 2020, https://arxiv.org/abs/1907.04931, section 3.4), which needs many
 more of them: an edge between the walks of two roots is rare, here it is computed.
@@ -87,6 +89,7 @@ class EdgeDraws(Draws):
         self.targets = np.flatnonzero(np.diff(self.indptr)).astype(self.indices.dtype)
         self.contains = np.zeros(len(self.indptr) - 1)
         add_ends(self.indptr, self.indices, self.targets, self.contains)
+        np.minimum(self.contains, 1, out=self.contains)  # the centre of a star: a sum that may round to more
 
     def draw(self, count: int, key: int) -> Array:
         """Draw edges; returns their ends."""
@@ -95,7 +98,7 @@ class EdgeDraws(Draws):
         return out
 
     def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
-        """Return the probability of drawing the edge itself, or its reverse where there is one."""
+        """Return the probability of drawing the edge, one parallel to it, or a reverse where there is one."""
         out = np.empty(len(indices))
         edge_joint(self.indptr, self.indices, self.symmetric, len(self.targets), nodes, indptr, indices, out)
         return out
@@ -119,6 +122,7 @@ class WalkDraws(Draws):
         count_walks(self.indptr, self.indices, symmetric, length, _WALKS_A_NODE, key, visits, self.together)
         if symmetric:
             share_with_reverse(self.indptr, self.indices, self.together)
+        share_with_parallel(self.indptr, self.indices, self.together)
         self.walks = _WALKS_A_NODE * num_nodes
         self.contains = visits / self.walks
 
@@ -129,9 +133,11 @@ class WalkDraws(Draws):
         return out.reshape(-1)
 
     def joint(self, nodes: Array, indptr: Array, indices: Array, positions: Array | None) -> Array:
-        """Return the share of the counted walks that met both ends."""
+        """Return the share of the counted walks that met both ends, at least that of walks which begin u <- v."""
         assert positions is not None
-        return self.together[positions] / self.walks
+        out = np.empty(len(indices))
+        walk_joint(self.indptr, self.together, self.walks, nodes, indptr, positions, out)
+        return out
 
 
 def _refuse_without_edges(store: GraphStore, kind: str) -> None:
@@ -161,7 +167,7 @@ def inverse_conditional(indptr: Array, indices: Array, contains: Array, joint: A
     unite(indptr, indices, contains, joint, either)
     weight = np.empty(len(indices), np.float32)
     # NumPy's logarithms and exponentials are vectors, numba's are not: four times as fast
-    divide(indptr, indices, inclusion(contains, count), inclusion(either, count), weight)
+    divide(indptr, indices, inclusion(contains, count), inclusion(either, count), joint, weight)
     return weight
 
 
@@ -174,12 +180,15 @@ def unite(indptr, indices, contains, joint, either):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def divide(indptr, indices, p, either, weight):  # type: ignore[no-untyped-def]
-    """Fill weight (E,) with p_v / p_uv, from p (n,) of the nodes and that of the edges' either end, (E,)."""
+def divide(indptr, indices, p, either, joint, weight):  # type: ignore[no-untyped-def]
+    """Fill weight (E,) with p_v / p_uv, from p (n,) of the nodes and that of the edges' either end, (E,).
+
+    p_uv is at least q, joint (E,): with few draws the difference may round to less, to 0 even.
+    """
     for v in range(len(indptr) - 1):
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            weight[e] = p[v] / (p[u] + p[v] - either[e]) if u != v else 1
+            weight[e] = p[v] / max(p[u] + p[v] - either[e], joint[e]) if u != v else 1
 
 
 @njit(cache=True, nogil=True)
@@ -220,15 +229,28 @@ def draw_ends(indptr, indices, targets, key, out):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def edge_joint(indptr, indices, symmetric, num_targets, nodes, sub_indptr, sub_indices, out):  # type: ignore[no-untyped-def]
-    """Fill out (E,) with the probability that a drawn edge is u -> v or v -> u, for the subgraph's edges u -> v."""
+    """Fill out (E,) with the probability that a drawn edge is any u -> v or v -> u, for the subgraph's edges u -> v."""
     for i in range(len(nodes)):
         v = nodes[i]
-        own = 1 / (num_targets * max(1, indptr[v + 1] - indptr[v]))
-        for e in range(sub_indptr[i], sub_indptr[i + 1]):
-            u = nodes[sub_indices[e]]
-            out[e] = own
-            if u != v and (symmetric or find_edge(indptr, indices, v, u) >= 0):
-                out[e] += 1 / (num_targets * (indptr[u + 1] - indptr[u]))
+        first, last = sub_indptr[i], sub_indptr[i + 1]
+        while first < last:
+            stop = first + 1
+            while stop < last and sub_indices[stop] == sub_indices[first]:
+                stop += 1
+            u, back = nodes[sub_indices[first]], 0
+            if u != v and symmetric:
+                back = stop - first
+            elif u != v:
+                at = find_edge(indptr, indices, v, u)
+                while 0 <= at < indptr[u + 1] and indices[at] == v:
+                    back += 1
+                    at += 1
+            q = (stop - first) / (num_targets * (indptr[v + 1] - indptr[v]))
+            if back:
+                q += back / (num_targets * (indptr[u + 1] - indptr[u]))
+            for e in range(first, stop):
+                out[e] = q
+            first = stop
 
 
 @njit(cache=True, nogil=True)
@@ -294,3 +316,28 @@ def share_with_reverse(indptr, indices, counts):  # type: ignore[no-untyped-def]
             if u < v:
                 counts[e] += counts[reverse]
                 counts[reverse] = counts[e]
+
+
+@njit(cache=True, nogil=True)
+def share_with_parallel(indptr, indices, counts):  # type: ignore[no-untyped-def]
+    """Give all edges from one node to another the sum of their counts (E,)."""
+    for v in range(len(indptr) - 1):
+        first = indptr[v]
+        while first < indptr[v + 1]:
+            stop = first + 1
+            while stop < indptr[v + 1] and indices[stop] == indices[first]:
+                counts[first] += counts[stop]
+                stop += 1
+            for e in range(first + 1, stop):
+                counts[e] = counts[first]
+            first = stop
+
+
+@njit(cache=True, nogil=True)
+def walk_joint(indptr, together, walks, nodes, sub_indptr, positions, out):  # type: ignore[no-untyped-def]
+    """Fill out (E,) with together / walks of the edges u -> v, but at least 1 / (N d_v): 0 would weigh infinitely."""
+    for i in range(len(nodes)):
+        degree = indptr[nodes[i] + 1] - indptr[nodes[i]]
+        least = 1 / ((len(indptr) - 1) * max(1, degree))
+        for e in range(sub_indptr[i], sub_indptr[i + 1]):
+            out[e] = max(together[positions[e]] / walks, least)
