@@ -143,7 +143,7 @@ class Training(Contender):
         loader = self.trainer.batches.loader
 
         def sample(positions: Array, key: int) -> Any:
-            seeds = np.sort(np.asarray(loader.nodes[positions], np.int64))
+            seeds = np.sort(np.asarray(loader.seeds[positions], np.int64))
             return loader.neighborhoods.sampler.sample(seeds, key)
 
         self._make(units, sample)

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
@@ -80,7 +79,8 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     state = load(checkpoint)
     folder.mkdir(parents=True, exist_ok=True)
     weights = write_tensors(folder / WEIGHTS, state["model"], {"format": "pt", "made_by": "graphmill"})
-    described = {"config": state["model_config"], "facts": state["facts"], "epoch": state.get("epoch")}
+    told = {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
+    described = {"config": state["model_config"], **told}
     for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
         write_atomic(folder / file, json.dumps(content, indent=1).encode())
     readme = README.format(name=name)
@@ -105,22 +105,15 @@ def load_published(folder: Path) -> GraphModel:
         IntegrityError: they do not fit together.
         RecipeError: `model.py` is not what the model was trained with, or does not run here.
     """
-    from configs.registry import MODELS
-    from models.base import GraphFacts
+    from tasks.train.checkpoint import rebuild_model
     from tasks.train.job import OWN_MODEL
 
     described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
-    known = {field.name for field in dataclasses.fields(GraphFacts)}
-    facts: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in described["facts"].items() if k in known
-    }
-    config = MODELS.config(described["config"], folder / OWN_MODEL)
-    model: GraphModel = MODELS.create(config, GraphFacts(**facts))
+    weights = read_tensors(folder / WEIGHTS)
     try:
-        model.load_state_dict(read_tensors(folder / WEIGHTS))
-    except RuntimeError as error:
+        return rebuild_model(described["config"], described, weights, folder / OWN_MODEL)
+    except (RuntimeError, KeyError) as error:
         raise IntegrityError(f"{folder / WEIGHTS} does not fit {MODEL}: {error}") from error
-    return model.eval()
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> int:

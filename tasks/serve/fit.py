@@ -32,8 +32,10 @@ def refuse_own_rows(model: GraphModel) -> None:
     """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises RecipeError."""
     from torch import nn
 
+    from tasks.train.embeddings import HostEmbedding
+
     for name, module in model.named_modules():
-        if isinstance(module, nn.Embedding):
+        if isinstance(module, nn.Embedding | HostEmbedding):
             refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
 
 

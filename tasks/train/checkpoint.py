@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from configs.errors import IntegrityError
 from configs.registry import MODELS
@@ -76,12 +76,34 @@ def load_model(path: Path) -> GraphModel:
         RecipeError: the user's own file that it was made with is neither where it was nor beside the checkpoint.
     """
     state = load(path, mapped=True)
-    config = MODELS.config(state["model_config"], path.parent / OWN_MODEL)
-    facts: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in state["facts"].items()}
-    if state.get("table_on_host"):
-        return build_around_table(config, GraphFacts(**facts), state["model"]).eval()
-    model: GraphModel = MODELS.create(config, GraphFacts(**facts))
-    model.load_state_dict(state["model"])
+    return rebuild_model(state["model_config"], state, state["model"], path.parent / OWN_MODEL)
+
+
+def rebuild_model(
+    config: dict[str, Any], described: dict[str, Any], weights: dict[str, Tensor], own_file: Path
+) -> GraphModel:
+    """Return a model in evaluation mode, in CPU memory.
+
+    Args:
+        config: its name and options.
+        described: `facts` that size it, and whether it had its table of sparse embeddings in CPU memory
+            (`table_on_host`): such a table stays the tensor that `weights` has, and follows the model to no device.
+        weights: its state dict.
+        own_file: where the file of a user's own model may lie, beside its own place.
+
+    Raises:
+        RecipeError: the user's own file is at neither place, is another one, or does not run here.
+        RuntimeError, KeyError: the weights do not fit.
+    """
+    known = {field.name for field in dataclasses.fields(GraphFacts)}
+    facts: dict[str, Any] = {
+        key: tuple(v) if isinstance(v, list) else v for key, v in described["facts"].items() if key in known
+    }
+    made, sized = MODELS.config(config, own_file), GraphFacts(**facts)
+    if described.get("table_on_host"):
+        return build_around_table(made, sized, weights).eval()
+    model: GraphModel = MODELS.create(made, sized)
+    model.load_state_dict(weights)
     return model.eval()
 
 

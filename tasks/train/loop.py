@@ -76,7 +76,7 @@ class Trainer:
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
         # Whether a step's batches may count unequally; all ranks must agree, as each asks the others for its sum.
-        self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.batches_alike)])[0] > 0
+        self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.batches_alike())])[0] > 0
         # Shares near one keep float16's gradients in range; it must be the same number on all ranks.
         self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.a_round))
         self.epochs_a_round = strategy.epochs_a_round
@@ -152,8 +152,8 @@ class Trainer:
         """
         progress = self.progress
         first = self._next_batch()
-        done = progress.step_in_epoch * self.config.accumulate_steps
-        count = min(self.config.accumulate_steps, self.batches.a_round - done)
+        a_round = self.batches.a_round
+        count = min(self.config.accumulate_steps, a_round - first % a_round)
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
             batch = next(pipeline)

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.errors import IntegrityError
+from configs.errors import IntegrityError, RecipeError
 from configs.registry import MODELS
+from configs.schema import TrainConfig
 from models.base import GraphFacts
 from tasks.publish.model_files import load_published, read_tensors, write_model, write_tensors
+from tasks.serve.fit import refuse_own_rows
 from tasks.train.checkpoint import best_state, save_atomic
+from tasks.train.embeddings import HostEmbedding, SparseEmbedding
+from tasks.train.strategies.base import Ranks
 
 
 def test_tensors_of_all_kinds_come_back(tmp_path: Path) -> None:
@@ -67,3 +71,22 @@ def test_a_model_is_rebuilt_from_its_files(tmp_path: Path) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(back.state_dict()[name], tensor)
     assert back.config == model.config
+
+
+def test_a_table_of_sparse_embeddings_stays_in_memory(tmp_path: Path) -> None:
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
+    model = MODELS.create(config, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=0))
+    train = TrainConfig(epochs=1, embeddings="sparse")
+    model.encoder.embedding = SparseEmbedding(10, 8, train, Ranks(), seed=0)
+    save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
+    write_model(tmp_path / "model", tmp_path / "best.pt", "demo", {"name": "demo"}, {"train": {}})
+    back = load_published(tmp_path / "model")
+    table = back.encoder.embedding
+    assert isinstance(table, HostEmbedding)  # so it follows the model to no device
+    assert torch.equal(table.weight, model.encoder.embedding.weight)
+    assert "encoder.embedding.weight" not in dict(back.named_parameters())
+    with pytest.raises(RecipeError, match="learnt a vector for each of its 10 nodes"):
+        refuse_own_rows(back)
+    write_tensors(tmp_path / "model" / "model.safetensors", {}, {})
+    with pytest.raises(IntegrityError, match="does not fit"):
+        load_published(tmp_path / "model")

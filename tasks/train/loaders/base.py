@@ -46,8 +46,6 @@ class Loader:
     """Batches of an epoch, at least 1, the same in every epoch; None: the batches are cut from the seeds."""
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
-    batches_alike: bool = True
-    """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the batch of the seeds at `positions`, int64 (n,); all that is drawn comes from `key`.
@@ -67,6 +65,27 @@ class Loader:
 
     def to(self, device: torch.device) -> None:
         """Move what is the same in every batch to the device, once."""
+
+    def batches_alike(self) -> bool:
+        """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""
+        return True
+
+
+class LabelLoader(Loader):
+    """A loader whose seeds are nodes or graphs with labels."""
+
+    def __init__(self, manifest: GraphManifest, seeds: Array, labels: Array) -> None:
+        """`seeds`: integer (n,), rows of `labels`, (N,) or (N, T)."""
+        self.manifest, self.seeds, self.labels = manifest, seeds, labels
+        self.num_seeds = len(seeds)
+
+    def batches_alike(self) -> bool:
+        """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
+        for start in range(0, self.num_seeds, _CHUNK_ROWS):
+            some = np.asarray(self.labels[self.seeds[start : start + _CHUNK_ROWS]])
+            if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
+                return False
+        return True
 
 
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
@@ -100,15 +119,6 @@ def targets(manifest: GraphManifest, labels: Array) -> Tensor:
     if np.issubdtype(labels.dtype, np.integer):
         values[labels < 0] = np.nan
     return torch.from_numpy(values)
-
-
-def all_labelled(labels: Array, rows: Array) -> bool:
-    """Whether no label of these rows of `labels` (N,) or (N, T) is missing: NaN, or below 0 where they are integers."""
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        some = np.asarray(labels[rows[start : start + _CHUNK_ROWS]])
-        if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
-            return False
-    return True
 
 
 @dataclass(frozen=True)

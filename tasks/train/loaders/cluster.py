@@ -36,13 +36,15 @@ class _LayoutLoader(SubgraphLoader):
     Holds 8 bytes a node and epoch, for two epochs.
     """
 
-    batches_alike = False  # a cluster has whatever training nodes fall into it
-
     def __init__(self, store: GraphStore, features: FeatureSource, *, seed: int, rank: int) -> None:
         super().__init__(store, features)
         self.seed, self.rank = seed, rank
         self._layouts: dict[int, Layout] = {}
         self._lock = threading.Lock()
+
+    def batches_alike(self) -> bool:
+        """A cluster has whatever training nodes fall into it."""
+        return False
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Return the layout of the epoch that `rng` is for."""

@@ -8,21 +8,18 @@ from torch import Tensor
 
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, hide_labels, targets, whole_graph
+from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, Loader, hide_labels, targets, whole_graph
 from tasks.train.loaders.edge import PairSource
 from tasks.train.loaders.lookup import without_pairs
 
 
-class FullNodeLoader(Loader):
+class FullNodeLoader(LabelLoader):
     """Messages pass along all edges; the loss is taken on the seeds."""
 
     whole_split = True
 
     def __init__(self, store: GraphStore, features: FeatureSource) -> None:
-        self.manifest = store.manifest
-        self.nodes, self.labels = store["train_idx"], store["label"]
-        self.num_seeds = len(self.nodes)
-        self.batches_alike = all_labelled(self.labels, self.nodes)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
         self.block, self.inputs = whole_graph(store, features)
 
     def to(self, device: torch.device) -> None:
@@ -31,7 +28,7 @@ class FullNodeLoader(Loader):
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the whole graph with the seeds at `positions`; drawn is only whose labels a model may read."""
-        rows, inputs = hide_labels(self.inputs, np.asarray(self.nodes[positions], np.int64), key)
+        rows, inputs = hide_labels(self.inputs, np.asarray(self.seeds[positions], np.int64), key)
         return Batch(
             blocks=[self.block],
             inputs=inputs,

@@ -8,7 +8,7 @@ from numba import njit
 
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, targets
+from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, targets
 
 
 @njit(cache=True, nogil=True)
@@ -28,23 +28,20 @@ def assemble(offsets, indptr, indices, graphs, starts, edge_starts, nodes, out_i
             out_indices[e + edge_shift] = indices[e] + shift
 
 
-class GraphLoader(Loader):
+class GraphLoader(LabelLoader):
     """Seeds are graphs of one split, or those that are named."""
 
     def __init__(
         self, store: GraphStore, features: FeatureSource, split: str = "train", graphs: Array | None = None
     ) -> None:
-        self.manifest = store.manifest
+        super().__init__(store.manifest, store[f"{split}_idx"] if graphs is None else graphs, store["graph_label"])
         self.features = features
-        self.graphs, self.labels = store[f"{split}_idx"] if graphs is None else graphs, store["graph_label"]
-        self.num_seeds = len(self.graphs)
-        self.batches_alike = all_labelled(self.labels, self.graphs)
         self.offsets = np.asarray(store["graph_offsets"])
         self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Assemble the graphs at `positions`; nothing is drawn."""
-        graphs = np.asarray(self.graphs[positions], np.int64)
+        graphs = np.asarray(self.seeds[positions], np.int64)
         first, last = self.offsets[graphs], self.offsets[graphs + 1]
         starts = np.concatenate([[0], np.cumsum(last - first)])
         edge_starts = np.concatenate([[0], np.cumsum(self.indptr[last] - self.indptr[first])])

@@ -11,13 +11,13 @@ from torch import Tensor
 from configs.errors import RecipeError
 from models.block import Batch, Block, Inputs
 from tasks.graph_store import MISSING_IN_EDGES, GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader, all_labelled, targets, without_labels
+from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, targets, without_labels
 from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
 from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
 
 
-class NeighborLoader(Loader):
+class NeighborLoader(LabelLoader):
     """Seeds are labelled nodes; each layer sees a sample of in-edges (arXiv:1706.02216, section 3.1)."""
 
     def __init__(
@@ -45,16 +45,13 @@ class NeighborLoader(Loader):
         Raises:
             RecipeError: options that do not fit the graph or the model.
         """
-        self.manifest = store.manifest
-        self.nodes, self.labels = store["train_idx"], store["label"]
-        self.num_seeds = len(self.nodes)
-        self.batches_alike = all_labelled(self.labels, self.nodes)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
         hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
         self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop, scratch=scratch)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the seeds."""
-        chosen = np.asarray(self.nodes[positions])
+        chosen = np.asarray(self.seeds[positions])
         seeds, rows = np.unique(chosen, return_inverse=True)  # ascending: neighbours in memory are read together
         repeated = len(seeds) < len(chosen)
         blocks, inputs = self.neighborhoods.around(seeds, key)

@@ -18,13 +18,13 @@ from models.kernels.spmm import weighted_sum
 from tasks.artifacts import disk_errors, file_lock
 from tasks.graph_store import Array, GraphStore, create_array
 from tasks.train.layerwise import bounded_slices
-from tasks.train.loaders.base import FeatureSource, Loader, all_labelled, targets
+from tasks.train.loaders.base import FeatureSource, LabelLoader, targets
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17
 
 
-class PrecomputedLoader(Loader):
+class PrecomputedLoader(LabelLoader):
     """Seeds are labelled nodes; a batch has no blocks, but rows [x | P x | ... | P^K x] of the seeds alone.
 
     P is the propagation matrix of `models.gcn.propagate`. So train SGC (https://arxiv.org/abs/1902.07153) and SIGN
@@ -35,15 +35,12 @@ class PrecomputedLoader(Loader):
         self, store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None = None
     ) -> None:
         """Propagate, or take what another rank left in `scratch`; see `propagated`."""
-        self.manifest = store.manifest
-        self.nodes, self.labels = store["train_idx"], store["label"]
-        self.num_seeds = len(self.nodes)
-        self.batches_alike = all_labelled(self.labels, self.nodes)
+        super().__init__(store.manifest, store["train_idx"], store["label"])
         self.features = replace(features, feat=propagated(store, features, num_propagations, scratch))
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the rows of the seeds at `positions`; nothing is drawn."""
-        seeds = np.sort(np.asarray(self.nodes[positions], np.int64))  # ascending: rows in memory are read in order
+        seeds = np.sort(np.asarray(self.seeds[positions], np.int64))  # ascending: rows in memory are read in order
         return Batch(
             blocks=[],
             inputs=self.features.inputs(seeds),
