@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,9 +50,10 @@ def describe_files(folder: Path) -> dict[str, FileEntry]:
         }
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
+def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666) -> None:
     """Write a file under another name, flush it to the disk, and rename it: it is whole or absent.
 
+    `content` may come in parts, so that what is large need not be in memory at once.
     `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,7 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(3)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

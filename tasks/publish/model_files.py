@@ -12,10 +12,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +79,7 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     from tasks.train.checkpoint import load
     from tasks.train.job import OWN_MODEL
 
-    state = load(checkpoint)
+    state = load(checkpoint, mapped=True)
     folder.mkdir(parents=True, exist_ok=True)
     weights = write_tensors(folder / WEIGHTS, state["model"], {"format": "pt", "made_by": "graphmill"})
     told = {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
@@ -117,58 +120,71 @@ def load_published(folder: Path) -> GraphModel:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> int:
-    """Write tensors in the safetensors format, ordered by name; returns the number of values."""
-    import torch
-
+    """Write tensors in the safetensors format, ordered by name, one after the other; returns the number of values."""
     header: dict[str, Any] = {"__metadata__": notes}
-    parts: list[bytes] = []
     end = 0
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        part = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+        tensor = tensors[name]
+        start, end = end, end + tensor.numel() * tensor.element_size()
         kind = _NAMES[str(tensor.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [end, end + len(part)]}
-        parts.append(part)
-        end += len(part)
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGN)
-    write_atomic(path, b"".join([struct.pack("<Q", len(text)), text, *parts]))
+    parts = (_bytes_of(tensors[name]) for name in sorted(tensors))
+    write_atomic(path, itertools.chain([struct.pack("<Q", len(text)), text], parts))
     return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a safetensors file's tensors; reads its header only. Raises IntegrityError if damaged."""
-    with path.open("rb") as file:
-        try:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(min(length, _MAX_HEADER_BYTES)))
-            return {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
-        except (ValueError, KeyError, TypeError, struct.error) as error:
-            raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error
+    with _whole(path):
+        return {name: tuple(entry["shape"]) for name, entry in _read_header(path)[0].items()}
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file onto the CPU. Raises IntegrityError if it is damaged."""
+    """Read a safetensors file onto the CPU, from the disk as its tensors are used. Raises IntegrityError if damaged.
+
+    The tensors may be written to, which does not change the file.
+    """
     import torch
 
-    content = path.read_bytes()
     kinds = {short: getattr(torch, name) for name, short in _NAMES.items()}
-    try:
-        (length,) = struct.unpack_from("<Q", content)
-        if length > min(len(content), _MAX_HEADER_BYTES):
-            raise ValueError("the header is longer than the file")
-        header = json.loads(content[8 : 8 + length])
-        data = bytearray(content[8 + length :])  # writable: torch wants that
-        tensors = {}
+    tensors = {}
+    with _whole(path):
+        header, begin = _read_header(path)
+        size = path.stat().st_size
+        data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)[begin:]
         for name, entry in header.items():
-            if name == "__metadata__":
-                continue
             start, stop = entry["data_offsets"]
             if not 0 <= start <= stop <= len(data):
                 raise ValueError(f"{name} lies outside of the file")
             kind, shape = kinds[entry["dtype"]], entry["shape"]
-            flat = torch.frombuffer(data, dtype=torch.uint8)[start:stop] if data else torch.empty(0, dtype=torch.uint8)
-            tensors[name] = flat.clone().view(kind).reshape(shape)
-    except (ValueError, KeyError, TypeError, struct.error, RuntimeError) as error:
-        raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error
+            flat = data[start:stop]
+            aligned = flat if (begin + start) % kind.itemsize == 0 else flat.clone()
+            tensors[name] = aligned.view(kind).reshape(shape)
     return tensors
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the entries of tensors, and where in the file their bytes begin."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError("the header is too long")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header, 8 + length
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as error:
+        raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error

@@ -33,6 +33,8 @@ def test_tensors_of_all_kinds_come_back(tmp_path: Path) -> None:
     for name, tensor in tensors.items():
         assert back[name].dtype == tensor.dtype
         assert torch.equal(back[name], tensor)
+    back["half"].zero_()
+    assert torch.equal(read_tensors(tmp_path / "x.safetensors")["half"], tensors["half"])  # the file stays as it is
 
 
 def test_the_layout_is_the_published_one(tmp_path: Path) -> None:
