@@ -33,7 +33,7 @@ from flows.baseline_table import (
 from flows.console import err, format_seconds, out, table
 from flows.execute import RunRequest, call_flow, flow_server, run_recipe
 from flows.runs import RunRecord
-from tasks.artifacts import write_atomic
+from tasks.artifacts import file_lock, write_atomic
 from tasks.home import Home
 
 _FILE_WIDTH = 120
@@ -54,36 +54,46 @@ class BaselineRequest:
 
 
 class Results:
-    """Finished runs by digest: `baselines/TABLE.json` of a home."""
+    """Finished runs by digest: `baselines/TABLE.json` of a home; several commands may add to it side by side."""
 
     def __init__(self, home: Home, name: str) -> None:
         """Read what is there."""
-        self.folder = home.root / "baselines"
-        self.path = self.folder / f"{name}.json"
+        self.path = home.root / "baselines" / f"{name}.json"
+        self.lock = home.locks / f"baselines-{name}.lock"
         self.runs: dict[str, dict[str, Any]] = {}
-        if self.path.exists():
-            self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
+        self._read()
 
     def add(self, planned: Planned, record: RunRecord, seconds: float) -> None:
         """Keep a run's outcome."""
-        self.runs[planned.digest] = {
-            "row": planned.row,
-            "run": planned.number,
-            "overrides": planned.overrides,
-            "metrics": record.metrics,
-            "train_seconds": record.stages["train"]["build_seconds"],
-            "seconds": round(seconds, 1),
-            "finished_at": record.finished_at,
-        }
-        self.folder.mkdir(exist_ok=True)
-        write_atomic(self.path, json.dumps({"runs": self.runs}, indent=1).encode())
+        with self._newest():
+            self.runs[planned.digest] = {
+                "row": planned.row,
+                "run": planned.number,
+                "overrides": planned.overrides,
+                "metrics": record.metrics,
+                "train_seconds": record.stages["train"]["build_seconds"],
+                "seconds": round(seconds, 1),
+                "finished_at": record.finished_at,
+            }
+            write_atomic(self.path, json.dumps({"runs": self.runs}, indent=1).encode())
 
-    def write_table(self, text: str) -> Path:
-        """Write the Markdown table beside the results."""
-        self.folder.mkdir(exist_ok=True)
+    def write_table(self, make_text: Callable[[], str]) -> Path:
+        """Write the Markdown table beside the results, made of all that there are now."""
         path = self.path.with_suffix(".md")
-        write_atomic(path, text.encode())
+        with self._newest():
+            write_atomic(path, make_text().encode())
         return path
+
+    @contextmanager
+    def _newest(self) -> Iterator[None]:
+        """Take what other commands have added, and keep them from adding more."""
+        with file_lock(self.lock):
+            self._read()
+            yield
+
+    def _read(self) -> None:
+        if self.path.exists():
+            self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
 
 
 @dataclass(frozen=True)
@@ -212,7 +222,7 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
 
     def keep() -> Path:
         """Write all rows, those of earlier selections too."""
-        return results.write_table(to_markdown(found, summarize(found.rows, every, results)))
+        return results.write_table(lambda: to_markdown(found, summarize(found.rows, every, results)))
 
     if missing:
         with _pipeline(home, request.verbose) as run_recipe:

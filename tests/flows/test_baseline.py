@@ -132,6 +132,26 @@ def test_done_runs_are_kept_and_judged(
     assert "| Planted | GraphSAGE | accuracy | 0.8500 ± 0.0707 | 2 of 2 |" in text, "rows of another selection stay"
 
 
+def test_commands_side_by_side_keep_each_other_s_results(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(monkeypatch, 0.80, 0.86)
+    one = pipeline.run
+
+    def and_another(request: RunRequest) -> RunRecord:
+        pipeline.run = one  # type: ignore[method-assign]
+        assert run_baseline(home, BaselineRequest("toy", ["gcn"], runs=1, folder=folder))
+        return one(request)
+
+    pipeline.run = and_another  # type: ignore[method-assign]
+    assert run_baseline(home, BaselineRequest("toy", ["sage"], runs=1, folder=folder))
+    kept = json.loads((home.root / "baselines" / "toy.json").read_text())["runs"]
+    assert sorted(run["row"] for run in kept.values()) == ["planted-gcn", "planted-sage"]
+    text = (home.root / "baselines" / "toy.md").read_text()
+    assert "0.8000 | 1 of 3" in text
+    assert "0.8600 | 1 of 2" in text
+
+
 def test_a_changed_recipe_is_run_again(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(monkeypatch, 0.80, 0.82)
     request = BaselineRequest("toy", ["sage"], runs=1, folder=folder)
