@@ -48,6 +48,9 @@ class ComponentConfig(ConfigModel):
     name: str
     """Registered name of the component."""
 
+    def check_recipe(self, recipe: Any) -> None:
+        """Raise ValueError for options that cannot work with the recipe's other sections. Called when it is read."""
+
     @model_serializer(mode="wrap")
     def _name_first(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)

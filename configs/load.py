@@ -85,7 +85,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, loc)) or 'recipe'}: {message}" for loc, message in flatten_errors(error)]
+        lines = [": ".join(filter(None, [".".join(map(str, at)), said])) for at, said in flatten_errors(error)]
         raise RecipeError(f"{source}: " + "; ".join(lines)) from error
 
 

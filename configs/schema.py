@@ -289,3 +289,8 @@ class Recipe(ConfigModel):
     def _fill_defaults(cls, value: Any) -> Any:
         # Sections that hold components are filled when a recipe is read: filling them at import would import torch.
         return value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value
+
+    @model_validator(mode="after")
+    def _model_fits(self) -> Recipe:
+        self.model.check_recipe(self)
+        return self

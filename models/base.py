@@ -18,7 +18,7 @@ from.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -30,6 +30,9 @@ from models.encoders import NodeEncoder
 from models.heads import GraphHead, LinkHead, NodeHead
 from models.layers import Layer, NormFirstLayer, make_norm
 from models.refusals import refuse_foreign_options
+
+if TYPE_CHECKING:
+    from configs.schema import Recipe
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,14 @@ class ModelConfig(ComponentConfig):
     """Link tasks with the MLP decoder: its linear layers; null: 3."""
     pooling: Literal["mean", "sum", "max"] | None = None
     """Graph tasks: how a graph's nodes become one vector; null: mean."""
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse to measure a model by nodes whose own labels it reads. Raises ValueError."""
+        if self.label_reuse and "train" in recipe.evaluate.splits:
+            raise ValueError(
+                "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "
+                "their score would mean nothing; leave train out of evaluate.splits or set model.label_reuse=false"
+            )
 
 
 class GraphModel(nn.Module):

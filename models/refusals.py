@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from configs.base import ComponentConfig
@@ -45,39 +44,10 @@ def refuse_foreign_options(config: ModelConfig, facts: GraphFacts, *, weights: b
         _refuse(config, "head=none", jumping="none")
 
 
-def refuse_known_answers(label_reuse: bool, splits: Sequence[str]) -> None:
-    """Refuse to measure a model by nodes whose own labels it reads.
-
-    Raises:
-        RecipeError: naming both options and the way out.
-    """
-    if label_reuse and "train" in splits:
-        raise RecipeError(
-            "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "
-            "their score would mean nothing; leave train out of evaluate.splits or set model.label_reuse=false"
-        )
-
-
 def refuse_numbers_as_labels(config: ComponentConfig, task_type: str) -> None:
     """Refuse to read labels that are no classes. Raises RecipeError naming the option and the way out."""
     if getattr(config, "label_reuse", False) and task_type == "regression":
         raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
-
-
-def refuse_lossy_reversal(config: ComponentConfig, precision: str) -> None:
-    """Refuse reversible layers whose inputs cannot be had back from their outputs.
-
-    A norm over the batch passes the rounding of every row on to all others; in 112 layers of bfloat16 the rebuilt input
-    is as far from the true one as that is long. A norm over a row's own columns keeps it near.
-
-    Raises:
-        RecipeError: naming the options and the way out.
-    """
-    if getattr(config, "reversible", False) and getattr(config, "norm", "") == "batch" and precision != "float32":
-        raise RecipeError(
-            f"model.reversible=true with norm=batch cannot be undone in train.precision={precision}: take "
-            "model.norm=layer or train.precision=float32"
-        )
 
 
 def _refuse(config: ModelConfig, owner: str, **defaults: object) -> None:

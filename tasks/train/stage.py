@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
-from models.refusals import refuse_known_answers, refuse_lossy_reversal, refuse_numbers_as_labels
+from models.refusals import refuse_numbers_as_labels
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
@@ -85,10 +85,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     from tasks.train.strategies.base import Ranks
 
     train = recipe.train
-    # Now, and not after hours of training, when it is evaluated.
-    refuse_known_answers(getattr(recipe.model, "label_reuse", False), recipe.evaluate.splits)
     refuse_numbers_as_labels(recipe.model, manifest.task_type)
-    refuse_lossy_reversal(recipe.model, train.precision)
     loader = check_loader(train, recipe.model, manifest)
     world_size = train.num_ranks * train.num_machines
     strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))

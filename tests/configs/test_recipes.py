@@ -86,6 +86,25 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
         tiny(override)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("model=deepgcn", "model.reversible=true", "model.norm=batch", "train.precision=bfloat16"),
+            r"cannot be undone in train\.precision=bfloat16: take model\.norm=layer",
+        ),
+        (
+            ("model.label_reuse=true", "evaluate.splits=train,test"),
+            r"leave train out of evaluate\.splits or set model\.label_reuse=false",
+        ),
+    ],
+)
+def test_sections_that_cannot_work_together_are_refused_when_read(overrides: tuple[str, ...], message: str) -> None:
+    tiny(*overrides[:-1])
+    with pytest.raises(RecipeError, match=message):
+        tiny(*overrides)
+
+
 def test_overrides_are_typed_by_the_schema() -> None:
     recipe = tiny("train.fanout=7,3", "train.clip_norm=1", "train.patience=null", "evaluate.splits=test")
     assert recipe.train.fanout == (7, 3)

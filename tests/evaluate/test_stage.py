@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import DataError, RecipeError, StageError
+from configs.errors import DataError, StageError
 from configs.schema import EvaluateConfig, TrainConfig
 from tasks.artifacts import describe_files
 from tasks.evaluate import supervise, worker
@@ -205,16 +205,6 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         pid = wait_for(lambda: pid_file.exists() and pid_file.read_text())
         parent.kill()
     assert wait_for(lambda: not alive(int(pid)))
-
-
-def test_nodes_whose_labels_a_model_reads_are_not_scored(tmp_path: Path, home: Home) -> None:
-    graph = as_partition(node_graph(tmp_path / "graph"))
-    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
-    train = trained(tmp_path / "train", graph, "graphsage")
-    train.manifest.model["label_reuse"] = True
-    parents = {"partition": graph, "train": train, "ingest": dataset(tmp_path / "data", graph)}
-    with pytest.raises(RecipeError, match=r"leave train out of evaluate\.splits or set model\.label_reuse=false"):
-        evaluate(home, Recipe(splits="train,test"), parents)
 
 
 def alive(pid: int) -> bool:

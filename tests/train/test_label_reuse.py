@@ -143,10 +143,3 @@ def test_numbers_are_no_labels_to_read(tmp_path: Path, home: Home) -> None:
     graph = Parent(parent.manifest.model_copy(update={"task_type": "regression"}), parent.folder)
     with pytest.raises(RecipeError, match=r"model\.label_reuse reads classes, and this is a regression"):
         run_stage(STAGE, recipe("node", "model.label_reuse=true"), {"partition": graph}, home)
-
-
-def test_a_score_of_nodes_whose_labels_are_read_is_refused_before_training(tmp_path: Path, home: Home) -> None:
-    graph = {"partition": partition(tmp_path / "g")}
-    chosen = recipe("node", "model.label_reuse=true", "evaluate.splits=train,test")
-    with pytest.raises(RecipeError, match=r"evaluate\.splits names train, and with model\.label_reuse=true"):
-        run_stage(STAGE, chosen, graph, home)

@@ -236,10 +236,6 @@ def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, ove
         (("train.strategy.name=parallel_epochs", "train.epochs=3"), "epochs=3 is no multiple; take 4"),
         (("train.strategy.name=partition_parallel",), r"the partition has 1; set partition\.num_parts=2"),
         (("model.name=deepgcn", "model.reversible=true"), r"reversible=true wants batches whose nodes stay"),
-        (
-            ("model.name=deepgcn", "model.reversible=true", "model.norm=batch", "train.precision=bfloat16"),
-            r"cannot be undone in train\.precision=bfloat16: take model\.norm=layer",
-        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(
