@@ -3,17 +3,23 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+KERNELS := .venv/.kernels
 
 .PHONY: run test slow check lint docs setup format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
 
-setup: $(STAMP)
+setup: $(STAMP) $(KERNELS)
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	PYTHON=$(PYTHON) bash scripts/install.sh
 	touch $(STAMP)
+
+# numba compiles a kernel anew when its own file has changed, not when one has whose functions it calls.
+$(KERNELS): $(shell grep -rl --include='*.py' numba benchmarks examples models tasks tests) | $(STAMP)
+	find benchmarks examples models tasks tests -name '*.nb[ic]' -delete
+	touch $(KERNELS)
 
 test: setup
 	$(BIN)/python -m pytest
@@ -39,3 +45,4 @@ format: setup
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find benchmarks examples models tasks tests -name __pycache__ -prune -exec rm -r {} +

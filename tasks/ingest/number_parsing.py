@@ -1,10 +1,7 @@
 """Parse integers and decimal floats from bytes: exactly, with the position of the first bad cell.
 
-Floats are rounded as `float()` rounds, to the nearest double, ties to even: digits and exponent that are both exact in
-a double take one multiplication or division (Clinger: How to read floating point numbers accurately, PLDI 1990);
-others go through 128-bit powers of five (Lemire: Number parsing at a gigabyte per second, Software: Practice and
-Experience 51, 2021); the few that this cannot decide (subnormals, more than 19 digits near a tie) are handed back to
-the caller, who asks Python.
+Floats are rounded as `float()` rounds; the few that `decimal_rounding` cannot decide (subnormals, more than 19 digits
+near a tie) are handed back to the caller, who asks Python.
 """
 
 # ruff: noqa: SIM109, SIM114 -- tests of one byte against a tuple are slower in compiled code
@@ -14,98 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-from numpy.typing import NDArray
+from numba import njit
 
-Array = NDArray[Any]
+from tasks.ingest.decimal_rounding import to_double
+from tasks.ingest.text_words import (
+    POWERS_OF_TEN,
+    bytes_outside,
+    count_bits,
+    digits_value,
+    load_word,
+    read_digits,
+    trailing_zeros,
+)
 
 # What stopped a kernel.
 DONE, BAD_NUMBER, TOO_FEW, TOO_MANY, EMPTY_CELL, NOT_FINITE, OVERFLOW, SLOW_FULL = range(8)
 
 PADDING = 64  # bytes that a kernel may read beyond the last line
-_POWERS_OF_TEN = np.array([10**k for k in range(9)], np.uint64)
-_MIN_POWER, _MAX_POWER = -342, 308
 _MAX_DIGITS_INT64 = 18
 _NEWLINE, _RETURN, _MINUS, _PLUS, _DOT, _ZERO, _SPACE, _TAB = 10, 13, 45, 43, 46, 48, 32, 9
-_EXACT_POWERS = np.array([10.0**k for k in range(23)])
-
-
-def _powers_of_five() -> tuple[Array, Array]:
-    """Return the upper and lower 64 bits of 5^q, scaled to 128 bits, for q in -342..308 (Lemire 2021, section 5)."""
-    values = []
-    for q in range(_MIN_POWER, _MAX_POWER + 1):
-        power = 5 ** abs(q)
-        if q >= 0:
-            value = power << 128 >> power.bit_length()
-        else:
-            width = (power - 1).bit_length()
-            shift = width + 127 if q >= -27 else 2 * width + 128
-            value = (1 << shift) // power + 1
-            value >>= max(0, value.bit_length() - 128)
-        values.append(value)
-    high = np.array([v >> 64 for v in values], np.uint64)
-    low = np.array([v & 0xFFFFFFFFFFFFFFFF for v in values], np.uint64)
-    return high, low
-
-
-_FIVE_HIGH, _FIVE_LOW = _powers_of_five()
-
-
-@njit(cache=True, nogil=True)
-def _multiply(a, b):  # type: ignore[no-untyped-def]
-    """Return the upper and lower half of a 64 x 64 bit product."""
-    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a0, a1, b0, b1 = a & mask, a >> half, b & mask, b >> half
-    low = a0 * b0
-    middle = a1 * b0 + (low >> half)
-    other = a0 * b1 + (middle & mask)
-    return a1 * b1 + (middle >> half) + (other >> half), (other << half) | (low & mask)
-
-
-@njit(cache=True, nogil=True)
-def _leading_zeros(x):  # type: ignore[no-untyped-def]
-    count = 0
-    for step in (32, 16, 8, 4, 2, 1):
-        if x >> np.uint64(64 - step) == np.uint64(0):
-            x <<= np.uint64(step)
-            count += step
-    return count
-
-
-@njit(cache=True, nogil=True)
-def round_decimal(digits, power):  # type: ignore[no-untyped-def]
-    """Return (digits * 10^power as the nearest double, whether that is certain); digits is uint64."""
-    if digits == np.uint64(0) or power < _MIN_POWER:
-        return 0.0, True
-    if power > _MAX_POWER:
-        return np.inf, True
-    zeros = _leading_zeros(digits)
-    scaled = digits << np.uint64(zeros)
-    high, low = _multiply(scaled, _FIVE_HIGH[power - _MIN_POWER])
-    if high & np.uint64(0x1FF) == np.uint64(0x1FF):  # the bits below could carry
-        carry, _ = _multiply(scaled, _FIVE_LOW[power - _MIN_POWER])
-        low += carry
-        if carry > low:
-            high += np.uint64(1)
-    upper = high >> np.uint64(63)
-    shift = upper + np.uint64(9)
-    mantissa = high >> shift
-    exponent = ((217706 * power) >> 16) + 63 + np.int64(upper) - zeros + 1023
-    if exponent <= 0 or (low == np.uint64(0xFFFFFFFFFFFFFFFF) and (power < -27 or power > 55)):
-        return 0.0, False
-    half_way = low <= np.uint64(1) and -4 <= power <= 23 and mantissa & np.uint64(3) == np.uint64(1)
-    if half_way and mantissa << shift == high:
-        mantissa &= ~np.uint64(1)
-    mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
-    if mantissa >= np.uint64(1 << 53):
-        mantissa = np.uint64(1 << 52)
-        exponent += 1
-    if exponent >= 2047:
-        return np.inf, True
-    word = np.uint64((np.uint64(exponent) << np.uint64(52)) | (mantissa & np.uint64((1 << 52) - 1)))
-    return np.uint64(word).view(np.float64), True
 
 
 @njit(cache=True, nogil=True)
@@ -151,90 +75,6 @@ def _skip_lines(buf, i, end, comment, delimiter):  # type: ignore[no-untyped-def
     return i
 
 
-@intrinsic
-def _load_word(typing_context, buf, i):  # type: ignore[no-untyped-def]
-    """Return buf[i:i + 8] as a little-endian uint64, at any alignment."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        place = builder.gep(array.data, [args[1]])
-        word = builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()))
-        word.align = 1
-        return word
-
-    return types.uint64(buf, types.intp), generate
-
-
-@intrinsic
-def _trailing_zeros(typing_context, x):  # type: ignore[no-untyped-def]
-    """Return the number of zero bits below the lowest one of a uint64 other than 0."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
-
-
-@njit(cache=True, nogil=True)
-def _read_digits(buf, i):  # type: ignore[no-untyped-def]
-    """Read digits from i on, eight at a time (Lemire's trick: pairs, fours and eights by multiplication).
-
-    Return (position after them, value, modulo 2^64). Reads up to 8 bytes beyond the last digit.
-    """
-    value = np.uint64(0)
-    while True:
-        word: Any = _load_word(buf, i)  # type: ignore[call-arg]
-        word ^= np.uint64(0x3030303030303030)  # digits become 0..9
-        others = ((word + np.uint64(0x7676767676767676)) | word) & np.uint64(0x8080808080808080)
-        count = np.uint64(8) if others == np.uint64(0) else _trailing_zeros(others) >> np.uint64(3)
-        if count == np.uint64(0):
-            return i, value
-        word <<= np.uint64(64) - (count << np.uint64(3))  # missing digits become leading zeros
-        word = word * np.uint64(10) + (word >> np.uint64(8))
-        word = (
-            (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
-            + ((word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
-        ) >> np.uint64(32)
-        value = value * _POWERS_OF_TEN[count] + (word & np.uint64(0xFFFFFFFF))
-        i += np.int64(count)
-        if count < np.uint64(8):
-            return i, value
-
-
-@intrinsic
-def _bytes_outside(typing_context, buf, i, low, span):  # type: ignore[no-untyped-def]
-    """Return the bytes of buf[i:i + 64] outside low..low + span as bits of a uint64: one comparison with AVX-512."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        byte, vector = ir.IntType(8), ir.VectorType(ir.IntType(8), 64)
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        block = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), vector.as_pointer()))
-        block.align = 1
-        same = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-        undefined = ir.Constant(vector, ir.Undefined)
-        first, width = (
-            builder.shuffle_vector(
-                builder.insert_element(undefined, builder.trunc(value, byte), ir.Constant(ir.IntType(32), 0)),
-                undefined,
-                same,
-            )
-            for value in args[2:]
-        )
-        return builder.bitcast(builder.icmp_unsigned(">", builder.sub(block, first), width), ir.IntType(64))
-
-    return types.uint64(buf, types.intp, types.intp, types.intp), generate
-
-
-@intrinsic
-def _count_bits(typing_context, x):  # type: ignore[no-untyped-def]
-    """Return the number of bits of a uint64 that are set."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), generate
-
-
 @njit(cache=True, nogil=True)
 def count_lines(buf, start, end):  # type: ignore[no-untyped-def]
     """Return the number of newlines in buf[start:end], of which `PADDING` bytes more can be read.
@@ -243,24 +83,11 @@ def count_lines(buf, start, end):  # type: ignore[no-untyped-def]
     """
     lines = end - start
     for block in range(start, end, 64):
-        others: Any = _bytes_outside(buf, block, _NEWLINE, 0)  # type: ignore[call-arg]
+        others: Any = bytes_outside(buf, block, _NEWLINE, 0)  # type: ignore[call-arg]
         if end - block < 64:
             others &= (np.uint64(1) << np.uint64(end - block)) - np.uint64(1)
-        lines -= np.int64(_count_bits(others))
+        lines -= np.int64(count_bits(others))
     return lines
-
-
-@njit(cache=True, nogil=True)
-def _digits_value(word, count):  # type: ignore[no-untyped-def]
-    """Return the number that the first `count` (1 to 8) bytes of a word of text write: pairs, fours, eights."""
-    word ^= np.uint64(0x3030303030303030)  # digits become 0..9
-    word <<= np.uint64(64) - (np.uint64(count) << np.uint64(3))  # missing digits become leading zeros
-    word = word * np.uint64(10) + (word >> np.uint64(8))
-    word = (
-        (word & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
-        + ((word >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
-    ) >> np.uint64(32)
-    return word & np.uint64(0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
@@ -275,21 +102,21 @@ def _parse_plain_lines(buf, start, end, out, row, delimiter):  # type: ignore[no
     line = cell = block = start
     column = 0
     while block < end:
-        others: Any = _bytes_outside(buf, block, _ZERO, 9)  # type: ignore[call-arg]
+        others: Any = bytes_outside(buf, block, _ZERO, 9)  # type: ignore[call-arg]
         if end - block < 64:
             others &= (np.uint64(1) << np.uint64(end - block)) - np.uint64(1)
         while others != np.uint64(0):
-            stop = block + np.int64(_trailing_zeros(others))
+            stop = block + np.int64(trailing_zeros(others))
             others &= others - np.uint64(1)
             length = stop - cell
             if length < 1 or length > 16:
                 return row, line
             if length <= 8:
-                value = _digits_value(_load_word(buf, cell), length)
+                value = digits_value(load_word(buf, cell), length)
             else:
-                upper = _digits_value(_load_word(buf, cell), 8)
-                lower = _digits_value(_load_word(buf, cell + 8), length - 8)
-                value = upper * _POWERS_OF_TEN[length - 8] + lower
+                upper = digits_value(load_word(buf, cell), 8)
+                lower = digits_value(load_word(buf, cell + 8), length - 8)
+                value = upper * POWERS_OF_TEN[length - 8] + lower
             if value > limit:
                 return row, line
             out[row, column] = value
@@ -320,7 +147,7 @@ def _parse_line(buf, i, out, row, delimiter):  # type: ignore[no-untyped-def]
         if negative:
             i += 1
         first = i
-        i, digits = _read_digits(buf, i)
+        i, digits = read_digits(buf, i)
         value = np.int64(digits)
         if i == first:
             blank = buf[i] == delimiter or buf[i] == _NEWLINE or buf[i] == _RETURN
@@ -399,19 +226,6 @@ def _read_decimal(buf, i):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _to_double(digits, power, cut):  # type: ignore[no-untyped-def]
-    """Return (the nearest double, whether that is certain)."""
-    if not cut and digits <= np.uint64(1 << 53) and -22 <= power <= 22:
-        value = np.float64(digits)
-        return (value / _EXACT_POWERS[-power] if power < 0 else value * _EXACT_POWERS[power]), True
-    value, certain = round_decimal(digits, power)
-    if certain and cut:  # digits were cut off: the truth lies between these two
-        above, certain = round_decimal(digits + np.uint64(1), power)
-        certain = certain and above == value
-    return value, certain
-
-
-@njit(cache=True, nogil=True)
 def parse_floats(buf, start, end, out, delimiter, comment, missing, slow):  # type: ignore[no-untyped-def]
     """Parse lines buf[start:end], the last byte a newline, into rows of `out` (rows, columns), float32 or float64.
 
@@ -431,7 +245,7 @@ def parse_floats(buf, start, end, out, delimiter, comment, missing, slow):  # ty
             at, digits, power, cut, valid = _read_decimal(buf, i)
             if valid:
                 i = at
-                value, certain = _to_double(digits, power, cut)
+                value, certain = to_double(digits, power, cut)
                 if not certain:
                     if num_slow == len(slow):
                         return row, column, cell, SLOW_FULL, num_slow
