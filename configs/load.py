@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from configs.base import ComponentConfig
@@ -16,6 +15,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, Registry
 from configs.schema import Recipe
+from configs.yaml_reader import parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
 
@@ -28,6 +28,7 @@ COMPONENT_PATHS: dict[tuple[str, ...], Registry] = {
     ("evaluate", "evaluator"): EVALUATORS,
 }
 
+_MAX_SHOWN = 200
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -41,14 +42,15 @@ def find_recipe(name_or_path: str) -> Path:
     shipped = shipped_recipes()
     if name_or_path in shipped:
         return shipped[name_or_path]
-    path = Path(name_or_path).expanduser()
-    if path.is_file():
-        return path
-    if path.is_dir():
-        raise RecipeError(f"{path} is a folder; a recipe is a YAML file")
+    path = os.path.expanduser(name_or_path)  # noqa: PTH111 -- Path's raises for users that there are not
+    if os.path.isfile(path):  # noqa: PTH113 -- Path's raises for names that are too long
+        return Path(path)
+    shown = repr(name_or_path if len(name_or_path) <= _MAX_SHOWN else f"{name_or_path[:_MAX_SHOWN]}...")
+    if os.path.lexists(path):
+        kind = "a folder" if Path(path).is_dir() else "no regular file"
+        raise RecipeError(f"{shown} is {kind}; a recipe is a YAML file")
     raise RecipeError(
-        f"no recipe {name_or_path!r}{did_you_mean(name_or_path, shipped)}: it is neither a file nor one of "
-        f"{', '.join(shipped)}"
+        f"no recipe {shown}{did_you_mean(name_or_path, shipped)}: it is neither a file nor one of {', '.join(shipped)}"
     )
 
 
@@ -62,10 +64,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: naming the file and the key, with a way out.
     """
     path = find_recipe(name_or_path)
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: bytes that are no text, days that are not in a calendar
-        raise RecipeError(f"{path} is not valid YAML: {error}") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise RecipeError(f"{path} must hold sections (dataset, model, ...), found {type(data).__name__}")
     return build_recipe(_expand(data, path), overrides, source=str(path))
@@ -133,10 +132,7 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     keys = tuple(key.strip().split("."))
     if not separator or not all(keys):
         raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
-    try:
-        return keys, yaml.safe_load(raw) if raw else None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a day that is in no calendar
-        raise RecipeError(f"override {text!r}: {raw!r} is not a YAML value ({error})") from error
+    return keys, parse_yaml(raw, f"override {text[:_MAX_SHOWN]!r}")
 
 
 def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:

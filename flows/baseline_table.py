@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from pydantic import Field, ValidationError
 
 from configs.base import ConfigModel, StrTuple
@@ -15,6 +14,7 @@ from configs.errors import RecipeError
 from configs.load import flatten_errors, load_recipe
 from configs.matching import did_you_mean
 from configs.schema import STAGES, Recipe
+from configs.yaml_reader import read_yaml
 from tasks.calls import load_stage
 
 RECIPES = Path(__file__).resolve().parent.parent / "benchmarks" / "recipes"
@@ -97,7 +97,7 @@ def read_table(name: str, folder: Path) -> Table:
     if name not in known:
         raise RecipeError(f"no table {name!r}{did_you_mean(name, known)}; tables: {', '.join(sorted(known)) or 'none'}")
     try:
-        found = Table.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        found = Table.model_validate(read_yaml(path))
     except ValidationError as error:
         raise RecipeError(f"{path}: " + "; ".join(f"{loc}: {text}" for loc, text in flatten_errors(error))) from error
     for row_name, row in found.rows.items():

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from configs.load import shipped_recipes
 from configs.registry import Registry
 from configs.schema import Recipe
+from configs.yaml_reader import read_yaml
 from flows.console import out, table
 
 _WIDTH = 120
@@ -21,7 +22,7 @@ def list_recipes() -> None:
     """Print name and description of each shipped recipe."""
     shown = table("recipe", "what it does")
     for name, path in shipped_recipes().items():
-        shown.add_row(name, str(yaml.safe_load(path.read_text(encoding="utf-8")).get("description", "")))
+        shown.add_row(name, str(read_yaml(path).get("description", "")))
     out().print(shown)
 
 

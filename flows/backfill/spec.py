@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-import yaml
 from pydantic import BaseModel
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.yaml_reader import parse_yaml
 
 Every = Literal["year", "month", "week", "day", "hour"]
 Reprocess = Literal["missing", "failed", "all"]
@@ -132,12 +132,11 @@ def _values(key: str, text: str) -> list[str]:
             raise RecipeError(f"grid {key}={text}: more than {MAX_PARTITIONS:,} values")
         return [str(value) for value in range(first, last + 1)]
     if text.startswith("["):  # values that hold commas: [[15,10],[10,5]]
-        try:
-            loaded = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise RecipeError(f"grid {key}={text}: not a list in YAML") from error
         import json
 
+        loaded = parse_yaml(text, f"grid {key}={text[:200]}")
+        if not isinstance(loaded, list):
+            raise RecipeError(f"grid {key}={text[:200]}: not a list in YAML")
         return [value if isinstance(value, str) else json.dumps(value) for value in loaded]
     return [value.strip() for value in text.split(",") if value.strip()]
 

@@ -46,7 +46,7 @@ def test_no_moment(text: Any) -> None:
     ("override", "words"),
     [
         ("snapshot.as_of=soon", "snapshot.as_of: 'soon' is no moment"),
-        ("snapshot.as_of=2023-02-30", "is not a YAML value"),  # YAML itself wants a date there
+        ("snapshot.as_of=2023-02-30", "is not valid YAML: day is out of range"),  # YAML itself wants a date there
         ("snapshot.valid=0.3", "shares of 1; they add up to 1.2"),
         ("snapshot.asof=2023", r"unknown key 'asof' \(did you mean 'as_of'\?\)"),
     ],

@@ -78,7 +78,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
         ("train.num_machines=2", r"needs rendezvous=host:port"),
         ("components.keep=biggest", r"components\.keep"),
-        ("train.clip_norm=[", r"is not a YAML value"),
+        ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],
 )
 def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
