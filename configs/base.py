@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+import math
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -14,6 +15,11 @@ from pydantic import (
 )
 
 from configs.matching import did_you_mean
+
+# Nobody means more than these, and libraries written in C fail on it in ways of their own: a number that a field itself
+# does not bound is refused beyond them.
+MAX_WHOLE = 2**31 - 1
+MAX_NUMBER = 1e12
 
 
 class ConfigModel(BaseModel):
@@ -36,6 +42,25 @@ class ConfigModel(BaseModel):
                     known = ", ".join(sorted(cls.model_fields))
                     raise ValueError(f"unknown key {key!r}{did_you_mean(str(key), cls.model_fields)}; known: {known}")
         return data
+
+    @model_validator(mode="after")
+    def _refuse_excessive_numbers(self) -> Self:
+        for name, field in type(self).model_fields.items():
+            if not any(hasattr(bound, "le") or hasattr(bound, "lt") for bound in field.metadata):
+                _refuse_excess(name, getattr(self, name))
+        return self
+
+
+def _refuse_excess(name: str, value: Any) -> None:
+    """Refuse numbers, also those in sequences, beyond what anybody means. Raises ValueError naming the option."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            _refuse_excess(name, item)
+    elif isinstance(value, float) and not (math.isfinite(value) and abs(value) <= MAX_NUMBER):
+        raise ValueError(f"{name}={value} is not a number between -{MAX_NUMBER:g} and {MAX_NUMBER:g}")
+    elif isinstance(value, int) and abs(value) > MAX_WHOLE:
+        shown = str(value) if abs(value) < 10**30 else "a number of more than 30 digits"
+        raise ValueError(f"{name}: {shown} is beyond the largest whole number that an option takes, {MAX_WHOLE:,}")
 
 
 class ComponentConfig(ConfigModel):

@@ -73,7 +73,7 @@ class PreprocessConfig(ConfigModel):
     """How features are stored; float16 halves disk and memory, models compute in float32."""
     runner: Literal["process", "thread", "dask", "ray"] = "process"
     """Prefect task runner over shards; dask and ray are optional extras for many machines."""
-    workers: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0, le=4096)
     """Processes over shards; 0: one a core."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
@@ -94,7 +94,7 @@ class TrainConfig(ConfigModel):
     ] = "auto"
     """How batches are made: whole graph, sampled neighbourhoods, METIS clusters (ClusterGCN), random clusters,
     GraphSAINT subgraphs, rows of precomputed propagation (SGC, SIGN), edges with negatives, graphs; auto: by task."""
-    epochs: int = Field(default=20, ge=1)
+    epochs: int = Field(default=20, ge=1, le=10_000_000)
     """Passes over the training split."""
     batch_size: int = Field(default=1024, ge=1)
     """Seeds (nodes, edges or graphs) a step and rank; full-graph node training takes the whole split in one step."""
@@ -128,11 +128,11 @@ class TrainConfig(ConfigModel):
     """Drawn negative edges for each positive one (link tasks)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
-    learning_rate: float = Field(default=0.003, gt=0)
+    learning_rate: float = Field(default=0.003, gt=0, le=1000)
     """Peak learning rate on one rank."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the learning rate grows with the number of ranks."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1000)
     """L2 penalty (decoupled with adamw)."""
     schedule: Literal["constant", "cosine", "linear", "step"] = "constant"
     """Learning rate after the warm-up."""
@@ -148,9 +148,9 @@ class TrainConfig(ConfigModel):
     """Epochs between checkpoints; a killed run resumes from the last one."""
     checkpoint_minutes: float = Field(default=10.0, gt=0)
     """Checkpoint within an epoch too when the last one is so many minutes old."""
-    num_ranks: int = Field(default=1, ge=1)
+    num_ranks: int = Field(default=1, ge=1, le=4096)
     """Processes on this machine, one device each; more than one runs DistributedDataParallel under torchrun."""
-    num_machines: int = Field(default=1, ge=1)
+    num_machines: int = Field(default=1, ge=1, le=4096)
     """Machines in the job; each runs the same command."""
     machine_rank: int = Field(default=0, ge=0)
     """This machine's number."""
@@ -170,13 +170,13 @@ class TrainConfig(ConfigModel):
     memory of which a step touches the batch's rows only (for tables larger than the device's memory)."""
     embedding_optimizer: Literal["row_adagrad", "sparse_adam"] = "row_adagrad"
     """Optimizer of sparse embeddings: Adagrad with one accumulator a row, or SparseAdam."""
-    embedding_learning_rate: float = Field(default=0.01, gt=0)
+    embedding_learning_rate: float = Field(default=0.01, gt=0, le=1000)
     """Learning rate of sparse embeddings."""
-    prefetch: int = Field(default=2, ge=0)
+    prefetch: int = Field(default=2, ge=0, le=4096)
     """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
-    sampling_threads: int = Field(default=1, ge=1)
+    sampling_threads: int = Field(default=1, ge=1, le=4096)
     """Background threads that prepare batches; no more than `prefetch`."""
-    threads: int = Field(default=0, ge=0)
+    threads: int = Field(default=0, ge=0, le=4096)
     """CPU threads a rank; 0: cores divided by ranks."""
     max_restarts: int = Field(default=2, ge=0)
     """How often a job whose rank died is started again from its last checkpoint."""

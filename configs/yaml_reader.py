@@ -31,7 +31,7 @@ class _Loader(yaml.SafeLoader):
         # PyYAML composes by recursion: a file of brackets would end the interpreter's stack.
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _Refused(problem=f"more than {MAX_DEPTH} levels", problem_mark=self.peek_event().start_mark)
+            raise _Refused(problem=f"more than {MAX_DEPTH} levels", problem_mark=self.get_mark())
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node

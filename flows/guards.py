@@ -18,11 +18,10 @@ from configs.schema import Recipe
 from flows.listening import RunListener
 from flows.runs import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
+from tasks.sizes import BYTES_A_ROW
 
 _DEVICE_STAGES = frozenset({"train", "evaluate"})
 _GRAPH_STAGES = frozenset({"preprocess", "components", "partition", "train", "evaluate"})
-# Peak memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
-_BYTES_A_ROW = 60
 _BIG_SHARE = 0.25
 
 
@@ -32,7 +31,7 @@ def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     if stage in _DEVICE_STAGES and _on_gpu(recipe.train.device):
         names.append(GPU_LIMIT)
     rows = record.stages.get("ingest", {}).get("rows", 0)
-    if stage in _GRAPH_STAGES and rows * _BYTES_A_ROW > _BIG_SHARE * _memory_bytes():
+    if stage in _GRAPH_STAGES and rows * BYTES_A_ROW > _BIG_SHARE * _memory_bytes():
         names.append(MEMORY_LIMIT)
     return names
 

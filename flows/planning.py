@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from configs.errors import IntegrityError
+from configs.errors import GraphmillError, IntegrityError
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds, out, table
 from flows.runs import RunRecord, all_runs
@@ -13,6 +13,9 @@ from flows.selection import Selection
 from tasks.artifacts import artifact_key
 from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.home import Home
+from tasks.manifests import DatasetManifest, GraphManifest, PartitionManifest
+from tasks.memory import available_bytes
+from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes
 from tasks.snapshots import check_snapshot
 
 _SHOWN_CHANGES = 6
@@ -32,6 +35,8 @@ class Step:
     seconds: float | None = None
     size_from: str = ""
     """Where size and time are from: `artifact`, `last run` or `estimate`."""
+    memory_bytes: int | None = None
+    """Peak memory: as it was measured (`artifact`), else estimated from what the recipe asks for now."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -43,6 +48,7 @@ class Step:
             "bytes": self.num_bytes,
             "seconds": self.seconds,
             "size_from": self.size_from or None,
+            "memory_bytes": self.memory_bytes,
         }
 
 
@@ -52,18 +58,39 @@ def make_plan(home: Home, recipe: Recipe, selection: Selection) -> list[Step]:
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []
-    facts: dict[str, int] = dataset_facts(recipe)
+    counts, manifest = expected_counts(recipe), None
     for name in selection.all:
         step = _step(home, recipe, selection, name, keys, before.get(name))
         if step.status == "cached":
             keys[name] = step.key
-            facts |= _facts_of(home, recipe, name, keys)
-        elif step.num_bytes is None:
-            estimate = estimated_bytes(name, recipe, facts)
-            if estimate:
-                step = Step(step.stage, step.status, step.reasons, step.key, estimate, None, "estimate")
+            manifest = _manifest(home, name, step.key)
+            counts = counts_of(manifest) if isinstance(manifest, DatasetManifest | GraphManifest) else counts
+        else:
+            step = _estimated(step, recipe, counts, manifest)
         steps.append(step)
     return steps
+
+
+def _estimated(step: Step, recipe: Recipe, counts: Counts | None, manifest: Any) -> Step:
+    """Fill in what can be told of a stage's size before it runs."""
+    if counts is None:
+        return step
+    size = disk_bytes(step.stage, recipe, counts)
+    if size is not None:  # the last run's may be that of a smaller graph
+        step = replace(step, num_bytes=size, size_from="estimate")
+    if step.stage != "train":
+        return replace(step, memory_bytes=memory_bytes(step.stage, recipe, counts))
+    training = _training_size(recipe, counts, manifest)
+    if training is None:
+        return step
+    weights, needed = training
+    return replace(step, reasons=[*step.reasons, weights], memory_bytes=needed)
+
+
+def _manifest(home: Home, name: str, key: str) -> Any:
+    from tasks.artifacts import ArtifactStore
+
+    return ArtifactStore(home).load(name, key, load_stage(name).manifest)
 
 
 def _step(
@@ -83,7 +110,8 @@ def _step(
         return Step(name, runs, [f"its stored artifact is damaged: {error}"], "", *size)
     if found is not None and name not in selection.force:
         manifest = found.manifest
-        return Step(name, "cached", [], manifest.key, manifest.num_bytes, manifest.seconds, "artifact")
+        size, seconds, peak = manifest.num_bytes, manifest.seconds, manifest.peak_bytes
+        return Step(name, "cached", [], manifest.key, size, seconds, "artifact", peak)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *size)
     reasons = _why(old, stage.version, changes, home, name, keys)
@@ -111,9 +139,7 @@ def _why(
 
 
 def _digest(home: Home, name: str, key: str) -> str:
-    from tasks.artifacts import ArtifactStore
-
-    manifest = ArtifactStore(home).load(name, key, load_stage(name).manifest)
+    manifest = _manifest(home, name, key)
     return manifest.digest if manifest is not None else ""
 
 
@@ -153,53 +179,30 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def dataset_facts(recipe: Recipe) -> dict[str, int]:
-    """Return what a data set's options say of its size."""
-    options = recipe.dataset.model_dump(mode="json")
-    names = ("num_nodes", "num_edges", "feature_dim")
-    return {name: options[name] for name in names if isinstance(options.get(name), int)}
+def _training_size(recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:
+    """Return how many weights the model has, in words, and its training's peak memory; None: nobody can tell yet."""
+    from models.base import GraphFacts
+    from tasks.train.loaders.base import graph_facts
+    from tasks.train.sizes import training_bytes
 
-
-def _facts_of(home: Home, recipe: Recipe, name: str, keys: dict[str, str]) -> dict[str, int]:
-    if name not in ("ingest", "preprocess", "components", "partition"):
-        return {}
-    found = find_stage(name, recipe, {parent: keys[parent] for parent in load_stage(name).parents}, home)
-    if found is None:
-        return {}
-    manifest = found.manifest
-    facts = {"num_nodes": manifest.num_nodes, "num_edges": manifest.num_edges}
-    if name == "ingest":
-        facts["feature_dim"] = sum(f.dim for node_type in manifest.node_types for f in node_type.features)
-    else:
-        facts |= {"feature_dim": manifest.feature_dim, "whole": 1}
-    return facts
-
-
-def estimated_bytes(name: str, recipe: Recipe, facts: dict[str, int]) -> int | None:
-    """Estimate the size of a stage's artifact from counts; None where nothing is known.
-
-    Parquet takes about 0.8 of the raw ids; a graph has 4 bytes an edge (8 above 2^31 nodes), 8 bytes a node for the
-    offsets and one for ids and labels each, and the features in the recipe's precision. Both directions count where
-    the graph is symmetrised (`whole`: the count is of a graph that is made already).
-    """
-    if "num_nodes" not in facts or "num_edges" not in facts:
+    num_parts = getattr(recipe.partition, "num_parts", 1)
+    if isinstance(manifest, PartitionManifest):
+        facts, num_parts = graph_facts(manifest), manifest.num_parts
+    else:  # a generated graph says it before it is there
+        options = recipe.dataset.model_dump(mode="json")
+        if "task" not in options or "num_classes" not in options:
+            return None
+        facts = GraphFacts(options["task"], options["num_classes"], counts.num_nodes, counts.feature_dim)
+    try:
+        size = training_bytes(recipe.model, recipe.train, facts, counts, num_parts)
+    except GraphmillError:  # the stage itself says what does not fit
         return None
-    nodes, edges, dim = facts["num_nodes"], facts["num_edges"], facts.get("feature_dim", 0)
-    id_bytes = 4 if nodes < 2**31 else 8
-    if name == "ingest":
-        return int(edges * 2 * id_bytes * 0.8 + nodes * (4 * dim + 2))
-    if name not in ("preprocess", "components", "partition"):
-        return None
-    if not facts.get("whole"):
-        edges *= 2 if recipe.preprocess.symmetrize else 1
-    width = 2 if recipe.preprocess.feature_dtype == "float16" else 4
-    arrays = 1 if recipe.preprocess.symmetrize else 2
-    return int(arrays * (edges * id_bytes + 8 * nodes) + nodes * (width * dim + 16))
+    return None if size is None else (f"{size[0]:,} weights", size[1])
 
 
 def show_plan(steps: list[Step]) -> None:
     """Print the plan."""
-    shown = table("stage", "", "why", "size", "time", right=("size", "time"))
+    shown = table("stage", "", "why", "size", "memory", "time", right=("size", "memory", "time"))
     for step in steps:
         lines = step.reasons[:_SHOWN_CHANGES]
         if len(step.reasons) > len(lines):
@@ -207,8 +210,18 @@ def show_plan(steps: list[Step]) -> None:
         about = "~" if step.size_from in ("estimate", "last run") else ""
         size = f"{about}{format_bytes(step.num_bytes)}" if step.num_bytes is not None else "?"
         took = f"{about}{format_seconds(step.seconds)}" if step.seconds is not None else "?"
-        shown.add_row(step.stage, step.status, "\n".join(lines), size, took if step.status != "cached" else "")
+        sure = "" if step.status == "cached" else "~"
+        memory = f"{sure}{format_bytes(step.memory_bytes)}" if step.memory_bytes is not None else "?"
+        shown.add_row(step.stage, step.status, "\n".join(lines), size, memory, took if step.status != "cached" else "")
     console = out()
     console.print(shown, markup=False)
     if any(step.status == "missing" for step in steps):
         console.print("missing: not among the stages to run, but they build on it; run it first")
+    free = available_bytes()
+    for step in steps:
+        if step.status == "runs" and (step.memory_bytes or 0) > free:
+            console.print(
+                f"{step.stage} takes about {format_bytes(step.memory_bytes or 0)} of memory, and "
+                f"{format_bytes(free)} are free here",
+                style="yellow",
+            )

@@ -64,9 +64,9 @@ class ModelConfig(ComponentConfig):
     """A Python file of your own that registers the model; null: one of graphmill's."""
     file_sha256: str | None = None
     """Digest of that file; filled in when the recipe is read."""
-    hidden_dim: int = Field(default=256, ge=1)
+    hidden_dim: int = Field(default=256, ge=1, le=65_536)
     """Width of all layers."""
-    num_layers: int = Field(default=3, ge=1)
+    num_layers: int = Field(default=3, ge=1, le=10_000)
     """Message-passing layers; nodes see so many hops."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Share of a layer's outputs that is dropped while training."""
@@ -86,7 +86,7 @@ class ModelConfig(ComponentConfig):
     """Jumping knowledge: combine the outputs of all layers instead of taking the last."""
     head: Literal["linear", "none"] = "linear"
     """Node tasks: a linear map from the last layer to the scores, or none: the last convolution makes the scores."""
-    embedding_dim: int | None = Field(default=None, ge=1)
+    embedding_dim: int | None = Field(default=None, ge=1, le=65_536)
     """Graphs without node features: width of the learnable node embeddings; null: hidden_dim."""
     edge_weights: bool = False
     """Weigh messages by the edges' weights."""
@@ -97,7 +97,7 @@ class ModelConfig(ComponentConfig):
     gradients are those of the last run. For batches whose nodes stay from layer to layer."""
     decoder: Literal["mlp", "dot"] | None = None
     """Link tasks: score a pair by an MLP on the product of its ends, or by their dot product; null: mlp."""
-    decoder_layers: int | None = Field(default=None, ge=1)
+    decoder_layers: int | None = Field(default=None, ge=1, le=1000)
     """Link tasks with the MLP decoder: its linear layers; null: 3."""
     pooling: Literal["mean", "sum", "max"] | None = None
     """Graph tasks: how a graph's nodes become one vector; null: mean."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class DeepConfig(ModelConfig):
     """Options of deep stacks."""
 
-    num_layers: int = Field(default=7, ge=1)
+    num_layers: int = Field(default=7, ge=1, le=10_000)
     """Message-passing layers; nodes see so many hops."""
     dropout: float = Field(default=0.2, ge=0, lt=1)
     """Share of a layer's values that is dropped while training."""
@@ -52,7 +52,7 @@ class DeepConfig(ModelConfig):
     """Scale messages to the length of the node's own vector."""
     learn_message_scale: bool = False
     """message_norm: learn a factor a layer."""
-    mlp_layers: int = Field(default=1, ge=1)
+    mlp_layers: int = Field(default=1, ge=1, le=1000)
     """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
     virtual_node: bool = False
     """Graph tasks with block=res+: join all nodes of a graph to one more node."""
@@ -64,7 +64,7 @@ class DeepConfig(ModelConfig):
     """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
     tie_weights: bool = False
     """All layers share one convolution, and all but the first one norm."""
-    dilation: int = Field(default=1, ge=1)
+    dilation: int = Field(default=1, ge=1, le=10_000)
     """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. The edges'
     weights say who is near, so edge_weights=true goes with it."""
     edge_weights: bool = False

@@ -39,7 +39,7 @@ def with_self_loops(block: Block) -> Adjacency:
 class AttentionConfig(ModelConfig):
     """Options of attention over neighbours."""
 
-    heads: int = Field(default=8, ge=1)
+    heads: int = Field(default=8, ge=1, le=1024)
     """Attention heads; each layer but the last is hidden_dim wide, its heads side by side."""
     output_heads: int | None = Field(default=None, ge=1)
     """Heads of the last layer; null: as many as the others."""

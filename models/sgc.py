@@ -72,7 +72,7 @@ class Sgc(PropagatedModel):
     class Config(ModelConfig):
         """Options."""
 
-        hidden_dim: int = Field(default=256, ge=1)
+        hidden_dim: int = Field(default=256, ge=1, le=65_536)
         """Width of learnable embeddings and of the link decoder; numeric features keep their own."""
         dropout: float = Field(default=0.0, ge=0, lt=1)
         """Share of the propagated features that is dropped while training."""

@@ -55,9 +55,9 @@ def _mlp(in_dim: int, hidden: int, layers: int, config: ModelConfig) -> nn.Seque
 class SignConfig(ModelConfig):
     """Options of SIGN."""
 
-    hop_layers: int = Field(default=1, ge=1)
+    hop_layers: int = Field(default=1, ge=1, le=1000)
     """Layers of each hop's own MLP."""
-    mix_layers: int = Field(default=1, ge=1)
+    mix_layers: int = Field(default=1, ge=1, le=1000)
     """Layers of the MLP on all hops together."""
 
 

@@ -1,9 +1,10 @@
-"""Peak memory of a stage, child processes included."""
+"""Memory: how much is left for this process, and the peak of a stage, child processes included."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -29,6 +30,67 @@ def process_bytes(pid: int | str = "self") -> int:
     except OSError:
         return 0
     return total
+
+
+def available_bytes() -> int:
+    """Return how much memory this process can still get: what the machine, its cgroup and its own limit leave."""
+    return min(psutil.virtual_memory().available, _left_by_cgroups(), _left_by_limit())
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Return in a line what was asked for and what was free, where an error says that memory ran out; else None."""
+    text = str(error).strip().splitlines()
+    first = text[0] if text else ""
+    # torch raises a bare RuntimeError on the CPU, and OutOfMemoryError (a RuntimeError) on a GPU.
+    words = ("can't allocate memory", "cannot allocate memory", "out of memory", "failed to map segment")
+    if not isinstance(error, MemoryError) and not any(word in str(error).lower() for word in words):
+        return None
+    return f"{first or 'an array could not be made'} ({available_bytes() / 1e9:.1f} GB are free on this machine now)"
+
+
+_UNBOUNDED = 2**63
+
+
+def _left_by_cgroups() -> int:
+    """Return what the control groups of this process (a container's, say) leave; pages of files do not count."""
+    left = _UNBOUNDED
+    for line in _lines(Path("/proc/self/cgroup")):
+        _, controllers, place = line.split(":", 2)
+        version_1 = "memory" in controllers.split(",")
+        if controllers and not version_1:
+            continue
+        root = Path("/sys/fs/cgroup/memory" if version_1 else "/sys/fs/cgroup")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version_1 else ("memory.max", "memory.current")
+        inside = root / place.lstrip("/")
+        for group in (inside, *inside.parents):
+            limit, used = (_number(group / name) for name in names)
+            if limit is not None and used is not None:
+                files = next(
+                    (int(line.split()[1]) for line in _lines(group / "memory.stat") if "inactive_file" in line), 0
+                )
+                left = min(left, limit - max(0, used - files))
+            if group == root:
+                break
+    return max(0, left)
+
+
+def _left_by_limit() -> int:
+    """Return the address space that `ulimit -v` leaves."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return _UNBOUNDED if limit == resource.RLIM_INFINITY else max(0, limit - psutil.Process().memory_info().vms)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file of the kernel's; None where there is none, or the word `max`."""
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdigit() else None
 
 
 def descendants(process: int | None = None) -> list[int]:

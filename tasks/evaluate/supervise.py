@@ -16,6 +16,7 @@ from typing import IO, Any
 from configs import errors
 from configs.errors import StageError, UserError
 from tasks.artifacts import write_atomic
+from tasks.memory import out_of_memory
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
 from tasks.stage import StageContext
 
@@ -51,6 +52,12 @@ def finish_job(job_path: Path, work: Callable[[dict[str, Any]], dict[str, Any]])
         outcome: dict[str, Any] = {"fields": work(json.loads(job_path.read_text(encoding="utf-8")))}
     except UserError as error:
         outcome = {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        short = out_of_memory(error)
+        if short is None:
+            raise
+        text = f"memory ran out: {short}; take a smaller evaluate.batch_size, or close something else"
+        outcome = {"error": "StageError", "message": text}
     write_atomic(job_path.with_name(_RESULT), json.dumps(outcome).encode())
     return 0
 

@@ -9,6 +9,7 @@ from configs.errors import RecipeError
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest
+from tasks.sizes import disk_bytes, expected_counts, need_disk
 from tasks.stage import Parent, Stage, StageContext
 
 
@@ -45,6 +46,9 @@ def config(recipe: Recipe) -> dict[str, Any]:
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
     dataset: Dataset = DATASETS.create(recipe.dataset)
+    counts = expected_counts(recipe)
+    if counts is not None:
+        need_disk(context.work, disk_bytes("ingest", recipe, counts), "the data set")
     fields = dataset.ingest(context)
     splits = fields["splits"]
     empty = [split for split in ("train", "valid", "test") if not splits.get(split)]

@@ -6,12 +6,12 @@ import ctypes
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from configs.errors import StageError
 from configs.registry import PARTITIONERS
 from tasks.graph_store import Array
+from tasks.memory import available_bytes
 from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, node_weights
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
@@ -52,7 +52,7 @@ def estimated_bytes(num_nodes: int, num_edges: int) -> int:
 
 def warn_if_short(csr: Csr, aids: Aids) -> None:
     """Warn when METIS would need more memory than is free."""
-    needed, free = estimated_bytes(csr.num_nodes, csr.num_edges), psutil.virtual_memory().available
+    needed, free = estimated_bytes(csr.num_nodes, csr.num_edges), available_bytes()
     if needed > free:
         aids.warn(
             f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are free: "

@@ -24,6 +24,7 @@ from tasks.preprocess.snapshot import snapshot_view, take_snapshot
 from tasks.preprocess.snapshot_report import label_profile
 from tasks.preprocess.snapshot_splits import Dealt, write_snapshot_splits
 from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
+from tasks.sizes import counts_of, disk_bytes, need_disk
 from tasks.stage import Parent, Stage, StageContext
 
 # What the graph's manifest takes over from the data set's.
@@ -57,6 +58,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: a transform's columns or options.
     """
     ingested: DatasetManifest = parents["ingest"].manifest
+    need_disk(context.work, disk_bytes("preprocess", recipe, counts_of(ingested)), "the graph")
     options, hops = split_hops(recipe.preprocess)
     store = DatasetStore(parents["ingest"].folder, ingested)
     source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")

@@ -28,6 +28,7 @@ from models.base import GraphFacts, GraphModel
 from tasks.train.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.job import Job
 from tasks.train.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.sizes import refuse_excess
 from tasks.train.strategies.base import Ranks
 
 _TABLE = "encoder.embedding.weight"
@@ -39,8 +40,10 @@ def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
     """Build the recipe's model on the CPU, with its embedding where `train.embeddings` says.
 
     Raises:
-        RecipeError: sparse embeddings of nodes that have features, or options of sparse embeddings for dense ones.
+        RecipeError: sparse embeddings of nodes that have features, options of sparse embeddings for dense ones, or a
+            model that the machine's memory cannot hold.
     """
+    refuse_excess(job.model, job.train, facts, ranks)
     if job.train.embeddings == "dense":
         _refuse_idle_options(job.train)
         dense: GraphModel = MODELS.create(job.model, facts)

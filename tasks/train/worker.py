@@ -1,8 +1,8 @@
 """What every rank runs: `python -m tasks.train.worker JOB`, by itself or under torchrun.
 
 Its output goes to `logs/rank-N.log` in the work folder; the supervisor (launch.py) reads that, `progress.json` and
-`metrics.jsonl`. What graphmill raises on purpose goes to `error.json` and ends with exit code 2: trying again would not
-help.
+`metrics.jsonl`. What would happen again (a mistake in the recipe, no memory, a bug in a model) goes to `error.json` and
+ends with exit code 2: trying again would not help.
 """
 
 from __future__ import annotations
@@ -38,14 +38,18 @@ def main(job_path: Path) -> int:
     ranks = Ranks(rank, world_size, local_rank, local_size)
     try:
         train(Job.load(job_path), ranks)
-    except GraphmillError as error:
-        content = {"kind": type(error).__name__, "message": str(error)}
+    except Exception as error:
+        from tasks.train.failures import final_error
+
+        if not isinstance(error, GraphmillError):
+            traceback.print_exc()
+            sys.stderr.flush()
+        final = final_error(error, rank)
+        if final is None:
+            os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
+        content = {"kind": type(final).__name__, "message": str(final)}
         write_atomic(work / ERROR, json.dumps(content).encode())
         return FINAL_ERROR_CODE
-    except Exception:
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
     return 0
 
 

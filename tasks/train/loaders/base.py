@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,6 +22,7 @@ from models.block import Batch, Block, Inputs
 from models.kernels.memory import recycled
 from tasks.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.manifests import GraphManifest
+from tasks.memory import available_bytes
 from tasks.train.loaders.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.train.loaders.sampling import derive_key
 
@@ -245,7 +245,7 @@ def bfloat16_copy(feat: Array) -> Array:
     may go to it.
     """
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if 2 * feat.size > psutil.virtual_memory().available // (4 * ranks):
+    if 2 * feat.size > available_bytes() // (4 * ranks):
         return feat
     copy = np.empty(feat.shape, np.uint16)
     for start in range(0, len(feat), _CHUNK_ROWS):

@@ -1,0 +1,95 @@
+"""How large things get: estimates of disk and memory from counts, before any of it is asked for.
+
+`plan` shows them; stages and commands refuse at once what cannot fit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import StageError
+from configs.schema import Recipe
+from tasks.manifests import DatasetManifest, GraphManifest
+
+# An interpreter with torch, numba and pyarrow, before any data.
+PROCESS_BYTES = 400_000_000
+# Memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
+BYTES_A_ROW = 60
+# Ids of users' own are looked up in memory.
+_BYTES_AN_ID = 40
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is known of a graph's size."""
+
+    num_nodes: int
+    num_edges: int
+    feature_dim: int = 0
+    both_directions: bool = False
+    """Whether num_edges counts the graph as it is stored, reverses included; else the data set's edges."""
+
+
+def expected_counts(recipe: Recipe) -> Counts | None:
+    """Return what a generated data set's options say of its size; None where only reading it will tell."""
+    options: dict[str, Any] = recipe.dataset.model_dump(mode="json")
+    nodes, edges, dim = (options.get(name) for name in ("num_nodes", "num_edges", "feature_dim"))
+    if not isinstance(nodes, int) or not isinstance(edges, int):
+        return None
+    return Counts(nodes, edges, dim if isinstance(dim, int) else 0)
+
+
+def counts_of(manifest: DatasetManifest | GraphManifest) -> Counts:
+    """Return the size of a data set, or of a graph as it is stored."""
+    if isinstance(manifest, GraphManifest):
+        return Counts(manifest.num_nodes, manifest.num_edges, manifest.feature_dim, both_directions=True)
+    dim = sum(feature.dim for node_type in manifest.node_types for feature in node_type.features)
+    return Counts(manifest.num_nodes, manifest.num_edges, dim)
+
+
+def disk_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
+    """Estimate the size of a stage's artifact; None for those of which it says little.
+
+    Parquet takes about 0.8 of the raw ids; a graph has 4 bytes an edge (8 above 2^31 nodes), 8 bytes a node for the
+    offsets and one for ids and labels each, and the features in the recipe's precision. Both directions count where
+    the graph is symmetrised.
+    """
+    nodes, edges, dim = counts.num_nodes, counts.num_edges, counts.feature_dim
+    id_bytes = 4 if nodes < 2**31 else 8
+    if stage == "ingest":
+        return int(edges * 2 * id_bytes * 0.8 + nodes * (4 * dim + 2))
+    if stage not in ("preprocess", "components", "partition"):
+        return None
+    if not counts.both_directions:
+        edges *= 2 if recipe.preprocess.symmetrize else 1
+    width = 2 if recipe.preprocess.feature_dtype == "float16" else 4
+    arrays = 1 if recipe.preprocess.symmetrize else 2
+    return int(arrays * (edges * id_bytes + 8 * nodes) + nodes * (width * dim + 16))
+
+
+def memory_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
+    """Estimate the peak memory of a stage on the graph; None where it does not follow from counts alone.
+
+    Each reads its data in chunks, so the first term is most of it on small graphs.
+    """
+    rows = counts.num_nodes + counts.num_edges
+    if stage == "ingest":
+        return PROCESS_BYTES + (_BYTES_AN_ID * counts.num_nodes if recipe.dataset.name == "tables" else 0)
+    if stage == "preprocess":
+        return PROCESS_BYTES + BYTES_A_ROW * rows
+    if stage == "components":
+        return PROCESS_BYTES + 16 * counts.num_nodes
+    return None
+
+
+def need_disk(folder: Path, num_bytes: int | None, what: str) -> None:
+    """Raise StageError where `what` cannot fit on the disk of `folder`: half of an estimate is more than is free."""
+    free = shutil.disk_usage(folder).free
+    if num_bytes is not None and num_bytes / 2 > free:
+        raise StageError(
+            f"{what} takes about {num_bytes / 1e9:,.1f} GB, and the disk that holds {folder} has {free / 1e9:,.1f} GB "
+            "free; free some (graphmill clean), put the home elsewhere (--home DIR), or take less data"
+        )
