@@ -331,6 +331,12 @@ def _report(error: BaseException) -> int:
     if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
         print("terminated", file=sys.stderr)
         return 1
+    from flows.room import trouble_of_the_machine
+
+    trouble = trouble_of_the_machine(error)
+    if trouble is not None:
+        print(f"error: {trouble}", file=sys.stderr)
+        return 1
     hint = "" if before.debug else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
     print(f"error: {type(error).__name__}: {error}{hint}", file=sys.stderr)
     return 1

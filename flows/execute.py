@@ -18,6 +18,7 @@ from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.console import Reporter, err, format_bytes, format_seconds, out, table
 from flows.environment import own_server_url, prepare_environment
+from flows.room import check_home
 from flows.runs import RunRecord, all_runs, now_text
 from flows.selection import select_stages
 from flows.server import EmbeddedServer, check_answers, embedded_server
@@ -115,6 +116,7 @@ def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Cal
 @contextmanager
 def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]:
     """Have a Prefect server for the flows that the block calls: the user's own (None), else one that starts now."""
+    check_home(home)
     prepare_environment(home, verbose=verbose)
     with ExitStack() as stack:
         stack.enter_context(_sigterm_unwinds())

@@ -32,8 +32,10 @@ before = Before()
 def open_home(home: Path | None) -> Home:
     """Open the home that the command or the options before it name. Raises RecipeError where it cannot be used."""
     from configs.errors import RecipeError
+    from flows.room import check_address_space
     from tasks.home import Home
 
+    check_address_space()
     try:
         return Home.open(home or before.home)
     except OSError as error:

@@ -1,0 +1,151 @@
+"""How much memory a training takes is counted before it is asked for, and what ends a rank is told in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.errors import DataError, RecipeError, StageError
+from configs.registry import MODELS
+from configs.schema import TrainConfig
+from tasks.home import Home
+from tasks.sizes import Counts
+from tasks.stage import run_stage
+from tasks.train.failures import final_error
+from tasks.train.loaders.base import graph_facts
+from tasks.train.sizes import model_size, refuse_excess, step_rows
+from tasks.train.stage import STAGE
+from tasks.train.strategies.base import Ranks
+from tests.support import link_graph, molecule_graph, node_graph
+from tests.train.test_training import partition, recipe
+
+MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
+
+
+@pytest.mark.parametrize("task", list(MAKE))
+@pytest.mark.parametrize("name", sorted(MODELS.names()))
+def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task: str) -> None:
+    facts = graph_facts(MAKE[task](tmp_path).manifest)
+    config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2})
+    train = TrainConfig(optimizer="adam")
+    try:
+        model = MODELS.create(config, facts)
+    except RecipeError:
+        pytest.skip(f"{name} is not for {task} tasks")
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    size = model_size(config, train, facts)
+    assert torch.equal(before, torch.get_rng_state()), "counting must not shift the initial weights"
+    assert size is not None
+    assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert size.device_bytes == 4 * 4 * size.parameters  # weights, gradients, and Adam's two
+
+
+@pytest.mark.parametrize(("embeddings", "place"), [("dense", "device_bytes"), ("sparse", "host_bytes")])
+def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: str, place: str) -> None:
+    facts = graph_facts(link_graph(tmp_path).manifest)
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
+    size = model_size(config, TrainConfig(embeddings=embeddings), facts)  # type: ignore[arg-type]
+    assert size is not None
+    assert getattr(size, place) >= 4 * 8 * facts.num_nodes
+    assert size.device_bytes < 1e6 or embeddings == "dense"
+
+
+def test_a_model_that_no_memory_holds_is_refused_at_once(tmp_path: Path, home: Home) -> None:
+    graph = partition(tmp_path / "g")
+    wide = ("model.hidden_dim=65536", "model.num_layers=400", "train.fanout=" + ",".join(["2"] * 400))
+    with pytest.raises(RecipeError, match=r"weights: with gradients and the optimizer's state [\d,.]+ GB.*smaller"):
+        run_stage(STAGE, recipe("node", *wide), {"partition": graph}, home)
+
+
+def test_ranks_of_one_machine_share_its_memory(tmp_path: Path) -> None:
+    facts = graph_facts(node_graph(tmp_path).manifest)
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 4096, "num_layers": 8})
+    train = TrainConfig(device="cpu")
+    refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))  # 5 GB
+    with pytest.raises(RecipeError, match=r"1000 ranks of it"):
+        refuse_excess(config, train, facts, Ranks(0, 1000, 0, 1000))
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"loader": "full"}, [1000, 1000, 1000]),
+        ({"loader": "neighbor", "batch_size": 10, "fanout": (4, 3)}, [10, 50, 200]),
+        ({"loader": "neighbor", "batch_size": 10, "fanout": (-1, 3)}, [10, 1000, 1000]),
+        ({"loader": "random_partition", "num_clusters": 4}, [250] * 3),
+        ({"loader": "cluster", "clusters_per_batch": 2}, [200] * 3),
+        ({"loader": "precomputed", "batch_size": 64}, [64] * 3),
+    ],
+)
+def test_rows_of_a_step(tmp_path: Path, options: dict[str, object], rows: list[int]) -> None:
+    facts = graph_facts(node_graph(tmp_path).manifest)
+    train = TrainConfig.model_validate(options)
+    assert step_rows(train, facts, Counts(1000, 5000, 8), num_parts=10, num_layers=2) == rows
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you asked for 9 bytes"), "ran out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "ran out of memory: CUDA out of"),
+        (MemoryError(), "ran out of memory"),
+        (ZeroDivisionError("division by zero"), "ended with ZeroDivisionError: division by zero"),
+        (DataError("no such column"), "no such column"),
+    ],
+)  # fmt: skip
+def test_what_would_happen_again_ends_the_job(error: Exception, message: str) -> None:
+    with pytest.raises(type(error)) as raised:
+        raise error
+    found = final_error(raised.value, 1)
+    assert found is not None
+    assert message in str(found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(5, "Input/output error"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer"),
+        torch.distributed.DistBackendError("NCCL error"),
+    ],
+)
+def test_what_may_go_well_next_time_is_tried_again(error: Exception) -> None:
+    assert final_error(error, 0) is None
+
+
+FAULTY = '''
+from torch import nn
+
+from configs.registry import MODELS
+from models.base import GraphModel, ModelConfig
+
+
+class Faulty(nn.Module):
+    def forward(self, block, x):
+        raise ZeroDivisionError("a bug of mine")
+
+
+@MODELS.register("faulty")
+class FaultyModel(GraphModel):
+    """A model with a bug."""
+
+    Config = ModelConfig
+
+    def make_conv(self, in_dim, out_dim):
+        return Faulty()
+'''
+
+
+def test_a_bug_in_a_model_ends_the_job_at_the_first_attempt(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MODELS.names()
+    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    graph = partition(tmp_path / "g")
+    own = recipe("node", f"model={{name: faulty, file: {tmp_path}/faulty.py, num_layers: 2}}")
+    with pytest.raises(StageError, match=r"rank 0 ended with ZeroDivisionError: a bug of mine \(.*, line 10\)"):
+        run_stage(STAGE, own, {"partition": graph}, home)
