@@ -17,7 +17,7 @@ from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_sta
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
 
-VERSION = 5
+VERSION = 6
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
