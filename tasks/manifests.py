@@ -212,6 +212,8 @@ class RunResult(Manifest):
     model: dict[str, Any]
     seed: int
     world_size: int
+    threads: int = 0
+    """CPU threads of each rank; 0: made before that was noted."""
     strategy: str
     best_epoch: int
     best_metric: float

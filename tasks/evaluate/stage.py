@@ -37,7 +37,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         batch_size=recipe.evaluate.batch_size,
         predictions=recipe.evaluate.predictions,
         device=recipe.train.device,
-        threads=recipe.train.threads,
+        threads=train.manifest.threads * recipe.train.num_ranks or recipe.train.threads,  # as validation had
     )
     fields = run_job("tasks.evaluate.worker", dataclasses.asdict(job), context)
     for note in fields["report"].get("notes", []):
@@ -66,4 +66,4 @@ def predictions_path(folder: Path, report: EvalReport) -> Path | None:
     return None if report.predictions is None else folder / report.predictions
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 2, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 3, EvalReport, ("train", "partition", "ingest"), config, build)

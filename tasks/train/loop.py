@@ -42,7 +42,7 @@ def train(job: Job, ranks: Ranks) -> None:
     Raises:
         RecipeError: options that do not fit the data, or a training that diverged.
     """
-    use_threads(job.threads())
+    use_threads(job.train.threads)
     device = choose_device(job.train.device, ranks.local_rank)
     check_precision(job.train, device)
     with joined(ranks, device):

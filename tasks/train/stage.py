@@ -41,6 +41,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
         "world_size": result["world_size"],
+        "threads": job.train.threads,
         "strategy": recipe.train.strategy.name,
         "best_epoch": result["best_epoch"],
         "best_metric": result["best_metric"],
