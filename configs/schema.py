@@ -217,8 +217,8 @@ class TrainConfig(ConfigModel):
             raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
         if self.num_machines > 1 and not self.threads:
             raise ValueError(
-                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is part "
-                "of what decides the result, and machines may have unlike ones"
+                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "
+                "part of what decides the result, and machines may have unlike ones"
             )
         if self.machine_rank >= self.num_machines:
             raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
