@@ -131,7 +131,8 @@ class OwnFeatures:
         share = np.repeat(1 / np.maximum(sizes, 1), sizes)
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         rows = self._rows(items)
-        return np.asarray(sp.csr_matrix((share, np.arange(len(rows)), indptr)) @ self._encoded(rows))
+        means = sp.csr_matrix((share, np.arange(len(rows)), indptr), shape=(len(sizes), len(rows)))
+        return np.asarray(means @ self._encoded(rows))
 
     def _rows(self, graphs: Array) -> Array:
         """Return the rows of graphs, one graph's behind the other's."""
