@@ -78,6 +78,19 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
     predicted = expected.scores.argmax(1)
     assert report.metric == "accuracy"
     assert list(report.metrics) == ["valid", "test"]
+    train_label = np.asarray(store["label"][store["train_idx"]])
+    share = float(np.mean(expected.label == np.bincount(train_label).argmax()))
+    assert report.controls["majority"]["test"]["accuracy"] == share
+    assert list(report.controls) == ["majority"]
+    assert "no linear control" in report.report["notes"][0]
+    lost = [
+        split
+        for split in report.metrics
+        if report.metrics[split]["accuracy"] <= report.controls["majority"][split]["accuracy"]
+    ]
+    told = [text for text in heard.warnings if text.startswith("the model does not beat the majority class")]
+    assert len(told) == bool(lost)
+    assert all(split in told[0] for split in lost)
     assert next(iter(report.metrics["test"])) == "accuracy"
     assert report.metrics["test"]["accuracy"] == pytest.approx((predicted == expected.label).mean())
     assert "f1_macro" in report.metrics["test"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from tasks.evaluate.metrics import rmse
 from tasks.graph_store import GraphStore
 from tasks.publish.model_files import load_published, write_model
 from tasks.stage import Parent
-from tasks.train import checkpoint
+from tasks.train import checkpoint, warm_weights
 from tasks.train.inference import Predictor
 from tasks.train.job import BEST
 from tasks.train.label_scale import label_scale, training_facts
+from tasks.train.strategies.base import Ranks
 from tasks.train.warm_weights import DoesNotFitError, _earlier_scale
 from tests.support import as_partition, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
@@ -162,6 +164,20 @@ def test_a_warm_start_keeps_the_earlier_units_while_they_are_near(
         assert _earlier_scale(FACTS, earlier) == expected
     classes = replace(FACTS, label_mean=(), label_scale=())
     assert _earlier_scale(classes, {}) is None
+
+
+def test_a_warm_start_answers_as_the_earlier_model_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = train(regression(tmp_path / "earlier", factor=50, offset=1510), tmp_path / "work", "train.epochs=1")
+    graph = regression(tmp_path / "graph", factor=60, offset=1600)
+    store = GraphStore(graph.folder, graph.manifest)
+    model: GraphModel = MODELS.create(earlier.config, training_facts(store))
+    assert model.label_units != earlier.label_units
+    # Whether all else fits is tested with snapshots.
+    monkeypatch.setattr(warm_weights, "_fitted", lambda model, warm, store, state: state)
+    checkpoint_file: Any = SimpleNamespace(checkpoint=tmp_path / "work" / BEST)
+    assert warm_weights.begin_warm(model, checkpoint_file, store, Ranks()) == ""
+    assert model.label_units == earlier.label_units
+    np.testing.assert_array_equal(predicted(model.eval(), graph)[0], predicted(earlier, graph)[0])
 
 
 def test_scores_in_half_precision_keep_the_digits_of_the_mean() -> None:
