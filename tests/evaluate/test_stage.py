@@ -83,11 +83,8 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
     assert report.controls["majority"]["test"]["accuracy"] == share
     assert list(report.controls) == ["majority"]
     assert "no linear control" in report.report["notes"][0]
-    lost = [
-        split
-        for split in report.metrics
-        if report.metrics[split]["accuracy"] <= report.controls["majority"][split]["accuracy"]
-    ]
+    bars = report.controls["majority"]
+    lost = [split for split, own in report.metrics.items() if own["accuracy"] <= bars[split]["accuracy"]]
     told = [text for text in heard.warnings if text.startswith("the model does not beat the majority class")]
     assert len(told) == bool(lost)
     assert all(split in told[0] for split in lost)
