@@ -177,7 +177,8 @@ class TrainConfig(ConfigModel):
     sampling_threads: int = Field(default=1, ge=1, le=4096)
     """Background threads that prepare batches; no more than `prefetch`."""
     threads: int = Field(default=0, ge=0, le=4096)
-    """CPU threads a rank; 0: cores divided by ranks."""
+    """CPU threads a rank; 0: this machine's cores divided by its ranks. Sums are rounded by how many threads take them,
+    so another number trains anew; several machines need one that is said."""
     max_restarts: int = Field(default=2, ge=0)
     """How often a job whose rank died is started again from its last checkpoint."""
 
@@ -188,7 +189,6 @@ class TrainConfig(ConfigModel):
             "shared_home",
             "prefetch",
             "sampling_threads",
-            "threads",
             "max_restarts",
             "checkpoint_every",
             "checkpoint_minutes",
@@ -215,6 +215,11 @@ class TrainConfig(ConfigModel):
     def _machines_meet(self) -> TrainConfig:
         if self.num_machines > 1 and not self.rendezvous:
             raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
+        if self.num_machines > 1 and not self.threads:
+            raise ValueError(
+                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "
+                "part of what decides the result, and machines may have unlike ones"
+            )
         if self.machine_rank >= self.num_machines:
             raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
         return self
@@ -228,11 +233,9 @@ class EvaluateConfig(ConfigModel):
     splits: StrTuple = ("valid", "test")
     """Splits to report."""
     batch_size: int = Field(default=16384, ge=1)
-    """Nodes, edges or graphs at a time; changes memory and time, never the numbers."""
+    """Nodes, edges or graphs at a time; changes memory and time, and the last bits of scores."""
     predictions: bool = True
     """Write predictions as Parquet under the users' own ids."""
-
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"batch_size"})
 
     @field_validator("splits")
     @classmethod

@@ -176,6 +176,7 @@ def outcome_json(record: RunRecord) -> dict[str, Any]:
         "status": record.status,
         "recipe": record.recipe,
         "metrics": record.metrics,
+        "controls": record.controls,
         "stages": [{name: stage[name] for name in names} for stage in record.stages.values()],
         "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
         "report": record.report or None,
@@ -197,8 +198,8 @@ def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord
     if record.metrics:
         names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
         metrics = table(record.recipe, *names, right=tuple(names))
-        for split, values in record.metrics.items():
-            metrics.add_row(split, *(f"{values[name]:.4f}" if name in values else "" for name in names))
+        for row, values in record.scores():
+            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
         console.print(metrics)
     stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
     for name, stage in record.stages.items():

@@ -96,6 +96,8 @@ def conclude(home: Home, record: RunRecord) -> None:
         if manifest is None:
             continue
         record.metrics = manifest.metrics
+        if name == "evaluate":
+            record.controls = manifest.controls
         if name == "publish":
             record.mlflow_run_id = manifest.mlflow_run_id
             record.mlflow_run_url = manifest.mlflow_run_url
@@ -116,8 +118,8 @@ def stage_table(record: RunRecord) -> str:
 def metrics_table(record: RunRecord) -> str:
     """Return the metrics as Markdown."""
     lines = ["| split | metric | value |", "|---|---|--:|"]
-    for split, values in record.metrics.items():
-        lines += [f"| {split} | {name} | {value:.4f} |" for name, value in values.items()]
+    for row, values in record.scores():
+        lines += [f"| {row} | {name} | {value:.4f} |" for name, value in values.items()]
     return "\n".join(lines)
 
 

@@ -100,7 +100,7 @@ def _step(
     runs = "runs" if name in selection.stages else "missing"
     size = (old["bytes"], old["build_seconds"], "last run") if old else (None, None, "")
     config = stage.config(recipe)
-    changes = changed_keys(old["config"], config) if old else []
+    changes = _changes(recipe, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
         return Step(name, runs, [f"since {' and '.join(waiting)} {_verb(waiting)}", *changes], "", *size)
@@ -116,6 +116,16 @@ def _step(
         return Step(name, runs, ["forced"], found.manifest.key, *size)
     reasons = _why(old, stage.version, changes, home, name, keys)
     return Step(name, runs, reasons, "", *size)
+
+
+def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Name the options that differ; the threads that a machine has by itself are nobody's option."""
+    changes = changed_keys(old, new)
+    before, now = (config.get("train", {}).get("threads") for config in (old, new))
+    if before is None or before == now or recipe.train.threads:
+        return changes
+    others = [change for change in changes if not change.startswith("train.threads ")]
+    return [f"trained with {before} threads, this machine would use {now} (train.threads={before} keeps it)", *others]
 
 
 def _verb(names: list[str]) -> str:

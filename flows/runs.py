@@ -16,6 +16,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
 from tasks.home import Home
+from tasks.manifests import CONTROLS
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"
@@ -47,6 +48,8 @@ class RunRecord(BaseModel):
     stages: dict[str, dict[str, Any]] = {}
     """Stage to `tasks.calls.stage_record`, in order."""
     metrics: dict[str, dict[str, float]] = {}
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """What the metrics have to beat: control to split to metric to value."""
     report: str = ""
     """Path of the report."""
     mlflow_run_id: str | None = None
@@ -58,6 +61,16 @@ class RunRecord(BaseModel):
     def started(self) -> datetime.datetime:
         """When it began."""
         return datetime.datetime.fromisoformat(self.started_at)
+
+    def scores(self) -> list[tuple[str, dict[str, float]]]:
+        """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
+        rows = []
+        for split, values in self.metrics.items():
+            rows.append((split, values))
+            for name, splits in self.controls.items():
+                if split in splits:
+                    rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
+        return rows
 
     def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:
         """Return the keys of these stages' artifacts."""

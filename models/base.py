@@ -17,6 +17,7 @@ from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -50,6 +51,10 @@ class GraphFacts:
     num_edge_types: int = 1
     num_node_types: int = 1
     has_edge_weights: bool = False
+    label_mean: tuple[float, ...] = ()
+    """Regression: mean of each label where the model was trained; empty: the model's numbers are not scaled."""
+    label_scale: tuple[float, ...] = ()
+    """Regression: standard deviation of each label there."""
 
     @property
     def has_edge_features(self) -> bool:
@@ -134,6 +139,10 @@ class GraphModel(nn.Module):
         super().__init__()
         self.config = config
         self.facts = facts
+        self.label_mean: Tensor
+        self.label_scale: Tensor
+        if facts.label_scale:
+            self.scale_labels(facts.label_mean, facts.label_scale)
         refuse_foreign_options(config, facts, weights=self.uses_edge_weights)
         self.encoder = self.make_encoder()
         self.layers = self.make_layers(self.encoder.out_dim)
@@ -222,11 +231,14 @@ class GraphModel(nn.Module):
         return type(self).represent is GraphModel.represent
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier."""
+        """Return the scores that the batch asks for: (n, out_dim), or (n,) for pairs; higher is likelier.
+
+        Those of a regression are in the labels' units.
+        """
         if self.config.label_iterations:
             batch = self.with_guesses(batch)
         scores: Tensor = self.head(self.finish(self.represent(batch)), batch)
-        return scores
+        return self._in_label_units(scores)
 
     def with_guesses(self, batch: Batch) -> Batch:
         """Return the batch with what the model itself predicts of all its nodes, after `label_iterations` runs."""
@@ -264,7 +276,33 @@ class GraphModel(nn.Module):
         """Return scores from vectors: of nodes (n, vector_dim) -> (n, out_dim), or of both ends of pairs -> (n,)."""
         assert isinstance(self.head, NodeHead | LinkHead), "graphs are scored from whole batches"
         scores: Tensor = self.head.score(*(self.finish(vector) for vector in vectors))
-        return scores
+        return self._in_label_units(scores)
+
+    # ---- the labels of a regression
+
+    def scale_labels(self, mean: Sequence[float], scale: Sequence[float]) -> None:
+        """Say what one unit of the head's numbers is: `scale` of each label, counted from its `mean`.
+
+        So the head learns numbers near one, whatever the labels are measured in. Both are facts of the training, not
+        weights: they travel with `facts`.
+        """
+        self.facts = replace(self.facts, label_mean=tuple(mean), label_scale=tuple(scale))
+        device = next((parameter.device for parameter in self.parameters()), None)
+        for name, values in (("label_mean", mean), ("label_scale", scale)):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32, device=device), persistent=False)
+
+    @property
+    def label_units(self) -> tuple[list[float], list[float]] | None:
+        """What `scale_labels` was told; None where the head's numbers are the labels."""
+        return (list(self.facts.label_mean), list(self.facts.label_scale)) if self.facts.label_scale else None
+
+    def standardized(self, labels: Tensor) -> Tensor:
+        """Return labels, or scores in their units, float32 (n, out_dim), as the head counts them."""
+        return (labels - self.label_mean) / self.label_scale if self.facts.label_scale else labels
+
+    def _in_label_units(self, scores: Tensor) -> Tensor:
+        # In float32: what bfloat16 has of a mean of 151 ends before the point.
+        return scores.float() * self.label_scale + self.label_mean if self.facts.label_scale else scores
 
     def collect(self, collected: Tensor | None, x: Tensor) -> Tensor:
         """Combine the outputs of the layers so far with those of the next one."""

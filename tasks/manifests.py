@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
+
+
+class Control(NamedTuple):
+    """How people are told what a model is compared with."""
+
+    row: str
+    """In a table."""
+    what: str
+    """In a sentence."""
+
+
+FEATURES_CONTROL = "features"
+CONTROLS = {
+    "majority": Control("majority", "the majority class"),
+    "mean": Control("mean", "the training split's mean"),
+    "chance": Control("chance", "chance"),
+    FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+}
+"""By the names that `EvalReport.controls` has."""
 
 TaskKind = Literal["node", "link", "graph"]
 TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link"]
@@ -212,6 +231,8 @@ class RunResult(Manifest):
     model: dict[str, Any]
     seed: int
     world_size: int
+    threads: int = 0
+    """CPU threads of each rank; 0: made before that was noted."""
     strategy: str
     best_epoch: int
     best_metric: float
@@ -245,6 +266,9 @@ class EvalReport(Manifest):
     metric: str
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    says which there are."""
     predictions: str | None = None
     """Parquet under the users' own ids."""
     report: dict[str, Any] = {}

@@ -260,6 +260,20 @@ class Mae(Evaluator):
         return metrics.mae(*prediction.columns())
 
 
+@EVALUATORS.register("r2")
+class R2(Evaluator):
+    """R², the share of the labels' variance that is explained, the mean over label columns; 0 is their own mean."""
+
+    class Config(ComponentConfig):
+        """No options."""
+
+    task_types = frozenset({"regression"})
+
+    def measure(self, prediction: Prediction) -> float:
+        """At most 1; below 0 where the mean of the rows' own labels is better."""
+        return metrics.r2(*prediction.columns())
+
+
 @EVALUATORS.register("mrr")
 class Mrr(Evaluator):
     """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
@@ -309,6 +323,7 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
     "average_precision": {"name": "average_precision"},
     "rmse": {"name": "rmse"},
     "mae": {"name": "mae"},
+    "r2": {"name": "r2"},
     "mrr": {"name": "mrr"},
 }
 

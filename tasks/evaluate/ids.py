@@ -31,7 +31,7 @@ class IdMap:
 
         (Where types mix, `TYPE:ID` tells them apart.)
         """
-        dense = self._dense(nodes)
+        dense = self.dense(nodes)
         types = np.searchsorted(self._offsets, dense, side="right") - 1
         present = np.unique(types)
         if len(present) <= 1:
@@ -75,7 +75,7 @@ class IdMap:
         nodes = np.full(last - first, -1 if left_out is None else left_out, np.int64)
         for start in range(0, self._graph.manifest.num_nodes, _CHUNK):
             some = np.arange(start, min(start + _CHUNK, self._graph.manifest.num_nodes))
-            dense = self._dense(some)
+            dense = self.dense(some)
             inside = (dense >= first) & (dense < last)
             nodes[dense[inside] - first] = some[inside]
         return nodes if left_out is not None else nodes[nodes >= 0]
@@ -84,10 +84,20 @@ class IdMap:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""
         manifest = self._graph.manifest
         number = manifest.node_types.index(manifest.target_type)
-        dense = self._dense(nodes)
+        dense = self.dense(nodes)
         return (dense >= self._offsets[number]) & (dense < self._offsets[number + 1])
 
-    def _dense(self, nodes: Array) -> Array:
+    def rows(self, nodes: Array) -> Array:
+        """Return where nodes of the type that carries labels stand in the data set's table of it: int64 (n,)."""
+        manifest = self._graph.manifest
+        return self.dense(nodes) - self._offsets[manifest.node_types.index(manifest.target_type)]
+
+    def kind(self, nodes: Array) -> str:
+        """Return the type of the first of some nodes."""
+        number = int(np.searchsorted(self._offsets, self.dense(nodes[:1])[0], side="right")) - 1
+        return self._graph.manifest.node_types[number]
+
+    def dense(self, nodes: Array) -> Array:
         """Return ids in preprocess's space: dense, node types end to end."""
         ids = self._graph.get("node_ids")
         return np.asarray(nodes if ids is None else ids[nodes], np.int64)

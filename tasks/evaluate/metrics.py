@@ -140,6 +140,22 @@ def mae(label: Array, value: Floats) -> float:
     return _mean_error(label, value, squared=False)
 
 
+def r2(label: Array, value: Floats) -> float:
+    """1 - sum (y - f)^2 / sum (y - mean of y)^2 a column, averaged over the columns whose labels differ; (n, T) each.
+
+    Returns:
+        NaN if no column has two labels that differ.
+    """
+    values = []
+    for column in range(label.shape[1]):
+        known = ~np.isnan(label[:, column])
+        truth = label[known, column].astype(np.float64)
+        spread = np.sum((truth - truth.mean()) ** 2) if known.any() else 0.0
+        if spread > 0:
+            values.append(1 - np.sum((truth - value[known, column]) ** 2) / spread)
+    return float(np.mean(values)) if values else float("nan")
+
+
 def _mean_error(label: Array, value: Floats, squared: bool) -> float:
     values = []
     for column in range(label.shape[1]):

@@ -22,6 +22,7 @@ class Opened:
     """A model, a graph, and the way back to its users' ids."""
 
     store: GraphStore
+    dataset: DatasetStore
     ids: IdMap
     names: list[str] | None
     """Names of the data set's classes."""
@@ -63,4 +64,4 @@ def open_model(
         torch.set_num_threads(threads)
     model = load().to(place)
     predictor = Predictor(store, device=place, batch_size=batch_size, scratch=scratch)
-    return Opened(store, IdMap(store, data), class_names(data), model, predictor)
+    return Opened(store, data, IdMap(store, data), class_names(data), model, predictor)

@@ -10,7 +10,7 @@ from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.evaluate.supervise import run_job
 from tasks.evaluate.worker import EvaluateJob
-from tasks.manifests import EvalReport
+from tasks.manifests import CONTROLS, EvalReport
 from tasks.stage import Parent, Stage, StageContext
 
 
@@ -37,7 +37,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         batch_size=recipe.evaluate.batch_size,
         predictions=recipe.evaluate.predictions,
         device=recipe.train.device,
-        threads=recipe.train.threads,
+        threads=train.manifest.threads * recipe.train.num_ranks or recipe.train.threads,  # as validation had
     )
     fields = run_job("tasks.evaluate.worker", dataclasses.asdict(job), context)
     for note in fields["report"].get("notes", []):
@@ -50,6 +50,8 @@ def _tell(context: StageContext, fields: dict[str, Any]) -> None:
     """Say the metrics, and warn where they are what a model that learnt nothing would get."""
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+    for text in lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields):
+        context.warn(text)
     confusion = fields["report"].get("confusion")
     if confusion is not None:
         predicted = [sum(column) for column in zip(*confusion["counts"], strict=True)]
@@ -61,9 +63,23 @@ def _tell(context: StageContext, fields: dict[str, Any]) -> None:
             )
 
 
+def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]) -> list[str]:
+    """Say of each control where the model does not beat it; `report` has `metrics` and `controls` of EvalReport."""
+    lines = []
+    for name, splits in report["controls"].items():
+        lost = []
+        for split, values in splits.items():
+            own, bar = report["metrics"][split][metric], values[metric]
+            if not (own > bar if higher_is_better else own < bar):
+                lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
+        if lost:
+            lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
+    return lines
+
+
 def predictions_path(folder: Path, report: EvalReport) -> Path | None:
     """Return the predictions' file of an evaluation, or None."""
     return None if report.predictions is None else folder / report.predictions
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 2, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 3, EvalReport, ("train", "partition", "ingest"), config, build)

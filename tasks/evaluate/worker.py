@@ -6,6 +6,9 @@ stays small. It writes its outcome into the work folder and says on standard out
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ import numpy as np
 from configs.errors import DataError
 from configs.registry import EVALUATORS
 from tasks.evaluate import metrics
+from tasks.evaluate.controls.features import ControlledGraph
+from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
@@ -28,7 +33,7 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
     "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
     "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
-    "regression": ({"name": "rmse"}, {"name": "mae"}),
+    "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
     "link": ({"name": "mrr"},),
 }
 
@@ -69,7 +74,7 @@ class Evaluation:
             batch_size=job.batch_size,
             scratch=Path(job.work),
         )
-        self.store, self.ids, self.names = opened.store, opened.ids, opened.names
+        self.store, self.dataset, self.ids, self.names = opened.store, opened.dataset, opened.ids, opened.names
         self.model, self.predictor = opened.model, opened.predictor
         manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
@@ -80,29 +85,44 @@ class Evaluation:
     def run(self) -> dict[str, Any]:
         """Evaluate all splits; returns the fields of EvalReport."""
         measured: dict[str, dict[str, float]] = {}
+        controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
         extras = self._secondary()
-        with self.writer:
+        with self.writer, self._controls() as controls:
             for number, (split, prediction) in enumerate(self._predictions()):
-                values = self.evaluator(prediction)
-                for extra in extras:
-                    values = {**_try(extra, prediction), **values}
-                primary = self.evaluator.metric
-                measured[split] = {primary: values.pop(primary), **values}
+                measured[split] = self._measure(prediction, extras)
+                for name, control in controls.predictions(split, prediction):
+                    controlled.setdefault(name, {})[split] = self._measure(control, extras)
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
                 say(number + 1, len(self.job.splits), "splits", split)
+        self.notes += controls.notes
         if self.notes:
             report["notes"] = self.notes
         return {
             "evaluator": self.evaluator.config.name,
             "metric": self.evaluator.metric,
             "metrics": measured,
+            "controls": controlled,
             "predictions": self.writer.path.name if self.job.predictions else None,
             "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
             "rows": self.rows,
         }
+
+    def _measure(self, prediction: Prediction, extras: list[Evaluator]) -> dict[str, float]:
+        """Measure a split, or a control on it; the first value is what the model is judged by."""
+        values = self.evaluator(prediction)
+        for extra in extras:
+            values = {**values, **_try(extra, prediction), **values}
+        return values
+
+    @contextmanager
+    def _controls(self) -> Iterator[Controls]:
+        """Fit what the model is compared with; its scratch files go with it."""
+        with tempfile.TemporaryDirectory(dir=self.job.work) as scratch:
+            graph = ControlledGraph(self.store, self.dataset, self.ids, self.predictor, Path(scratch))
+            yield Controls(graph, self.model.facts.out_dim)
 
     def _drawn_split(self) -> str:
         """The report draws the test split, or the last one where test is not asked for."""

@@ -15,7 +15,7 @@ from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.graph_store import GraphStore
-from tasks.manifests import EvalReport, PartitionManifest
+from tasks.manifests import CONTROLS, EvalReport, PartitionManifest
 from tasks.publish import eval_plots, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact
 from tasks.publish.records import flatten, read_records
@@ -79,6 +79,7 @@ def render(
         published=published,
         headline=headline(evaluation),
         metrics=metric_table(evaluation),
+        controls=control_table(evaluation),
         sections=[section for section in shown if section.pictures or section.facts],
         asked=asked(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
@@ -109,6 +110,21 @@ def metric_table(evaluation: EvalReport | None) -> dict[str, Any]:
         values = [evaluation.metrics[split].get(name) for split in splits]
         rows.append((name, ["" if value is None else f"{value:.4f}" for value in values]))
     return {"splits": splits, "rows": rows}
+
+
+def control_table(evaluation: EvalReport | None) -> dict[str, Any]:
+    """Return what the model has to beat: `names` of metrics and `rows` of (split, who scored it, values as text)."""
+    if evaluation is None or not evaluation.controls:
+        return {"names": [], "rows": []}
+    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
+    rows = []
+    for split, own in evaluation.metrics.items():
+        found = {"the model": own} | {
+            CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits
+        }
+        for who, values in found.items():
+            rows.append((split, who, [f"{values[name]:.4f}" if name in values else "" for name in names]))
+    return {"names": names, "rows": rows}
 
 
 def sections(parents: Mapping[str, Parent]) -> list[Section]:

@@ -153,6 +153,8 @@ def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent]
     shutil.rmtree(files)
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
+    for name, splits in evaluation.controls.items():
+        values |= {f"control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()}
     tracker.log_metrics(values, train.best_epoch, model_id)
     return model_id
 
@@ -209,4 +211,4 @@ def report_path(folder: Path, manifest: PublishManifest) -> Path:
     return folder / manifest.report_file
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 3, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 4, PublishManifest, _PARENTS, config, build)

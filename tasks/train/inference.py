@@ -93,6 +93,20 @@ class Predictor:
         return scores
 
     def _predict_links(self, model: GraphModel, split: str) -> Prediction:
+        positive, negative = self.split_pairs(split)
+        with evaluating(model):
+            vectors = self.node_vectors(model)
+            return Prediction(
+                positive=self.pair_scores(model, vectors, positive),
+                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+            )
+
+    def split_pairs(self, split: str) -> tuple[Array, Array]:
+        """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
+
+        Raises:
+            DataError: the graph has no such split.
+        """
         positive, negative = self._array(f"{split}_edges"), self.store.get(f"{split}_negative")
         if negative is None:
             negative = np.empty((len(positive), 2), np.int64)
@@ -100,12 +114,7 @@ class Predictor:
             # The test split must not be measured by the pairs that chose the best weights.
             key = derive_key(_NEGATIVE_KEY, zlib.crc32(split.encode()))
             draw_negatives(indptr, indices, key, _NEGATIVE_TRIES, negative)
-        with evaluating(model):
-            vectors = self.node_vectors(model)
-            return Prediction(
-                positive=self.pair_scores(model, vectors, positive),
-                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
-            )
+        return positive, negative
 
     def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
         """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`."""

@@ -35,6 +35,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def threads_a_rank(train: TrainConfig) -> int:
+    """Return the CPU threads of a rank: as the recipe says, else this machine's cores divided by its ranks.
+
+    Sums are taken in another order on another number of threads, so it is part of what decides a training's result.
+    """
+    return train.threads or max(1, cores() // train.num_ranks)
+
+
 def scaled_learning_rate(train: TrainConfig, world_size: int) -> float:
     """Return the peak learning rate for so many ranks, by `lr_scaling`."""
     factor = {"none": 1.0, "linear": float(world_size), "sqrt": math.sqrt(world_size)}[train.lr_scaling]
@@ -49,7 +57,7 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
     return {
         "seed": recipe.seed,
         "model": model,
-        "train": cache_view(recipe.train),
+        "train": {**cache_view(recipe.train), "threads": threads_a_rank(recipe.train)},
         "evaluator": recipe.evaluate.evaluator.model_dump(mode="json"),  # chooses the best checkpoint
     }
 
@@ -61,6 +69,7 @@ class Job:
     seed: int
     model: ComponentConfig
     train: TrainConfig
+    """With `threads` as they were counted when the job was made."""
     evaluate: EvaluateConfig
     graph: Path
     work: Path
@@ -74,7 +83,8 @@ class Job:
         """Take what training needs out of a recipe."""
         content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        return cls(recipe.seed, recipe.model, recipe.train, recipe.evaluate, graph, work, digest, warm)
+        train = recipe.train.model_copy(update={"threads": threads_a_rank(recipe.train)})
+        return cls(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, warm)
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""
@@ -109,10 +119,6 @@ class Job:
             digest=content["digest"],
             warm=WarmStart.from_json(content["warm"]) if content.get("warm") else None,
         )
-
-    def threads(self) -> int:
-        """Return the CPU threads of a rank: as the recipe says, else the machine's cores divided by its ranks."""
-        return self.train.threads or max(1, cores() // self.train.num_ranks)
 
     def open_graph(self) -> GraphStore:
         """Open the graph's memory maps."""

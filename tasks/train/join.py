@@ -31,7 +31,7 @@ def join_training(
     """Take part in the training of `recipe` until machine 0 has finished it; return the artifact's folder.
 
     Args:
-        recipe: the same as machine 0's but for `train.machine_rank` (and how many threads a rank takes).
+        recipe: the same as machine 0's but for `train.machine_rank`.
         home: the home that machine 0 works in.
         force: whether machine 0 was told to train again: what was there before does not count.
         say: hears what is waited for and what ends.

@@ -122,7 +122,7 @@ def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
 
 def environment(job: Job) -> dict[str, str]:
     """Return the environment of a job's processes."""
-    threads = str(job.threads())
+    threads = str(job.train.threads)
     return {
         **WORKER_ENVIRONMENT,
         **os.environ,

@@ -22,7 +22,8 @@ from tasks.train.device import check_precision, choose_device, feature_dtype, us
 from tasks.train.embeddings import build_model, take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
-from tasks.train.loaders.base import FeatureSource, graph_facts
+from tasks.train.label_scale import training_facts
+from tasks.train.loaders.base import FeatureSource
 from tasks.train.loaders.choose import check_loader, make_loader
 from tasks.train.loaders.pipeline import Pipeline
 from tasks.train.meter import Meter
@@ -41,7 +42,7 @@ def train(job: Job, ranks: Ranks) -> None:
     Raises:
         RecipeError: options that do not fit the data, or a training that diverged.
     """
-    use_threads(job.threads())
+    use_threads(job.train.threads)
     device = choose_device(job.train.device, ranks.local_rank)
     check_precision(job.train, device)
     with joined(ranks, device):
@@ -57,7 +58,7 @@ class Trainer:
         _be_deterministic()
         store = job.open_graph()
         torch.manual_seed(job.seed)
-        self.model = build_model(job, graph_facts(store.manifest), ranks).to(device)
+        self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
         self.progress = Progress()
         if job.warm is not None and not from_main((job.work / LAST).exists()):
             from tasks.train.warm_weights import begin_warm
@@ -244,6 +245,7 @@ class Trainer:
             "config_digest": self.job.digest,
             "progress": {**asdict(self.progress), "epoch_totals": totals},
             "model": self.model.state_dict(),
+            "label_scale": self.model.label_units,
             **self.optimization.state_dict(),
             "rng": checkpoint.rng_state(),
         }
@@ -260,6 +262,8 @@ class Trainer:
         if state is None:
             return
         self.model.load_state_dict(state["model"])
+        if state["label_scale"]:  # a warm start's is that of the weights that it began with
+            self.model.scale_labels(*state["label_scale"])
         self.optimization.load_state_dict(state)
         if self.optimization.embedding is not None:
             self.optimization.embedding.restore(tables)

@@ -84,9 +84,11 @@ class Optimization:
         return loss.detach()
 
     def _loss(self, scores: Tensor, batch: Batch) -> Tensor:
+        """Return the batch's mean loss; that of a regression counts errors in the labels' standard deviations."""
+        scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         if batch.seed_weight is None:
-            return LOSSES[self.task_type](scores, batch.target)
-        return WEIGHTED_LOSSES[self.task_type](scores, batch.target, batch.seed_weight)
+            return LOSSES[self.task_type](scores, target)
+        return WEIGHTED_LOSSES[self.task_type](scores, target, batch.seed_weight)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

@@ -17,7 +17,7 @@ from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_sta
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
 
-VERSION = 5
+VERSION = 6
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -41,6 +41,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
         "world_size": result["world_size"],
+        "threads": job.train.threads,
         "strategy": recipe.train.strategy.name,
         "best_epoch": result["best_epoch"],
         "best_metric": result["best_metric"],

@@ -15,7 +15,7 @@ from tasks.graph_store import GraphStore
 from tasks.train.collectives import from_main
 from tasks.train.device import use_threads
 from tasks.train.inference import Predictor
-from tasks.train.job import Job, cores
+from tasks.train.job import Job
 from tasks.train.strategies.base import Ranks
 
 
@@ -30,13 +30,14 @@ class Validation:
         self.job, self.ranks = job, ranks
         self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
         scratch: Path = job.work
-        self.predictor = Predictor(store, device=device, batch_size=job.evaluate.batch_size, scratch=scratch)
+        # Not evaluate.batch_size: it changes last bits, and what is trained must not depend on how it is measured.
+        self.predictor = Predictor(store, device=device, scratch=scratch)
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""
         metrics: dict[str, float] = {}
         if self.ranks.is_main:
-            with self._all_cores():
+            with self._all_threads():
                 metrics = self.evaluator(self.predictor.predict(model, "valid"))
         return from_main(metrics)
 
@@ -46,11 +47,11 @@ class Validation:
         return value if self.evaluator.higher_is_better else -value
 
     @contextlib.contextmanager
-    def _all_cores(self) -> Iterator[None]:
-        """Compute with the cores of the ranks that wait meanwhile."""
-        alone = self.ranks.world_size == 1
-        use_threads(self.job.threads() if alone else cores())
+    def _all_threads(self) -> Iterator[None]:
+        """Compute with the threads of this machine's ranks, which wait meanwhile."""
+        own = self.job.train.threads
+        use_threads(own * self.ranks.local_size)
         try:
             yield
         finally:
-            use_threads(self.job.threads())
+            use_threads(own)

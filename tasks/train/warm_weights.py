@@ -7,6 +7,7 @@ embeddings) follows the nodes: those that the earlier model knew keep their rows
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import IntegrityError
-from models.base import GraphModel
+from models.base import GraphFacts, GraphModel
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
@@ -27,6 +28,11 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.warm_start import WarmStart
 
 _NODE_ROWS = ("encoder.embedding.weight", "encoder.rows.weight")
+_FAR = 10.0
+"""Times that labels' deviation may have changed, and deviations that their mean may have moved."""
+
+LabelScale = tuple[list[float], list[float]]
+"""Mean and deviation of each label."""
 
 
 class DoesNotFitError(Exception):
@@ -46,10 +52,13 @@ def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ran
         why the weights are not used; empty where they are.
     """
     state: dict[str, Tensor] | None = None
+    scale: LabelScale | None = None
     why = ""
     if ranks.is_main:
         try:
-            state = _fitted(model, warm, store)
+            earlier = checkpoint.load(warm.checkpoint, mapped=True)
+            state = _fitted(model, warm, store, earlier["model"])
+            scale = _earlier_scale(model.facts, earlier["facts"])
         except (DoesNotFitError, IntegrityError) as error:
             why = str(error)
     why = from_main(why)
@@ -60,14 +69,35 @@ def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ran
     state = from_main(state)
     assert state is not None
     model.load_state_dict(state)
+    scale = from_main(scale)
+    if scale is not None:
+        model.scale_labels(*scale)
     if embedding is not None:
         embedding.begin_with(table)
     return ""
 
 
-def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore) -> dict[str, Tensor]:
+def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | None:
+    """Return the units in which the earlier weights count a regression's labels: they stay, as the weights do.
+
+    Raises:
+        DoesNotFitError: they are far from those of the labels now; the head would learn numbers far from one.
+    """
+    width = len(facts.label_scale)
+    if not width:
+        return None
+    # Models of before there was a scale count as the labels do.
+    mean, scale = earlier.get("label_mean") or [0.0] * width, earlier.get("label_scale") or [1.0] * width
+    for was, one, now, deviation in zip(mean, scale, facts.label_mean, facts.label_scale, strict=True):
+        if max(deviation / one, one / deviation, abs(now - was) / one) > _FAR:
+            raise DoesNotFitError(
+                f"it learnt labels of {was:.4g} ± {one:.4g}, and now they are {now:.4g} ± {deviation:.4g}"
+            )
+    return list(mean), list(scale)
+
+
+def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the earlier state in the model's own shapes. Raises DoesNotFitError."""
-    earlier: dict[str, Tensor] = checkpoint.load(warm.checkpoint, mapped=True)["model"]
     own = model.state_dict()
     if earlier.keys() != own.keys():
         raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")

@@ -77,6 +77,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.fanout=[3, 0]", r"fanout needs a number a layer"),
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
         ("train.num_machines=2", r"needs rendezvous=host:port"),
+        ("train={num_machines: 2, rendezvous: 'a:1'}", r"num_machines > 1 needs threads"),
         ("components.keep=biggest", r"components\.keep"),
         ("train.fanout=[1180591620717411303424, 5]", r"train: fanout: 1180591620717411303424 is beyond the largest"),
         (f"train.batch_size={2**70}", r"train: batch_size: 1180591620717411303424 is beyond the largest whole number"),
@@ -173,7 +174,7 @@ def test_missing_sections_are_named() -> None:
 
 
 def test_runtime_options_stay_out_of_cache_keys() -> None:
-    fast, slow = tiny("train.prefetch=9", "train.threads=1"), tiny()
+    fast, slow = tiny("train.prefetch=9", "train.checkpoint_every=7"), tiny()
     assert cache_view(fast.train) == cache_view(slow.train)
     assert cache_view(tiny("train.epochs=9").train) != cache_view(slow.train)
 

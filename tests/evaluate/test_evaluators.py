@@ -96,6 +96,12 @@ def test_hits_counts_a_tie_as_a_miss() -> None:
 def test_rmse_and_mae_are_printed_positive_and_scored_negative() -> None:
     scores = np.array([[1.0], [2.0]], np.float32)
     label = np.array([[0.0], [4.0]], np.float32)
+    r2 = evaluator("r2", "regression")
+    assert r2(Prediction(label, label)) == {"r2": 1.0}
+    assert r2(Prediction(np.full_like(label, 2), label)) == {"r2": 0.0}  # their own mean
+    assert r2(Prediction(scores, label)) == {"r2": pytest.approx(1 - 5 / 8)}
+    with pytest.raises(DataError, match="not defined"):
+        r2(Prediction(np.ones((3, 1)), np.ones((3, 1))))
     rmse = evaluator("rmse", "regression")
     assert rmse(Prediction(scores, label)) == {"rmse": pytest.approx(np.sqrt(2.5))}
     assert rmse.score({"rmse": 2.0}) == -2.0

@@ -78,6 +78,16 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
     predicted = expected.scores.argmax(1)
     assert report.metric == "accuracy"
     assert list(report.metrics) == ["valid", "test"]
+    train_label = np.asarray(store["label"][store["train_idx"]])
+    share = float(np.mean(expected.label == np.bincount(train_label).argmax()))
+    assert report.controls["majority"]["test"]["accuracy"] == share
+    assert list(report.controls) == ["majority"]
+    assert "no linear control" in report.report["notes"][0]
+    bars = report.controls["majority"]
+    lost = [split for split, own in report.metrics.items() if own["accuracy"] <= bars[split]["accuracy"]]
+    told = [text for text in heard.warnings if text.startswith("the model does not beat the majority class")]
+    assert len(told) == bool(lost)
+    assert all(split in told[0] for split in lost)
     assert next(iter(report.metrics["test"])) == "accuracy"
     assert report.metrics["test"]["accuracy"] == pytest.approx((predicted == expected.label).mean())
     assert "f1_macro" in report.metrics["test"]
@@ -186,7 +196,8 @@ def test_a_users_mistake_keeps_its_class_and_a_dead_worker_is_named(tmp_path: Pa
 
 def test_key_holds_what_is_measured_and_nothing_else() -> None:
     config = STAGE.config(Recipe(batch_size=7))  # type: ignore[arg-type]
-    assert config == {"evaluate": {"evaluator": {"name": "auto"}, "splits": ["valid", "test"], "predictions": True}}
+    kept = {"evaluator": {"name": "auto"}, "splits": ["valid", "test"], "batch_size": 7, "predictions": True}
+    assert config == {"evaluate": kept}  # the batch size changes last bits of scores
 
 
 def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def test_what_is_wrong_with_a_table_is_said(folder: Path) -> None:
 def test_identity_follows_what_decides_a_result(folder: Path) -> None:
     path = str(folder / "tiny.yaml")
     plain = identity(load_recipe(path))
-    assert identity(load_recipe(path, ["train.threads=1", "name=other", "train.prefetch=0"])) == plain
+    assert identity(load_recipe(path, ["train.max_restarts=1", "name=other", "train.prefetch=0"])) == plain
+    assert identity(load_recipe(path, ["train.threads=77"])) != plain
     for change in ("seed=1", "train.epochs=4", "model.hidden_dim=8", "dataset.seed=2", "evaluate.splits=[test]"):
         assert identity(load_recipe(path, [change])) != plain
 

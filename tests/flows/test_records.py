@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from flows.hooks import bury_dead_runs
+from configs.load import load_recipe
+from flows.execute import outcome_json, show_outcome
+from flows.hooks import bury_dead_runs, metrics_table
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
 from tasks.home import Home
 
@@ -40,6 +44,22 @@ def test_a_run_that_has_begun_anew_since_its_record_was_read_is_not_buried(home:
         assert settled(home, killed).status == "running"
     assert read_record(home, again.id) == again
     assert again.status == "completed"
+
+
+def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytest.CaptureFixture[str]) -> None:
+    record = new_record()
+    record.metrics = {"valid": {"rmse": 0.5, "r2": 0.75}, "test": {"rmse": 0.625}}
+    record.controls = {
+        "mean": {"valid": {"rmse": 1.5}, "test": {"rmse": 1.25}},
+        "features": {"valid": {"rmse": 0.875, "r2": 0.25}},
+    }
+    rows = ["valid", "valid · mean", "valid · features only", "test", "test · mean"]
+    assert [row for row, _ in record.scores()] == rows
+    assert "| valid · features only | r2 | 0.2500 |" in metrics_table(record)
+    assert outcome_json(record)["controls"] == record.controls
+    show_outcome(Console(), Home(Path()), load_recipe("quickstart"), record)
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split("  ")[0] for line in shown if "0." in line or "1." in line] == rows
 
 
 def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

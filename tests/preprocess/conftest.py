@@ -136,7 +136,7 @@ def node_splits() -> Callable[[int], dict[str, dict[str, Any]]]:
 
 def make_recipe(**options: Any) -> Recipe:
     transforms = tuple(TRANSFORMS.config(t) for t in options.pop("transforms", ()))
-    preprocess = PreprocessConfig(transforms=transforms, workers=2, **options)
+    preprocess = PreprocessConfig(transforms=transforms, **{"workers": 2, **options})
     return Recipe.model_construct(
         name="test", dataset=ComponentConfig(name="test"), preprocess=preprocess, components=ComponentsConfig()
     )

@@ -119,6 +119,7 @@ def evaluation(prediction: Prediction, kind: str, metric: str, names: list[str] 
         evaluator="auto",
         metric=metric,
         metrics={"valid": {metric: 0.5}, "test": {metric: 0.25, "other": 0.125}},
+        controls={"majority": {"test": {metric: 0.0625}}, "features": {"valid": {metric: 0.4375}}},
         report=report,
     )
     return Parent(manifest, Path())
@@ -161,6 +162,9 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
         "Training",
         "Evaluation in detail",
         "0.2500",
+        "Against controls",
+        "a linear model that sees only the rows' own features",
+        "0.4375",
         "v3 champion",
     ):
         assert text in page.text, text

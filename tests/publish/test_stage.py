@@ -61,6 +61,7 @@ def finished_run(folder: Path, accuracy: float = 0.75, key: str = "train-1") -> 
         evaluator="auto",
         metric="accuracy",
         metrics=metrics,
+        controls={"majority": {"valid": {"accuracy": 0.25}}},
         report=report,
     )
     return {
@@ -89,6 +90,7 @@ def check_published(home: Home, manifest: PublishManifest, folder: Path, tmp_pat
     assert run.data.params["model.name"] == "gcn"
     assert run.data.params["train.epochs"] == "20"
     assert run.data.metrics["final/valid/accuracy"] == 0.75
+    assert run.data.metrics["control/majority/valid/accuracy"] == 0.25
     assert run.data.metrics["loss"] == pytest.approx(1 / 3)
     assert run.data.tags["graphmill.train.key"] == "train-1"
     assert run.data.tags["prefect.flow_run_id"] == "flow-1"

@@ -1,0 +1,11 @@
+"""Controls: what a model has to beat before its numbers mean anything. None of them sees an edge.
+
+| control | task | what it says of a row |
+|---|---|---|
+| `majority` | classes | the classes' shares in the training split (ROC-AUC is 0.5 so, AP the share of positives) |
+| `mean` | regression | each label's mean in the training split |
+| `chance` | links | the same of every pair |
+| `features` | all | what a linear model says that saw the rows' own features only |
+
+The linear models are in `rows.py` and `pairs.py`.
+"""

@@ -1,0 +1,198 @@
+"""The features that rows came with, as ingest read them: what a control sees that knows nothing of the graph.
+
+Numbers stay numbers, categories become one column for each of their most frequent codes. A graph has the means over its
+nodes. Transforms have no part in it, for some of them read the graph (degree, hops, random walks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.evaluate.ids import IdMap
+from tasks.evaluate.metrics import Array
+from tasks.graph_store import GraphStore, create_array
+from tasks.manifests import FeatureColumn
+
+if TYPE_CHECKING:
+    from tasks.train.inference import Predictor
+
+MOST_CODES = 64
+"""Codes of one categorical value that get a column; all others have zeros."""
+SAMPLE_KEY = 20_261_122
+"""What is drawn for controls: the same whatever the recipe's seed."""
+_MOST_ROWS, _LEAST_ROWS = 50_000, 1000
+"""Rows that a linear model is fitted to."""
+_MOST_NUMBERS = 1 << 26
+"""Their features: 256 MB of float32."""
+_MOST_PRODUCTS = 200_000_000
+"""Rows times columns times scores: a step of the fit takes about a tenth of a second for so many."""
+_NUMBERS_AT_A_TIME = 1 << 23
+_FAR = 100.0
+"""Standard deviations: what lies further says no more, and must not decide a whole split's error."""
+
+
+@dataclass(frozen=True)
+class ControlledGraph:
+    """What controls are fitted to."""
+
+    store: GraphStore
+    """The graph that is evaluated."""
+    dataset: DatasetStore
+    """What it was made of."""
+    ids: IdMap
+    predictor: Predictor
+    """Knows the pairs of a split, on link tasks."""
+    scratch: Path
+    """Folder with room for features; what is written there is the caller's to remove."""
+
+
+def own_columns(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
+    """Return the feature columns of a node type."""
+    return next(node_type.features for node_type in dataset.manifest.node_types if node_type.name == kind)
+
+
+def training_sample(rows: Array, columns: tuple[FeatureColumn, ...], num_scores: int, share: int = 1) -> Array:
+    """Return as many of the training split's rows, ascending, as a linear model takes some seconds for.
+
+    Args:
+        rows: int64 (n,).
+        columns: their features.
+        num_scores: columns of the scores.
+        share: parts of the work that the rows are one of.
+    """
+    width = sum(column.dim * (1 if column.kind == "numeric" else MOST_CODES) for column in columns) * share
+    most = min(_MOST_ROWS, _MOST_NUMBERS // width, _MOST_PRODUCTS // (width * num_scores)) // share
+    return sample_rows(rows, max(most, _LEAST_ROWS))
+
+
+def sample_rows(rows: Array, most: int) -> Array:
+    """Return so many of the rows at most, drawn without replacement, always the same ones, in their order."""
+    if len(rows) <= most:
+        return rows
+    draw = np.random.Generator(np.random.Philox(key=SAMPLE_KEY))
+    return rows[np.sort(draw.choice(len(rows), most, replace=False))]
+
+
+class OwnFeatures:
+    """Features of items: rows of a nodes table, or graphs, which are ranges of such rows."""
+
+    def __init__(self, numbers: Array, codes: Array, offsets: Array | None = None) -> None:
+        """What `read_rows` returned; `offsets`, int64 (G + 1,): graph g holds rows offsets[g] to offsets[g + 1]."""
+        self._numbers, self._codes, self._offsets = numbers, codes, offsets
+        self._frequent: list[Array] = []
+        self._mean: Array | float = 0.0
+        self._scale: Array | float = 1.0
+
+    @property
+    def width(self) -> int:
+        """Columns of what a call returns."""
+        return self._numbers.shape[1] + sum(map(len, self._frequent))
+
+    def fit(self, items: Array) -> None:
+        """Choose the codes that get columns, and standardize numbers, by these items (of the training split)."""
+        rows = items if self._offsets is None else self._rows(items)
+        self._frequent = [_most_frequent(column) for column in np.asarray(self._codes[rows]).T]
+        count, total, squares = len(items), np.zeros(self.width), np.zeros(self.width)
+        for _, x in self._raw_parts(items):
+            total += x.sum(0, dtype=np.float64)
+        mean = total / count
+        for _, x in self._raw_parts(items):
+            squares += np.square(x - mean).sum(0)
+        scale = np.sqrt(squares / count)
+        if self._offsets is None:  # a single code is there or not; shares of codes in a graph are numbers
+            mean[self._numbers.shape[1] :], scale[self._numbers.shape[1] :] = 0, 1
+        # Rounding leaves a constant column with a tiny deviation.
+        scale[scale <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = 1
+        self._mean, self._scale = mean, scale
+
+    def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""
+        for part, x in self._raw_parts(items):
+            yield part, np.clip((x - self._mean) / self._scale, -_FAR, _FAR).astype(np.float32)
+
+    def _raw_parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
+        rows_an_item = 1 if self._offsets is None else max(1, len(self._numbers) // max(1, len(self._offsets) - 1))
+        step = max(1, _NUMBERS_AT_A_TIME // (max(1, self.width) * rows_an_item))
+        for start in range(0, len(items), step):
+            part = slice(start, min(start + step, len(items)))
+            yield part, self._raw(items[part])
+
+    def _raw(self, items: Array) -> Array:
+        if self._offsets is None:
+            return self._encoded(items)
+        sizes = self._offsets[items + 1] - self._offsets[items]
+        share = np.repeat(1 / np.maximum(sizes, 1), sizes)
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        rows = self._rows(items)
+        means = sp.csr_matrix((share, np.arange(len(rows)), indptr), shape=(len(sizes), len(rows)))
+        return np.asarray(means @ self._encoded(rows))
+
+    def _rows(self, graphs: Array) -> Array:
+        """Return the rows of graphs, one graph's behind the other's."""
+        assert self._offsets is not None
+        first = self._offsets[graphs]
+        sizes = self._offsets[graphs + 1] - first
+        before = np.cumsum(sizes) - sizes
+        return np.repeat(first - before, sizes) + np.arange(sizes.sum())
+
+    def _encoded(self, rows: Array) -> Array:
+        codes = np.asarray(self._codes[rows])
+        shown = [codes[:, [column]] == frequent for column, frequent in enumerate(self._frequent)]
+        return np.concatenate([self._numbers[rows], *shown], axis=1, dtype=np.float32)
+
+
+def _most_frequent(codes: Array) -> Array:
+    """Return the codes that occur most, ascending."""
+    found, counts = np.unique(codes, return_counts=True)
+    return np.sort(found[np.argsort(-counts, kind="stable")[:MOST_CODES]])
+
+
+def read_rows(
+    dataset: DatasetStore, table: str, features: tuple[FeatureColumn, ...], rows: Array, scratch: Path
+) -> tuple[Array, Array]:
+    """Read some rows of a nodes table, in one pass over it.
+
+    Args:
+        table: `nodes/TYPE`.
+        features: its columns.
+        rows: int64 (n,), ascending.
+        scratch: folder with room for them: they are mapped, not held in memory.
+
+    Returns:
+        numbers float32 (n, D) and codes int32 (n, C).
+    """
+    kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
+    for feature in features:
+        kinds[feature.kind].append(feature)
+    widths = {kind: sum(feature.dim for feature in found) for kind, found in kinds.items()}
+    numbers = _scratch_array(scratch / "numbers.npy", (len(rows), widths["numeric"]), np.float32)
+    codes = _scratch_array(scratch / "codes.npy", (len(rows), widths["categorical"]), np.int32)
+    for shard in dataset.shards(table):
+        first = shard.first_row
+        if not _within(rows, first, shard.num_rows)[1].size:
+            continue
+        for group in iter_row_groups(shard, [feature.column for feature in features]):
+            place, local = _within(rows, first, len(group))
+            for kind, out in (("numeric", numbers), ("categorical", codes)):
+                if out.shape[1] and len(local):
+                    values = [to_numpy(group.column(feature.column)) for feature in kinds[kind]]
+                    out[place] = np.concatenate([v.reshape(len(group), -1)[local] for v in values], axis=1)
+            first += len(group)
+    return numbers, codes
+
+
+def _within(rows: Array, first: int, count: int) -> tuple[slice, Array]:
+    """Return where among `rows` those from `first` on stand, and the same counted from `first`."""
+    low, high = np.searchsorted(rows, (first, first + count))
+    return slice(int(low), int(high)), rows[low:high] - first
+
+
+def _scratch_array(path: Path, shape: tuple[int, int], dtype: type) -> Array:
+    return create_array(path, shape, dtype) if 0 not in shape else np.empty(shape, dtype)

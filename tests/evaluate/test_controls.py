@@ -1,0 +1,182 @@
+"""What stands beside a model's scores, on whole evaluations of small graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.artifacts import describe_files
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.controls.features import ControlledGraph
+from tasks.evaluate.controls.suite import Controls
+from tasks.evaluate.evaluators import Prediction
+from tasks.evaluate.ids import IdMap
+from tasks.evaluate.stage import lost_to_controls
+from tasks.graph_store import GraphStore
+from tasks.ingest.writer import DatasetWriter
+from tasks.manifests import FeatureColumn, NodeType
+from tasks.stage import Parent
+from tasks.train.inference import Predictor
+from tests.finished import dataset
+from tests.support import as_partition, link_graph, molecule_graph, node_graph, planted_edges
+
+
+def ingested(folder: Path, graph: Parent, columns: dict[str, Any], sizes: Any = None, kind: str = "node") -> Parent:
+    """The data set that a graph was made of, with features: numbers, or codes where they are integers."""
+    parent = dataset(folder, graph)
+    with DatasetWriter(folder) as writer:
+        writer.write(f"nodes/{kind}", {"node_id": np.arange(len(next(iter(columns.values())))), **columns})
+        if sizes is not None:
+            ids = np.arange(len(sizes))
+            writer.write("graphs", {"graph_id": ids, "num_nodes": sizes, "num_edges": sizes})
+        tables = writer.tables
+    features = tuple(
+        FeatureColumn(
+            column=name,
+            kind="categorical" if values.dtype.kind == "i" else "numeric",
+            dim=1 if values.ndim == 1 else values.shape[1],
+        )
+        for name, values in columns.items()
+    )
+    own = NodeType(name="node", num_nodes=graph.manifest.num_nodes, features=features)
+    changes = {"node_types": (own,), "tables": tables, "files": describe_files(folder)}
+    return Parent(parent.manifest.model_copy(update=changes), folder)
+
+
+def controls_of(graph: Parent, data: Parent, scratch: Path, num_scores: int) -> tuple[Controls, GraphStore]:
+    store, tables = GraphStore(graph.folder, graph.manifest), DatasetStore(data.folder, data.manifest)
+    scratch.mkdir(exist_ok=True)
+    return Controls(ControlledGraph(store, tables, IdMap(store, tables), Predictor(store), scratch), num_scores), store
+
+
+def scored(controls: Controls, store: GraphStore, split: str, labels: str) -> dict[str, Prediction]:
+    index = np.asarray(store[f"{split}_idx"])
+    return dict(controls.predictions(split, Prediction(label=np.asarray(store[labels][index]))))
+
+
+def accuracy(prediction: Prediction) -> float:
+    label, predicted = prediction.classes()
+    return float(np.mean(label == predicted))
+
+
+def test_nodes_by_their_own_features(tmp_path: Path) -> None:
+    graph = node_graph(tmp_path / "graph")
+    order = np.random.default_rng(5).permutation(300)
+    np.save(graph.folder / "node_ids.npy", order)  # node v was order[v] in the data set
+    feat = np.empty((300, 16), np.float32)
+    feat[order] = np.load(graph.folder / "feat.npy")
+    np.save(graph.folder / "feat.npy", np.zeros((300, 16), np.float32))  # what transforms made of it counts for nothing
+    data = ingested(tmp_path / "data", graph, {"feat": feat})
+    controls, store = controls_of(graph, data, tmp_path / "scratch", 4)
+    found = scored(controls, store, "test", "label")
+    assert list(found) == ["majority", "features"]
+    train, test = (np.asarray(store["label"][store[f"{split}_idx"]]) for split in ("train", "test"))
+    assert accuracy(found["majority"]) == np.mean(test == np.bincount(train).argmax())
+    assert accuracy(found["features"]) > 0.45  # of four classes
+    assert controls.notes == []
+
+
+def test_controls_learn_nothing_from_held_out_labels(tmp_path: Path) -> None:
+    scores = []
+    for number in range(2):
+        graph = node_graph(tmp_path / f"graph-{number}")
+        data = ingested(tmp_path / f"data-{number}", graph, {"feat": np.load(graph.folder / "feat.npy")})
+        if number:
+            label = np.load(graph.folder / "label.npy")
+            held = np.setdiff1d(np.arange(300), np.load(graph.folder / "train_idx.npy"))
+            label[held] = np.random.default_rng(1).permutation(label[held])
+            np.save(graph.folder / "label.npy", label)
+        controls, store = controls_of(graph, data, tmp_path / f"scratch-{number}", 4)
+        scores.append([p.scores for p in scored(controls, store, "test", "label").values()])
+    for one, other in zip(*scores, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_graphs_by_the_means_of_their_nodes(tmp_path: Path) -> None:
+    graph = molecule_graph(tmp_path / "graph")
+    label = np.load(graph.folder / "graph_label.npy")[:, 0]
+    sizes = np.diff(np.load(graph.folder / "graph_offsets.npy"))
+    rng = np.random.default_rng(0)
+    code = (np.repeat(label, sizes) * (rng.random(sizes.sum()) < 0.5)).astype(np.int32)
+    controls, store = controls_of(graph, ingested(tmp_path / "data", graph, {"code": code}, sizes), tmp_path / "s", 1)
+    found = scored(controls, store, "test", "graph_label")
+    truth, score = found["features"].columns()
+    assert np.mean((score > 0) == (truth == 1)) > 0.9
+    train = np.asarray(store["graph_label"][store["train_idx"]])
+    np.testing.assert_allclose(found["majority"].scores, np.log((train.sum() + 1) / ((1 - train).sum() + 1)), rtol=1e-6)
+
+
+def test_pairs_by_the_features_of_their_ends(tmp_path: Path) -> None:
+    graph = as_partition(link_graph(tmp_path / "graph", dim=8))
+    _, label = planted_edges(200, 4, 25)  # most edges join equal ones
+    feat = np.eye(4)[label] + np.random.default_rng(2).standard_normal((200, 4)) / 5
+    data = ingested(tmp_path / "data", graph, {"feat": feat.astype(np.float32)})
+    controls, store = controls_of(graph, data, tmp_path / "scratch", 1)
+    model = Prediction(positive=np.zeros(len(store["test_edges"])), negative=np.zeros(len(store["test_negative"])))
+    found = dict(controls.predictions("test", model))
+    assert list(found) == ["chance", "features"]
+    positive, negative = found["features"].pairs()
+    assert positive.shape == model.positive.shape  # type: ignore[union-attr]
+    assert positive.mean() > negative.mean() + 0.3  # ends of an edge are mostly alike
+
+
+def test_pairs_of_two_types(tmp_path: Path) -> None:
+    """Users buy by their own taste and the thing's quality; negatives may be drawn from nodes of the wrong type."""
+    graph = as_partition(link_graph(tmp_path / "graph", num_nodes=200))
+    rng = np.random.default_rng(0)
+    users, things = rng.standard_normal((120, 1)), rng.standard_normal((80, 2))
+    likely = np.flatnonzero(things[:, 0] > 0)
+    edges = np.stack([rng.integers(0, 120, 400), 120 + rng.choice(likely, 400)], 1).astype(np.int32)
+    negative = np.stack([rng.integers(0, 200, 200), rng.integers(0, 200, 200)], 1).astype(np.int32)
+    changes: dict[str, Any] = {"node_types": ("user", "thing"), "type_offsets": (0, 120, 200)}
+    arrays = dict(graph.manifest.arrays)
+    for name, values in (("train_edges", edges[:300]), ("test_edges", edges[300:]), ("test_negative", negative)):
+        np.save(graph.folder / f"{name}.npy", values)
+        arrays[name] = arrays[name].model_copy(update={"shape": values.shape})
+    graph = Parent(graph.manifest.model_copy(update={**changes, "arrays": arrays}), graph.folder)
+    parent = dataset(tmp_path / "data", graph)
+    with DatasetWriter(parent.folder) as writer:
+        writer.write("nodes/user", {"node_id": np.arange(120), "x": users[:, 0].astype(np.float32)})
+        writer.write("nodes/thing", {"node_id": np.arange(80), "y": things.astype(np.float32)})
+        tables = writer.tables
+    kinds = (
+        NodeType(name="user", num_nodes=120, features=(FeatureColumn(column="x", kind="numeric", dim=1),)),
+        NodeType(name="thing", num_nodes=80, features=(FeatureColumn(column="y", kind="numeric", dim=2),)),
+    )
+    told = {"node_types": kinds, "tables": tables, "files": describe_files(parent.folder)}
+    data = Parent(parent.manifest.model_copy(update=told), parent.folder)
+    controls, _ = controls_of(graph, data, tmp_path / "scratch", 1)
+    model = Prediction(positive=np.zeros(100), negative=np.zeros(200))
+    positive, false = dict(controls.predictions("test", model))["features"].pairs()
+    good = np.isin(negative[:, 1], 120 + likely) & (negative[:, 0] < 120)
+    assert positive.mean() > false[~good].mean() + 0.5
+
+
+def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
+    graph = node_graph(tmp_path / "graph")
+    controls, store = controls_of(graph, dataset(tmp_path / "data", graph), tmp_path / "scratch", 4)
+    assert list(scored(controls, store, "valid", "label")) == ["majority"]
+    assert controls.notes == ["the rows have no features of their own: there is no linear control"]
+    links = as_partition(link_graph(tmp_path / "links"))
+    controls, _ = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
+    model = Prediction(positive=np.ones(3), negative=np.ones((3, 5)))
+    [(name, chance)] = controls.predictions("test", model)
+    assert name == "chance"
+    assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("own", "higher", "expected"),
+    [
+        (0.5, True, ["the model does not beat the majority class: valid m 0.5000 against 0.5000"]),
+        (0.6, True, []),
+        (0.6, False, ["the model does not beat the majority class: valid m 0.6000 against 0.5000"]),
+        (float("nan"), True, ["the model does not beat the majority class: valid m nan against 0.5000"]),
+    ],
+)
+def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expected: list[str]) -> None:
+    report = {"metrics": {"valid": {"m": own}}, "controls": {"majority": {"valid": {"m": 0.5}}}}
+    assert lost_to_controls("m", higher, report) == expected
