@@ -247,6 +247,8 @@ class EvalReport(Manifest):
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
     predictions: str | None = None
     """Parquet under the users' own ids."""
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """Control (majority, features, ...) to split to metric to value, measured as the model was, on the same rows."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 
@@ -260,5 +262,8 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
+    gate: dict[str, Any] = {}
+    """What the gate found: `reason`, `short`, `loud`, and where there was a champion to compare with `metric`,
+    `challenger` and `champion` on the same `rows`, `against` (its version), and `drift` of the data."""
     report_file: str
     metrics: dict[str, dict[str, float]]

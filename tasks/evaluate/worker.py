@@ -6,6 +6,7 @@ stays small. It writes its outcome into the work folder and says on standard out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
 from tasks.evaluate.opened import open_model
 from tasks.evaluate.supervise import finish_job, say
+from tasks.manifests import GraphManifest
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
@@ -81,14 +83,10 @@ class Evaluation:
         """Evaluate all splits; returns the fields of EvalReport."""
         measured: dict[str, dict[str, float]] = {}
         report: dict[str, Any] = {}
-        extras = self._secondary()
+        extras = secondary_evaluators(self.store.manifest, self.evaluator)
         with self.writer:
             for number, (split, prediction) in enumerate(self._predictions()):
-                values = self.evaluator(prediction)
-                for extra in extras:
-                    values = {**_try(extra, prediction), **values}
-                primary = self.evaluator.metric
-                measured[split] = {primary: values.pop(primary), **values}
+                measured[split] = measure(self.evaluator, extras, prediction)
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
@@ -107,12 +105,6 @@ class Evaluation:
     def _drawn_split(self) -> str:
         """The report draws the test split, or the last one where test is not asked for."""
         return "test" if "test" in self.job.splits else self.job.splits[-1]
-
-    def _secondary(self) -> list[Evaluator]:
-        """Further metrics that cost little; the first one is what the model is judged by."""
-        manifest = self.store.manifest
-        made = [make_evaluator(EVALUATORS.config(dict(c)), manifest) for c in _SECONDARY[manifest.task_type]]
-        return [extra for extra in made if extra.metric != self.evaluator.metric]
 
     def _predictions(self) -> Any:
         task = self.store.manifest.task
@@ -187,6 +179,20 @@ class Evaluation:
         if name not in self.store:
             raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
         return self.store[name]
+
+
+def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:
+    """Return further metrics that cost little, beside the one that a model is judged by."""
+    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in _SECONDARY[graph.task_type]]
+    return [extra for extra in made if extra.metric != primary.metric]
+
+
+def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Prediction) -> dict[str, float]:
+    """Return all metrics of a prediction, the evaluator's own first. Raises DataError where that is not defined."""
+    values = evaluator(prediction)
+    for extra in extras:
+        values = {**_try(extra, prediction), **values}
+    return {evaluator.metric: values.pop(evaluator.metric), **values}
 
 
 def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:

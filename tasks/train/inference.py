@@ -93,6 +93,10 @@ class Predictor:
         return scores
 
     def _predict_links(self, model: GraphModel, split: str) -> Prediction:
+        return self.link_scores(model, *self.link_pairs(split))
+
+    def link_pairs(self, split: str) -> tuple[Array, Array]:
+        """Return positive pairs of a split, (n, 2), and negative ones, (m, 2) or (n, K, 2): given, else drawn."""
         positive, negative = self._array(f"{split}_edges"), self.store.get(f"{split}_negative")
         if negative is None:
             negative = np.empty((len(positive), 2), np.int64)
@@ -100,6 +104,10 @@ class Predictor:
             # The test split must not be measured by the pairs that chose the best weights.
             key = derive_key(_NEGATIVE_KEY, zlib.crc32(split.encode()))
             draw_negatives(indptr, indices, key, _NEGATIVE_TRIES, negative)
+        return positive, negative
+
+    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
+        """Score positive and negative pairs as `link_pairs` gives them."""
         with evaluating(model):
             vectors = self.node_vectors(model)
             return Prediction(
@@ -118,11 +126,15 @@ class Predictor:
 
     def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
         graphs = np.asarray(self._array(f"{split}_idx"), np.int64)
+        return Prediction(scores=self.graph_scores(model, graphs), label=np.asarray(self.store["graph_label"][graphs]))
+
+    def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
+        """Score graphs, int64 (n,): float32 (n, C)."""
         scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
         with evaluating(model):
             for part, batch in self.graph_batches(model, graphs):
                 scores[part] = model(batch).cpu().numpy()
-        return Prediction(scores=scores, label=np.asarray(self.store["graph_label"][graphs]))
+        return scores
 
     def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
         """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""

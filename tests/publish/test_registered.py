@@ -10,8 +10,8 @@ import pytest
 from configs.errors import RecipeError
 from tasks.home import Home
 from tasks.publish.champion import Move, champion_before, is_taken_back, read_history, with_move
-from tasks.publish.gate import CHAMPION, Candidate
-from tasks.publish.model_registry import Change, ModelRegistry
+from tasks.publish.gate import CHAMPION, Candidate, Decision
+from tasks.publish.model_registry import Change, ModelRegistry, gate_tags
 from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
 from tasks.publish.tracking import Tracker
 
@@ -27,14 +27,15 @@ def registry(tracked_home: Home, tmp_path: Path) -> ModelRegistry:
         folder.mkdir()
         (folder / "model.json").write_text(f'{{"number": {number}}}')
         model_id = tracker.log_model(folder, "demo", f"digest-{number}", {})
-        made.publish(model_id, Candidate("", "valid/accuracy", value, True), {"graphmill.recipe": "small"}, "")
+        tags = {"graphmill.recipe": "small", **gate_tags(Candidate("", "valid/accuracy", value, True))}
+        made.publish(model_id, tags, "", lambda *_, better=number < 2: Decision(better, "so says the test"))
     return made
 
 
 def champion(registry: ModelRegistry) -> str:
-    found = registry.champion()
+    found = registry.champion_version()
     assert found is not None
-    return found.version
+    return found
 
 
 def test_the_gate_s_moves_are_remembered(registry: ModelRegistry) -> None:
