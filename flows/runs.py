@@ -49,6 +49,8 @@ class RunRecord(BaseModel):
     metrics: dict[str, dict[str, float]] = {}
     report: str = ""
     """Path of the report."""
+    champion: str = ""
+    """What its publication did about the champion, in words."""
     mlflow_run_id: str | None = None
     mlflow_run_url: str = ""
     process: int = 0

@@ -263,7 +263,8 @@ class PublishManifest(Manifest):
     champion: bool
     """Whether this version became (or stayed) the champion."""
     gate: dict[str, Any] = {}
-    """What the gate found: `reason`, `short`, `loud`, and where there was a champion to compare with `metric`,
-    `challenger` and `champion` on the same `rows`, `against` (its version), and `drift` of the data."""
+    """What the gate found (`tasks.publish.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where there
+    is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
+    `champion` on the same `rows`."""
     report_file: str
     metrics: dict[str, dict[str, float]]

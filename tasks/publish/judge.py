@@ -82,6 +82,7 @@ class Judge:
             "reason": decision.reason,
             "short": decision.short,
             "loud": decision.loud,
+            "left_alone": self.leave_alone and not decision.promote,
             "metric": self.new.metric,
             "higher_is_better": self.new.higher_is_better,
             "value": None if math.isnan(self.new.value) else self.new.value,

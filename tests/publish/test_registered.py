@@ -78,6 +78,25 @@ def test_an_alias_that_was_moved_elsewhere_is_believed(registry: ModelRegistry) 
     assert registry.roll_back().after == "2"
 
 
+def test_a_champion_that_came_meanwhile_is_judged_against_anew(registry: ModelRegistry, tmp_path: Path) -> None:
+    """Scoring takes minutes, and nothing is locked while it lasts."""
+    asked: list[str | None] = []
+
+    def judge(version: str, champion: str | None) -> Decision:
+        asked.append(champion)
+        if len(asked) == 1:
+            registry.promote("3")
+        return Decision(champion == "3", f"against {champion}")
+
+    (tmp_path / "new").mkdir()
+    model_id = registry.tracker.log_model(tmp_path / "new", "demo", "digest-new", {})
+    version, decision = registry.publish(model_id, {}, "", judge)
+    assert asked == ["2", "3"]
+    assert (version, decision.promote, champion(registry)) == ("4", True, "4")
+    assert [(m.before, m.version) for m in registry.history()][-2:] == [("2", "3"), ("3", "4")]
+    assert find_version(registry.tracker, "demo@4").reason == "against 3"
+
+
 class KilledError(BaseException):
     """What ends a process in the middle of a move."""
 
