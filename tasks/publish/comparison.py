@@ -75,7 +75,7 @@ class Challenge:
         evaluation = self.parents["evaluate"].manifest
         value = recorded_value(self.metric, evaluation.metrics)
         if value is None:
-            outcome = self._measure([self._own()], None)
+            outcome = self.measure([self.own()], None)
             value = float(outcome["models"][0]["value"])
         return value
 
@@ -85,24 +85,27 @@ class Challenge:
         Raises:
             StageError: the champion's files cannot be had now, or a process died; nothing is known then.
         """
-        data = data_text(self.recipe)
         old = champion.gate
         if new.prepared and old.prepared == new.prepared and not np.isnan(old.value):
             rows = self.parents["partition"].manifest.splits["valid"]
-            return Compared(new.value, old.value, rows, data, recorded=True)
+            return Compared(new.value, old.value, rows, data_text(self.recipe), recorded=True)
         try:
-            published = champion_files(tracker, champion)
-            graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
-            mask = self._rows_known_to(published)
-        except (UserError, IntegrityError) as error:
-            return Compared(new.value, None, 0, data, why_not=" ".join(str(error).split()))
-        try:
-            outcome = self._measure([self._own(), _measured(published, graph, self._store())], mask)
+            return self._compare(tracker, champion, new.value)
         except StageError as error:
             raise StageError(
                 f"{error}\nSo the champion, {champion.reference}, was not compared with the new version {new.version}, "
                 f"and stays for now. Run again; or choose by hand: graphmill promote {champion.name}@{new.version}"
             ) from error
+
+    def _compare(self, tracker: Tracker, champion: ModelVersion, own_value: float) -> Compared:
+        data = data_text(self.recipe)
+        try:
+            published = champion_files(tracker, champion)
+            graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
+        except (UserError, IntegrityError) as error:
+            return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
+        mask = self._rows_known_to(published)
+        outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
         own, other = outcome["models"]
         return Compared(
             new=float(own["value"]),
@@ -130,12 +133,17 @@ class Challenge:
     def _store(self) -> DatasetStore:
         return DatasetStore(self.parents["ingest"].folder, self.parents["ingest"].manifest)
 
-    def _own(self) -> Measured:
+    def own(self) -> Measured:
+        """Return the new model on its own graph."""
         graph = str(self.parents["partition"].folder)
         return Measured(str(self.files), graph, own_graph=True, classes=class_names(self._store()))
 
-    def _measure(self, models: list[Measured], mask: Any) -> dict[str, Any]:
-        """Measure in a process of its own; `mask` tells rows to leave out."""
+    def measure(self, models: list[Measured], mask: Any) -> dict[str, Any]:
+        """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
+
+        Returns:
+            as `tasks.serve.measure.Measuring.run`.
+        """
         work, recipe = self.context.work / ".measure", self.recipe
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()

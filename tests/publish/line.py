@@ -37,23 +37,29 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         with own_settings():
             importlib.import_module(module).main(job)
 
+    # Drawing takes longer than all the rest; `test_stage.py` looks at real pages.
+    monkeypatch.setattr("tasks.publish.stage.write_report", lambda path, *_: path.write_text("<html></html>"))
     monkeypatch.setattr("tasks.train.stage.run_job", train)
     monkeypatch.setattr(supervise, "run_worker", work)
 
 
-def write_customers(folder: Path, count: int = 600, turn: int = 2024) -> None:
+def write_customers(
+    folder: Path, count: int = 600, turn: int = 2024, seed: int = 0, classes: tuple[str, ...] = ("good", "bad")
+) -> None:
     """Customers of the years 2022 to 2025, ever more of them, and who knows whom.
 
-    What the first feature means changes with the year `turn`: whoever learnt it before is wrong afterwards.
+    What the first feature means changes with the year `turn`: whoever learnt it before is wrong afterwards. Classes
+    behind the first two are those of a few.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     year = np.sort(rng.choice(YEARS, count, p=(0.1, 0.1, 0.4, 0.4)))
     label = rng.integers(0, 2, count)
     side = np.where(year < turn, label, 1 - label)
     x = np.stack([side * 2 - 1, rng.standard_normal(count)], 1) + 0.7 * rng.standard_normal((count, 2))
     names = [f"c{i}" for i in range(count)]
-    kinds = [("good", "bad")[one] for one in label]
+    rare = len(classes) - 2
+    kinds = [classes[2 + i % 20] if i % 20 < rare else classes[label[i]] for i in range(count)]
     spent = 150 + 40 * label + rng.standard_normal(count) + 10 * (side - label)
     born = pa.array([f"{one}-06-01" for one in year]).cast("date32")
     rows = {"id": names, "x": x.tolist(), "kind": kinds, "spent": spent, "since": born}
