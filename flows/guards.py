@@ -19,8 +19,9 @@ from flows.listening import RunListener
 from flows.runs import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
 
-_DEVICE_STAGES = frozenset({"train", "evaluate"})
-_GRAPH_STAGES = frozenset({"preprocess", "components", "partition", "train", "evaluate"})
+# Publishing scores the champion too, on data that is prepared for it.
+_DEVICE_STAGES = frozenset({"train", "evaluate", "publish"})
+_GRAPH_STAGES = frozenset({"preprocess", "components", "partition", "train", "evaluate", "publish"})
 # Peak memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
 _BYTES_A_ROW = 60
 _BIG_SHARE = 0.25

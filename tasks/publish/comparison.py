@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import IntegrityError, StageError, UserError
+from configs.errors import GraphmillError, IntegrityError, StageError, UserError
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
@@ -119,12 +119,11 @@ class Challenge:
 
     def drift(self, tracker: Tracker, champion: ModelVersion) -> dict[str, Any] | None:
         """Return how this data differs from the champion's (see `profile.compare`); None where nobody knows."""
-        now = profile.read(self.files)
         try:
-            before = profile.read(fetch_model(tracker, champion))
-        except UserError:
+            before, now = profile.read(fetch_model(tracker, champion)), profile.read(self.files)
+            return None if now is None or before is None else profile.compare(before, now)
+        except (GraphmillError, KeyError, TypeError):  # no decision rests on it
             return None
-        return None if now is None or before is None else profile.compare(before, now)
 
     def _rows_known_to(self, published: Published) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         graph, ingest = self.parents["partition"], self.parents["ingest"]
