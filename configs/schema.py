@@ -254,9 +254,20 @@ class TrackingConfig(ConfigModel):
     model_name: str | None = None
     """Name in the model registry; null: the recipe's name."""
     gate_metric: str | None = None
-    """Metric that decides who is champion, as `split/metric`; null: the validation metric of the evaluator."""
+    """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""
     system_metrics: bool = True
     """Log CPU, memory and GPU use while training."""
+
+    @field_validator("gate_metric")
+    @classmethod
+    def _on_validation_rows(cls, value: str | None) -> str | None:
+        split, _, name = (value or "valid/metric").partition("/")
+        if split != "valid" or not name:
+            raise ValueError(
+                f"{value} is not of the form valid/METRIC: the champion is chosen on the validation split alone, for a "
+                "test split that chooses models says nothing about them any more; leave it out: the evaluator's metric"
+            )
+        return value
 
 
 class Recipe(ConfigModel):

@@ -15,6 +15,7 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.schema import STAGES
 from flows.console import format_bytes, out, table
+from flows.parameters import BACKFILL_TAG
 from flows.runs import RunRecord, all_runs, is_alive, lock_path, record_path
 from tasks.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.home import Home
@@ -178,7 +179,7 @@ def _telling(home: Home, records: list[RunRecord], gone: set[Path]) -> set[str]:
 
 
 def _backfills(record: RunRecord) -> list[str]:
-    return [tag for tag in record.tags if tag.startswith("backfill:")]
+    return [tag for tag in record.tags if tag.startswith(BACKFILL_TAG)]
 
 
 def _locks(home: Home, limit: float, gone: set[Path], dry_run: bool) -> Iterator[Removed]:

@@ -180,6 +180,7 @@ def outcome_json(record: RunRecord) -> dict[str, Any]:
         "stages": [{name: stage[name] for name in names} for stage in record.stages.values()],
         "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
         "report": record.report or None,
+        "champion": record.champion or None,
         "mlflow_run_id": record.mlflow_run_id,
         "prefect_flow_run_id": record.id or None,
     }
@@ -224,6 +225,8 @@ def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     """Return what to open, and the commands that show it."""
     lines = []
+    if record.champion:
+        lines.append(("model", record.champion))
     if record.report:
         lines.append(("report", record.report))
     commands = Path(sys.executable).parent

@@ -160,14 +160,18 @@ def versions(
 @app.command()
 def promote(
     model: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Registered model and version.")],
+    force: Annotated[bool, typer.Option("--force", help="Also one that does not beat its controls.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Make a version champion: `graphmill promote quickstart@3`. One that is champion stays so."""
+    """Make a version champion: `graphmill promote quickstart@3`. One that is champion stays so.
+
+    A model that is no better than a control (the majority, a linear model on the rows' own features) needs `--force`.
+    """
     from flows.model_listing import promote as move
     from flows.model_listing import show_change
 
-    change = move(_registry_home(home), model)
+    change = move(_registry_home(home), model, force=force)
     if as_json:
         print(json.dumps(change))
     else:

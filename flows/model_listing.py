@@ -10,7 +10,7 @@ from typing import Any
 from configs.errors import RecipeError
 from flows.console import out, table
 from tasks.home import Home
-from tasks.publish.gate import CHAMPION
+from tasks.publish.gate import CHAMPION, controls_text
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.registered import ModelVersion, find_version, model_names, model_versions, open_registry
 
@@ -27,16 +27,26 @@ def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
     return [asdict(move) for move in ModelRegistry(open_registry(home), name).history()]
 
 
-def promote(home: Home, reference: str) -> dict[str, Any]:
-    """Make `NAME@VERSION` champion; says what changed. Raises RecipeError where there is none."""
+def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:
+    """Make `NAME@VERSION` champion; says what changed.
+
+    Raises:
+        RecipeError: there is none, or it does not beat its controls and `force` was not given.
+    """
     name, _, wanted = reference.partition("@")
     tracker = open_registry(home)
     if not wanted or wanted == CHAMPION:
         numbers = ", ".join(one.version for one in model_versions(tracker, name)[:8])
         raise RecipeError(f"promote which version of {name}? name one: {name}@VERSION ({numbers})")
     version = find_version(tracker, reference)
-    change = ModelRegistry(tracker, name).promote(version.version)
-    return {"model": name, **asdict(change), "changed": change.changed}
+    unbeaten = version.gate.unbeaten
+    below = f"{version.gate.shown} does not beat {controls_text(unbeaten)}" if unbeaten else ""
+    if below and not force and CHAMPION not in version.aliases:
+        raise RecipeError(
+            f"{version.reference}: {below}; if it is to be champion: graphmill promote {reference} --force"
+        )
+    change = ModelRegistry(tracker, name).promote(version.version, f", though {below}" if below else "")
+    return {"model": name, **asdict(change), "changed": change.changed, "unbeaten": unbeaten}
 
 
 def roll_back(home: Home, name: str) -> dict[str, Any]:
@@ -60,6 +70,9 @@ def version_json(version: ModelVersion) -> dict[str, Any]:
         "created_at": _moment(version).isoformat(timespec="seconds"),
         "mlflow_run_id": version.run_id or None,
         "data_digest": gate.dataset or None,
+        "controls": dict(gate.controls),
+        "decision": version.decision or None,
+        "reason": version.reason or None,
     }
 
 
@@ -68,14 +81,15 @@ def _moment(version: ModelVersion) -> datetime.datetime:
 
 
 def show_versions(models: dict[str, list[ModelVersion]]) -> None:
-    """Print a line a version."""
-    shown = table("model", "version", "", "metric", "value", "made", "recipe", "mlflow run", right=("version", "value"))
+    """Print a line a version; what the gate compared it with was measured on its own validation rows."""
+    names = ("model", "version", "", "metric", "value", "gate", "made", "recipe", "mlflow run")
+    shown = table(*names, right=("version", "value"))
     for name, versions in models.items():
         for one in versions:
             value = "" if math.isnan(one.gate.value) else f"{one.gate.value:.4f}"
             made = _moment(one).astimezone().strftime("%Y-%m-%d %H:%M")
-            row = (name, one.version, " ".join(one.aliases), one.gate.metric, value, made, one.recipe, one.run_id[:8])
-            shown.add_row(*row)
+            row = (name, one.version, " ".join(one.aliases), one.gate.metric, value, one.decision, made, one.recipe)
+            shown.add_row(*row, one.run_id[:8])
     out().print(shown, markup=False)
 
 
@@ -93,4 +107,5 @@ def show_change(change: dict[str, Any]) -> None:
     before, after = change["before"], change["after"]
     moved = f"champion: version {before} -> {after}" if before else f"champion: version {after}"
     text = moved if change["changed"] else f"champion: version {after}, as before"
-    out().print(f"{change['model']} {text} ({change['reason']})", markup=False, soft_wrap=True)
+    style = "yellow" if change.get("unbeaten") else None
+    out().print(f"{change['model']} {text} ({change['reason']})", markup=False, soft_wrap=True, style=style)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from configs.errors import RecipeError
@@ -12,6 +13,10 @@ from configs.moments import normalise_as_of
 SCHEDULED = "scheduled"
 PARTITION_TAG = "partition:"
 """Flow runs of a backfill carry it, with the partition's name."""
+BACKFILL_TAG = "backfill:"
+"""Likewise, with the backfill's id: their publications leave the champion alone ..."""
+PROMOTE_TAG = "promote"
+"""... but for those that carry this one too."""
 SNAPSHOT_PATTERN = rf"^({SCHEDULED}|\d{{1,19}}|\d{{4}}-\d\d(-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:?\d\d)?)?)?)$"
 OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
 
@@ -48,6 +53,12 @@ def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
         elif value is not None:
             found.append((f"{prefix}{key}", value))
     return found
+
+
+def leaves_champion(tags: Iterable[str]) -> bool:
+    """Whether a flow run with these tags is not to choose a champion: a backfill's that was not asked to."""
+    known = set(tags)
+    return PROMOTE_TAG not in known and any(tag.startswith(BACKFILL_TAG) for tag in known)
 
 
 def check_moment(text: str) -> None:

@@ -27,7 +27,7 @@ from flows.hooks import (
 )
 from flows.listening import RunListener, current_reporter
 from flows.notifications.events import announce
-from flows.parameters import PARTITION_TAG, SCHEDULED, requested_overrides
+from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
 from flows.runs import RunRecord, earlier_failure, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
@@ -128,6 +128,7 @@ def train_graph(
         flow_run_url=runtime.flow_run.ui_url or "",
         name=runtime.flow_run.name or "",
         parent_run=parent_run or "",
+        leave_champion=leaves_champion(record.tags),
     )
     bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:

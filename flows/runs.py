@@ -52,6 +52,8 @@ class RunRecord(BaseModel):
     """What the metrics have to beat: control to split to metric to value."""
     report: str = ""
     """Path of the report."""
+    champion: str = ""
+    """What its publication did about the champion, in words."""
     mlflow_run_id: str | None = None
     mlflow_run_url: str = ""
     process: int = 0

@@ -271,6 +271,8 @@ class EvalReport(Manifest):
     says which there are."""
     predictions: str | None = None
     """Parquet under the users' own ids."""
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """Control (majority, features, ...) to split to metric to value, measured as the model was, on the same rows."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 
@@ -284,5 +286,9 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
+    gate: dict[str, Any] = {}
+    """What the gate found (`tasks.publish.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where there
+    is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
+    `champion` on the same `rows`."""
     report_file: str
     metrics: dict[str, dict[str, float]]

@@ -17,6 +17,7 @@ from flows.parameters import requested_overrides
 from flows.planning import Step, make_plan
 from flows.selection import select_stages
 from tasks.home import Home
+from tasks.publish.context import RunContext, publishing_from
 from tasks.snapshots import check_snapshot
 
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
@@ -61,10 +62,22 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     for partition in backfill.partitions():
         recipe = partition_recipe(deployment, partition)
         check_order(backfill, partition, recipe)
-        steps = make_plan(place, recipe, select_stages(None, None, None))
+        steps = _steps(place, recipe, backfill)
         draft = Planned(partition, recipe, steps, runs.get(partition.name))
         planned.append(Planned(partition, recipe, steps, draft.run, _why_skip(backfill, draft, before)))
     return planned
+
+
+def _steps(home: Home, recipe: Recipe, backfill: Backfill) -> list[Step]:
+    """Say what a partition would do. A result is there also where an earlier backfill left the champion alone.
+
+    One that lets the gate choose publishes such a partition once more.
+    """
+    steps = make_plan(home, recipe, select_stages(None, None, None))
+    if backfill.promote or [step.stage for step in steps if step.status != "cached"] != ["publish"]:
+        return steps
+    with publishing_from(RunContext(leave_champion=True)):
+        return make_plan(home, recipe, select_stages(None, None, None))
 
 
 def check_order(backfill: Backfill, partition: Partition, recipe: Recipe) -> None:

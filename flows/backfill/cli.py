@@ -36,6 +36,9 @@ ReprocessOption = Annotated[
 ActiveOption = Annotated[int, typer.Option("--max-active", min=1, help="Partitions at a time.")]
 ReverseOption = Annotated[bool, typer.Option("--reverse", help="The newest snapshot first.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of all partitions.")]
+PromoteOption = Annotated[
+    bool, typer.Option("--promote", help="Let the gate make one of its models champion; else it is left alone.")
+]
 NameOption = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id; by default made of what is asked.")]
 
 
@@ -52,6 +55,7 @@ def create(
     max_active: ActiveOption = 1,
     reverse: ReverseOption = False,
     settings: SetOption = None,
+    promote: PromoteOption = False,
     name: NameOption = None,
     pause_schedule: Annotated[
         bool, typer.Option("--pause-schedule", help="Hold the deployment's schedule until the backfill has ended.")
@@ -68,7 +72,9 @@ def create(
     from flows.backfill import actions, showing
     from flows.console import err
 
-    backfill = _asked(deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, name)
+    backfill = _asked(
+        deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, promote, name
+    )
     with _server(home) as (place, client):
         if dry_run:
             _show_plan(client, place, backfill, as_json)
@@ -99,12 +105,15 @@ def plan(
     max_active: ActiveOption = 1,
     reverse: ReverseOption = False,
     settings: SetOption = None,
+    promote: PromoteOption = False,
     name: NameOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
-    backfill = _asked(deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, name)
+    backfill = _asked(
+        deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, promote, name
+    )
     with _server(home) as (place, client):
         _show_plan(client, place, backfill, as_json)
 
@@ -241,6 +250,7 @@ def _asked(
     max_active: int,
     reverse: bool,
     settings: list[str] | None,
+    promote: bool,
     name: str | None,
 ) -> Any:
     from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
@@ -255,6 +265,7 @@ def _asked(
     words = [*filter(None, (first, last, every, *moments)), *axes, *(settings or ())]
     words += [] if reprocess == "missing" else [reprocess]
     words += ["reverse"] if reverse else []
+    words += ["promote"] if promote else []
     backfill = Backfill(
         id=check_id(name) if name else default_id(deployment, words),
         deployment=deployment,
@@ -267,6 +278,7 @@ def _asked(
         reprocess=reprocess,
         max_active=max_active,
         reverse=reverse,
+        promote=promote,
     )
     backfill.partitions()  # refuse what cannot be before a server is asked
     return backfill

@@ -79,7 +79,9 @@ def asked(backfill: Backfill) -> list[tuple[str, str]]:
     facts += [(key, ", ".join(values)) for key, values in backfill.grid.items()]
     if backfill.overrides:
         facts.append(("with", ", ".join(backfill.overrides)))
-    facts += [("reprocess", backfill.reprocess), ("at a time", str(backfill.max_active)), ("made", backfill.created_at)]
+    champion = "chosen by the gate" if backfill.promote else "left alone"
+    facts += [("reprocess", backfill.reprocess), ("at a time", str(backfill.max_active)), ("champion", champion)]
+    facts.append(("made", backfill.created_at))
     return facts
 
 

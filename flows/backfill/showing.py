@@ -27,6 +27,7 @@ def show_plan(backfill: Backfill, planned: list[Planned]) -> None:
     number = sum(not item.skip and item.run is None for item in planned)
     out().print(f"{number} of {len(planned)} partitions to run, {backfill.max_active} at a time")
     out().print("stages that several partitions share run once: the later ones find them")
+    out().print(champion_text(backfill))
 
 
 def show_created(backfill: Backfill, planned: list[Planned]) -> None:
@@ -37,8 +38,16 @@ def show_created(backfill: Backfill, planned: list[Planned]) -> None:
         + (f", {len(planned) - len(wanted)} skipped" if len(wanted) < len(planned) else ""),
         markup=False,
     )
+    out().print(champion_text(backfill), markup=False)
     out().print(f"watch     graphmill backfill watch {backfill.id}", markup=False)
     out().print(f"report    graphmill backfill report {backfill.id}", markup=False)
+
+
+def champion_text(backfill: Backfill) -> str:
+    """Say whether a backfill may change the champion."""
+    if backfill.promote:
+        return "champion  the gate chooses, partition by partition"
+    return "champion  left alone; --promote lets the gate choose"
 
 
 def show_list(statuses: list[BackfillStatus]) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.yaml_reader import parse_yaml
+from flows.parameters import BACKFILL_TAG
 
 Every = Literal["year", "month", "week", "day", "hour"]
 Reprocess = Literal["missing", "failed", "all"]
@@ -46,6 +47,8 @@ class Backfill(BaseModel, frozen=True):
     reprocess: Reprocess = "missing"
     max_active: int = 1
     reverse: bool = False
+    promote: bool = False
+    """Whether the gate may make one of its models champion."""
     resume_schedule: bool = False
     """The deployment's schedule was paused for the backfill and goes on after it."""
     created_at: str = ""
@@ -61,7 +64,7 @@ class Backfill(BaseModel, frozen=True):
     @property
     def tag(self) -> str:
         """Tag of its flow runs."""
-        return f"backfill:{self.id}"
+        return f"{BACKFILL_TAG}{self.id}"
 
     @property
     def queue(self) -> str:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.backfill.spec import Backfill, Partition
-from flows.parameters import PARTITION_TAG
+from flows.parameters import PARTITION_TAG, PROMOTE_TAG
 
 _PREFIX = "graphmill_backfill_"
 _TAGS = ["graphmill", "backfill"]
@@ -138,7 +138,7 @@ def create_run(client: Any, backfill: Backfill, deployment: Any, partition: Part
         parameters=parameters,
         state=Scheduled(scheduled_time=at + timedelta(milliseconds=place)),
         name=f"{deployment.name} {partition.name}",
-        tags=[backfill.tag, f"{PARTITION_TAG}{partition.name}"],
+        tags=[backfill.tag, f"{PARTITION_TAG}{partition.name}", *([PROMOTE_TAG] if backfill.promote else [])],
         idempotency_key=f"{backfill.tag}/{partition.name}",
         work_queue_name=backfill.queue,
     )

@@ -9,11 +9,18 @@ from urllib.parse import urlsplit
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from flows.notifications.events import CHAMPION, RECOVERED
+from flows.notifications.events import CHAMPION, KEPT, RECOVERED
 from flows.services.bootstrap import RUN_TAG
 
-Occasion = Literal["failure", "recovery", "champion"]
-OCCASIONS: tuple[Occasion, ...] = ("failure", "recovery", "champion")
+Occasion = Literal["failure", "recovery", "champion", "kept"]
+OCCASIONS: tuple[Occasion, ...] = ("failure", "recovery", "champion", "kept")
+USUAL: tuple[Occasion, ...] = ("failure", "recovery", "champion")
+"""What a channel is told of if nothing else is said: that a new model is no better is no news on most nights."""
+_EVENTS = {
+    "recovery": (RECOVERED, "well again"),
+    "champion": (CHAMPION, "new champion"),
+    "kept": (KEPT, "the champion stays"),
+}
 Kind = Literal["webhook", "slack", "email"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _BLOCK = "graphmill-notify-"
@@ -27,7 +34,7 @@ class Channel:
     name: str
     kind: Kind
     url: str
-    occasions: tuple[Occasion, ...] = OCCASIONS
+    occasions: tuple[Occasion, ...] = USUAL
 
 
 def add(channel: Channel) -> None:
@@ -80,10 +87,9 @@ def _automation(name: str, occasion: Occasion, block_id: Any) -> Any:
         subject = "{{ flow_run.name }} {{ flow_run.state.name }}"
         body = "{{ flow_run.state.message }}\n{{ flow_run|ui_url }}"
     else:
-        trigger = EventTrigger(
-            expect={RECOVERED if occasion == "recovery" else CHAMPION}, posture=Posture.Reactive, threshold=1
-        )
-        subject = "{{ event.resource.name }}: " + ("well again" if occasion == "recovery" else "new champion")
+        event, words = _EVENTS[occasion]
+        trigger = EventTrigger(expect={event}, posture=Posture.Reactive, threshold=1)
+        subject = "{{ event.resource.name }}: " + words
         body = "{{ event.payload.text }}"
     return Automation(
         name=f"{_AUTOMATION}{name}: {occasion}",

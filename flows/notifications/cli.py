@@ -24,7 +24,9 @@ def add(
     email: Annotated[
         str | None, typer.Option("--email", metavar="URL", help="mailtos://USER:PASSWORD@HOST?to=X")
     ] = None,
-    on: Annotated[str, typer.Option("--on", help="Which of failure,recovery,champion.")] = "failure,recovery,champion",
+    on: Annotated[
+        str, typer.Option("--on", help="Which of failure,recovery,champion,kept (a new model that is no better).")
+    ] = "failure,recovery,champion",
     home: HomeOption = None,
 ) -> None:
     """Make (or renew) a channel.

@@ -10,14 +10,17 @@ from flows.runs import RunRecord, all_runs
 from tasks.artifacts import ArtifactStore
 from tasks.calls import load_stage
 from tasks.home import Home
+from tasks.manifests import PublishManifest
+from tasks.publish import profile
 
 CHAMPION = "graphmill.champion"
+KEPT = "graphmill.kept"
 RECOVERED = "graphmill.recovered"
 logger = logging.getLogger(__name__)
 
 
 def announce(home: Home, record: RunRecord) -> None:
-    """Emit events for a new champion and for a recipe that is well again; a server that is away fails no run."""
+    """Emit events for what `happenings` names; a server that is away fails no run."""
     try:
         from prefect.events import emit_event
 
@@ -40,15 +43,27 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
     published = record.stages.get("publish")
     if published is not None and published["status"] == "ran":
         manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
-        if manifest is not None and manifest.champion:
-            metrics = ", ".join(
-                f"{split} {name} {value:.4f}"
-                for split, values in manifest.metrics.items()
-                for name, value in values.items()
-            )
-            text = f"{manifest.model_name} version {manifest.model_version} is champion: {metrics}"
-            found.append((CHAMPION, {"text": text, "version": manifest.model_version}))
+        if manifest is not None and not manifest.gate.get("left_alone"):
+            found.append((CHAMPION if manifest.champion else KEPT, decided(manifest)))
     return found
+
+
+def decided(manifest: PublishManifest) -> dict[str, Any]:
+    """Return what the gate decided: `text` for people, with both scores and the drift, and the same as plain values."""
+    metrics = ", ".join(
+        f"{split} {name} {value:.4f}" for split, values in manifest.metrics.items() for name, value in values.items()
+    )
+    gate = manifest.gate
+    lines = [
+        f"{manifest.model_name} version {manifest.model_version} is {'' if manifest.champion else 'not '}champion: "
+        f"{gate.get('reason', '')}",
+        f"its own metrics: {metrics}",
+    ]
+    if gate.get("drift"):
+        lines.append(profile.text(gate["drift"]))
+    names = ("metric", "challenger", "champion", "against", "rows", "drift")
+    values = {name: gate[name] for name in names if gate.get(name) is not None}
+    return {"text": "\n".join(lines), "model": manifest.model_name, "version": manifest.model_version, **values}
 
 
 def _failure_before(home: Home, record: RunRecord) -> str:

@@ -7,7 +7,7 @@ stays small. It writes its outcome into the work folder and says on standard out
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
 from tasks.evaluate.opened import open_model
 from tasks.evaluate.supervise import finish_job, say
+from tasks.manifests import GraphManifest
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
@@ -87,12 +88,12 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
-        extras = self._secondary()
+        extras = secondary_evaluators(self.store.manifest, self.evaluator)
         with self.writer, self._controls() as controls:
             for number, (split, prediction) in enumerate(self._predictions()):
-                measured[split] = self._measure(prediction, extras)
+                measured[split] = measure(self.evaluator, extras, prediction)
                 for name, control in controls.predictions(split, prediction):
-                    controlled.setdefault(name, {})[split] = self._measure(control, extras)
+                    controlled.setdefault(name, {})[split] = measure(self.evaluator, extras, control)
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
@@ -110,13 +111,6 @@ class Evaluation:
             "rows": self.rows,
         }
 
-    def _measure(self, prediction: Prediction, extras: list[Evaluator]) -> dict[str, float]:
-        """Measure a split, or a control on it; the first value is what the model is judged by."""
-        values = self.evaluator(prediction)
-        for extra in extras:
-            values = {**values, **_try(extra, prediction), **values}
-        return values
-
     @contextmanager
     def _controls(self) -> Iterator[Controls]:
         """Fit what the model is compared with; its scratch files go with it."""
@@ -127,12 +121,6 @@ class Evaluation:
     def _drawn_split(self) -> str:
         """The report draws the test split, or the last one where test is not asked for."""
         return "test" if "test" in self.job.splits else self.job.splits[-1]
-
-    def _secondary(self) -> list[Evaluator]:
-        """Further metrics that cost little; the first one is what the model is judged by."""
-        manifest = self.store.manifest
-        made = [make_evaluator(EVALUATORS.config(dict(c)), manifest) for c in _SECONDARY[manifest.task_type]]
-        return [extra for extra in made if extra.metric != self.evaluator.metric]
 
     def _predictions(self) -> Any:
         task = self.store.manifest.task
@@ -207,6 +195,20 @@ class Evaluation:
         if name not in self.store:
             raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
         return self.store[name]
+
+
+def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:
+    """Return further metrics that cost little, beside the one that a model is judged by."""
+    made = [make_evaluator(EVALUATORS.config(dict(c)), graph) for c in _SECONDARY[graph.task_type]]
+    return [extra for extra in made if extra.metric != primary.metric]
+
+
+def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Prediction) -> dict[str, float]:
+    """Return all metrics of a prediction, the evaluator's own first. Raises DataError where that is not defined."""
+    values = evaluator(prediction)
+    for extra in extras:
+        values = {**_try(extra, prediction), **values}
+    return {evaluator.metric: values.pop(evaluator.metric), **values}
 
 
 def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:

@@ -179,10 +179,7 @@ class IdIndex:
     def _look_up_texts(self, ids: pa.Array, out: Array, add: bool) -> None:
         if len(ids) == 0:
             return
-        texts = ids.cast(pa.large_string())
-        _, offset_buffer, data_buffer = texts.buffers()
-        offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+        offsets, data = _text_buffers(ids)
         if add:
             self._hashes = _grown(self._hashes, self.count + len(ids))
             self._ends = _grown(self._ends, self.count + len(ids) + 1)
@@ -200,6 +197,28 @@ class IdIndex:
                 _rehash_texts(self._table, self._hashes, self.count)
             else:
                 _rehash_numbers(self._table, self._keys, self.count)
+
+
+@njit(cache=True, nogil=True)
+def _hash_texts(offsets, data, out):  # type: ignore[no-untyped-def]
+    for i in range(len(out)):
+        out[i] = _hash_text(data, offsets[i], offsets[i + 1])
+
+
+def hash_ids(ids: pa.Array) -> Array:
+    """Return a hash of each id as a text, uint64 (n,): the same id has the same one in any data set and process."""
+    out = np.empty(len(ids), np.uint64)
+    if len(ids):
+        _hash_texts(*_text_buffers(ids), out)
+    return out
+
+
+def _text_buffers(ids: pa.Array) -> tuple[Array, Array]:
+    """Return the offsets, int64 (n + 1,), and the bytes, uint8, of ids as texts."""
+    texts = ids.cast(pa.large_string())
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return offsets, np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -34,15 +34,20 @@ def label_profile(label: Array | None, manifest: DatasetManifest, layout: Layout
         return None
     index = layout.type_index(manifest.target_type)
     first, last = layout.type_offsets[index : index + 2]
+    return label_shares(label[first:last], manifest)
+
+
+def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
+    """Return the distribution of labels, int64 (n,) or float32 (n, T), of nodes or graphs: see `label_profile`."""
     if manifest.task_type == "regression":
-        values = np.asarray(label[first:last, 0], np.float64)
+        values = np.asarray(label[:, 0], np.float64)
         values = values[~np.isnan(values)]
         shown = np.quantile(values, np.linspace(0, 1, _QUANTILES)) if len(values) else np.empty(0)
         return {"kind": "percentiles", "rows": len(values), "values": shown.tolist()}
     single = label.ndim == 1 or manifest.num_tasks == 1
     counts, rows = np.zeros(max(2, manifest.num_classes) if single else label.shape[1], np.int64), 0
-    for start in range(first, last, _CHUNK_ROWS):
-        part = np.asarray(label[start : min(start + _CHUNK_ROWS, last)])
+    for start in range(0, len(label), _CHUNK_ROWS):
+        part = np.asarray(label[start : start + _CHUNK_ROWS])
         known = part >= 0  # False for NaN
         rows += int(np.count_nonzero(known.reshape(len(part), -1).any(1)))
         if single:

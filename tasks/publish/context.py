@@ -1,4 +1,7 @@
-"""Which Prefect run a publication belongs to; set by the flow, read by the stage, part of no key."""
+"""Which Prefect run a publication belongs to; set by the flow, read by the stage.
+
+Part of no key, but for `leave_champion`: that decides what a publication does.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ class RunContext:
     """The flow run's name: recipe and snapshot, partition or time; MLflow's run is called the same."""
     parent_run: str = ""
     """MLflow run that this run stands under (a backfill's)."""
+    leave_champion: bool = False
+    """Whether the gate is not to choose a champion (a backfill's runs, unless that was asked for)."""
 
 
 _OUTSIDE = RunContext()

@@ -1,9 +1,22 @@
-"""Who is champion: the rule by which a new model version takes the alias, as a pure function."""
+"""Who is champion: the rule by which a new model version takes the alias, as a pure function.
+
+Models are compared on the same rows of the same data or not at all. In order:
+
+1. The version that is champion already stays.
+2. A run that was not asked to choose (a backfill's) leaves the champion alone.
+3. A metric that is not a number decides nothing.
+4. A model that does not beat its controls (the majority, a linear model on the rows' own features) is not promoted.
+5. The first version of a name becomes champion.
+6. A champion that was chosen by another metric, or by none, stays.
+7. A champion that cannot score the new data gives way: nobody could go on using it.
+8. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from configs.errors import RecipeError
 
@@ -18,9 +31,64 @@ class Candidate:
     metric: str
     """`split/metric`."""
     value: float
+    """On its own data."""
     higher_is_better: bool
     dataset: str = ""
     """Digest of the data that it was measured on."""
+    prepared: str = ""
+    """Digest of the prepared rows that it was measured on, and of how: equal ones are the same measurement."""
+    controls: Mapping[str, float] = field(default_factory=dict)
+    """Control to its value of the same metric on the same rows; those that were measured."""
+    promoted_because: str = ""
+    """Why the gate made it champion, where it did."""
+
+    @property
+    def shown(self) -> str:
+        """Metric and value."""
+        return f"{self.metric} {self.value:.4f}"
+
+    def beats(self, value: float) -> bool:
+        """Whether its value is better than another one of the same metric."""
+        return self.value > value if self.higher_is_better else self.value < value
+
+    @property
+    def unbeaten(self) -> dict[str, float]:
+        """The controls that are as good as this model, or better."""
+        return {name: value for name, value in self.controls.items() if not self.beats(value)}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A new version and the champion on the same rows."""
+
+    new: float
+    old: float | None
+    """None: the champion cannot score this data."""
+    rows: int
+    """How many both scored."""
+    data: str
+    """Which data, for people."""
+    recorded: bool = False
+    """Whether both values are those of the evaluations, which measured the same prepared rows."""
+    why_not: str = ""
+    """Why the champion cannot score this data."""
+    trained_on: int | None = 0
+    """Validation rows that the champion was trained on; None: not known."""
+    left_out: bool = True
+    """Whether those were left out for both. Not where nothing could be measured without them."""
+
+    @property
+    def where(self) -> str:
+        """On what both were measured, in words."""
+        how = "as recorded on" if self.recorded else "both measured on"
+        text = f"{how} the same {self.rows:,} validation rows of {self.data}"
+        if self.trained_on is None:
+            return f"{text}; which of them the champion was trained on is not known"
+        if not self.trained_on:
+            return text
+        if self.left_out:
+            return f"{text}, without {self.trained_on:,} that the champion was trained on"
+        return f"{text}, of which the champion was trained on {self.trained_on:,}: that favours it"
 
 
 @dataclass(frozen=True)
@@ -29,28 +97,41 @@ class Decision:
 
     promote: bool
     reason: str
+    short: str = ""
+    """The same in a few words, for tables."""
+    loud: bool = False
+    """Whether somebody should look at it."""
+    compared: Compared | None = None
 
 
-def gate_value(gate: str | None, primary: str, metrics: dict[str, dict[str, float]]) -> tuple[str, float]:
-    """Return name and value of the gate metric.
+def gate_name(gate: str | None, primary: str) -> str:
+    """Return the gate metric as `split/metric`: the recipe's, else the evaluator's on the validation split."""
+    return gate or f"valid/{primary}"
 
-    Args:
-        gate: `split/metric` from the recipe; None: the evaluator's metric on `valid` (on the first split there is,
-            where valid was not evaluated).
-        primary: the evaluator's metric.
-        metrics: split to metric to value.
+
+def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return what an evaluation measured of the gate metric; None where it left the split out.
 
     Raises:
-        RecipeError: the metric was not measured; the message names those that were.
+        RecipeError: the split was evaluated, without this metric; the message names what there is.
     """
-    if gate is None:
-        split = "valid" if "valid" in metrics else next(iter(metrics), "")
-        gate = f"{split}/{primary}"
     split, _, name = gate.partition("/")
-    if name not in metrics.get(split, {}):
-        known = ", ".join(f"{split}/{name}" for split, values in metrics.items() for name in values)
-        raise RecipeError(f"tracking.gate_metric={gate} was not measured; there are {known or 'no metrics'}")
-    return gate, metrics[split][name]
+    return metric_of(name, metrics[split], split) if split in metrics else None
+
+
+def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
+    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
+    if name not in values:
+        known = ", ".join(f"{split}/{one}" for one in values)
+        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
+    return values[name]
+
+
+def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+    """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
+    split, _, name = gate.partition("/")
+    found = {control: values.get(split, {}).get(name) for control, values in controls.items()}
+    return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
 
 
 def higher_is_better(metric: str, primary: str, primary_higher: bool) -> bool:
@@ -59,25 +140,78 @@ def higher_is_better(metric: str, primary: str, primary_higher: bool) -> bool:
     return primary_higher if name == primary else name not in {"rmse", "mae", "mse", "loss"}
 
 
-def decide(new: Candidate, old: Candidate | None) -> Decision:
-    """Compare a new version with the present champion. A tie keeps the old one; unlike metrics are not compared."""
-    shown = f"{new.metric} {new.value:.4f}"
+def decide(
+    new: Candidate,
+    old: Candidate | None,
+    compare: Callable[[], Compared],
+    *,
+    name: str = "NAME",
+    leave_alone: bool = False,
+) -> Decision:
+    """Decide whether a new version takes the alias.
+
+    Args:
+        new: the new version.
+        old: the present champion; None: there is none.
+        compare: scores both on the same rows; called only where that decides.
+        name: of the registered model, for the command that decides otherwise.
+        leave_alone: the run was not asked to choose a champion.
+    """
+    by_hand = f"graphmill promote {name}@{new.version}"
+    if old is not None and old.version == new.version:
+        return Decision(True, new.promoted_because or f"stays champion with {new.shown}", "is champion")
+    if leave_alone:
+        return Decision(
+            False,
+            f"{new.shown}; a backfill leaves the champion alone (graphmill backfill create ... --promote lets the gate "
+            f"choose; by hand: {by_hand})",
+            "left alone",
+        )
     if math.isnan(new.value):
-        return Decision(False, f"{new.metric} is not a number")
+        return Decision(False, f"{new.metric} is not a number", "not a number", loud=True)
+    if new.unbeaten:
+        return Decision(
+            False,
+            f"{new.shown} does not beat {controls_text(new.unbeaten)}; by hand all the same: {by_hand} --force",
+            f"not above {next(iter(new.unbeaten))}",
+            loud=True,
+        )
     if old is None:
-        return Decision(True, f"the first version with {shown}")
-    if old.version == new.version:
-        return Decision(True, f"stays champion with {shown}")
+        return Decision(True, f"the first version with {new.shown}", "the first")
     if old.metric != new.metric or old.higher_is_better != new.higher_is_better:
         return Decision(
             False,
             f"the champion (version {old.version}) was chosen by {old.metric or 'hand'}, this one has {new.metric}: "
-            "not comparable; set tracking.gate_metric to the champion's, or move the alias by hand",
+            f"not comparable; set tracking.gate_metric to the champion's, or move the alias by hand: {by_hand}",
+            "another metric",
+            loud=True,
         )
-    better = new.value > old.value if new.higher_is_better else new.value < old.value
-    other_data = "" if old.dataset == new.dataset else " (on other data)"
-    against = f"version {old.version}'s {old.value:.4f}{other_data}"
-    if better:
-        return Decision(True, f"{shown} beats {against}")
-    word = "equals" if new.value == old.value else "does not beat"
-    return Decision(False, f"{shown} {word} {against}")
+    return _by_scores(new, old, compare())
+
+
+def _by_scores(new: Candidate, old: Candidate, compared: Compared) -> Decision:
+    if compared.old is None:
+        beaten = f"beats {controls_text(new.controls)}" if new.controls else "has no controls to beat"
+        return Decision(
+            True,
+            f"version {old.version}, champion so far, cannot score {compared.data}: {compared.why_not.rstrip('.')}. So "
+            f"this version takes over: {new.shown} {beaten}",
+            f"v{old.version} cannot score",
+            loud=True,
+            compared=compared,
+        )
+    same_rows = Candidate(new.version, new.metric, compared.new, new.higher_is_better)
+    better = same_rows.beats(compared.old)
+    word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
+    sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
+    return Decision(
+        better,
+        f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}",
+        f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}",
+        compared=compared,
+    )
+
+
+def controls_text(controls: Mapping[str, float]) -> str:
+    """Name controls and their values."""
+    return ", ".join(f"its control {name} ({value:.4f})" for name, value in controls.items())

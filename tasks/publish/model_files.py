@@ -4,6 +4,8 @@
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
     data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/serve/needs.py`)
+    profile.json        what its training data looked like (`tasks/publish/profile.py`)
+    trained.json, .npy  hashes of the ids of its training rows (`tasks/publish/trained.py`)
     recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
     README.md           how to load it
 
@@ -59,7 +61,9 @@ model = load_published(Path("."))   # a torch.nn.Module in evaluation mode
 ```
 
 `recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output, `data.json` and
-`data.npz` the feature columns that it reads and the transforms as they were fitted.
+`data.npz` the feature columns that it reads and the transforms as they were fitted. `profile.json` tells sizes,
+degrees, labels and features of its training data, `trained.npy` holds hashes of the ids of its training rows: with them
+a later model is compared with this one on rows that neither has seen.
 """
 OWN_CODE = """
 The model is not one of graphmill's: `model.py` is the file that it was trained with. Loading the model runs that file,
@@ -96,7 +100,7 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
 
 def model_digest(folder: Path) -> str:
     """Return a digest of what decides a model's answers: weights, options, fitted transforms; not of how it is told."""
-    told = {"README.md", "recipe.json", "lineage.json"}
+    told = {"README.md", "recipe.json", "lineage.json", "profile.json", "trained.json", "trained.npy"}
     files = {path.name: file_digest(path) for path in folder.iterdir() if path.name not in told}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 

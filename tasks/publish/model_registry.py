@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import RecipeError
 from tasks.artifacts import file_lock
 from tasks.publish.champion import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
-from tasks.publish.gate import CHAMPION, Candidate, Decision, decide
+from tasks.publish.gate import CHAMPION, Candidate, Decision
 from tasks.publish.tracking import Tracker
+
+_MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 
 
 @dataclass(frozen=True)
@@ -41,31 +45,52 @@ class ModelRegistry:
                 tracker.call(self._client.create_registered_model, name)
 
     def publish(
-        self, model_id: str, candidate: Candidate, tags: dict[str, str], description: str
+        self,
+        model_id: str,
+        tags: dict[str, str],
+        description: str,
+        judge: Callable[[str, str | None], Decision],
     ) -> tuple[str, Decision]:
         """Register a logged model (once) and move the champion's alias if the gate says so.
 
         Args:
-            candidate: what the gate compares; its `version` is filled in here.
+            model_id: of the logged model.
+            tags: of the version.
+            description: of the version.
+            judge: decides on a version, given the champion's version (None: there is none). It may take its time, for
+                nothing is locked meanwhile, and may be asked again: two publications at once must not both beat the
+                same champion.
 
         Returns:
             The version, and the decision with its reason.
         """
-        with file_lock(self._lock_path):  # two publications at once must not both beat the same champion
-            version = self._version(model_id, {**tags, **gate_tags(candidate)}, description)
-            decision = decide(replace(candidate, version=version), self.champion())
-            if decision.promote:
-                self._move(self._champion_version(), version, "gate")
-        return version, decision
-
-    def promote(self, version: str) -> Change:
-        """Make a version (one that there is) champion by hand; one that is champion stays."""
         with file_lock(self._lock_path):
-            before = self._champion_version()
+            version = self._version(model_id, tags, description)
+        while True:
+            champion = self.champion_version()
+            decision = judge(version, champion)
+            if self._settle(version, champion, decision):
+                return version, decision
+
+    def _settle(self, version: str, champion: str | None, decision: Decision) -> bool:
+        """Write a decision down, then do it; False where there is another champion by now than it was made against."""
+        with file_lock(self._lock_path):
+            if self.champion_version() != champion:
+                return False
+            for key, value in decision_tags(decision).items():
+                self.tracker.call(self._client.set_model_version_tag, self.name, version, key, value)
+            if decision.promote:
+                self._move(champion, version, "gate")
+        return True
+
+    def promote(self, version: str, note: str = "") -> Change:
+        """Make a version (one that there is) champion by hand; one that is champion stays. `note` joins the reason."""
+        with file_lock(self._lock_path):
+            before = self.champion_version()
             if before == version:
                 return Change(before, version, "it is champion already")
             self._move(before, version, "promote")
-        return Change(before, version, "promoted by hand")
+        return Change(before, version, f"promoted by hand{note}")
 
     def roll_back(self) -> Change:
         """Give the alias back to the champion before. Once: after a rollback the next one changes nothing.
@@ -74,7 +99,7 @@ class ModelRegistry:
             RecipeError: there is no champion, it is not known which version was champion before, or that is gone.
         """
         with file_lock(self._lock_path):
-            history, champion = self.history(), self._champion_version()
+            history, champion = self.history(), self.champion_version()
             if champion is None:
                 raise RecipeError(f"{self.name} has no champion; choose one: graphmill promote {self.name}@VERSION")
             if is_taken_back(history, champion):
@@ -91,13 +116,10 @@ class ModelRegistry:
         """Return the moves of the champion's alias that are known, oldest first."""
         return read_history(self.tracker.call(self._client.get_registered_model, self.name).tags.get(TAG))
 
-    def champion(self) -> Candidate | None:
-        """Return the present champion, or None. One that was set by hand and has no gate metric cannot be compared."""
-        number = self._champion_version()
-        if number is None:
-            return None
-        version = self.tracker.call(self._client.get_model_version, self.name, number)
-        return candidate_of(str(version.version), version.tags)
+    def champion_version(self) -> str | None:
+        """Return the version that is champion, or None."""
+        aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
+        return str(aliases[CHAMPION]) if CHAMPION in aliases else None
 
     def _move(self, before: str | None, after: str, how: How) -> None:
         """Write the move down, then make it: killed in between, `champion_before` knows that it never happened."""
@@ -133,23 +155,23 @@ class ModelRegistry:
         found = self.tracker.call(self._client.search_model_versions, f"name = '{self.name}'")
         return any(str(one.version) == version for one in found)
 
-    def _champion_version(self) -> str | None:
-        aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
-        return str(aliases[CHAMPION]) if CHAMPION in aliases else None
-
     @property
     def _lock_path(self) -> Path:
         return self.tracker.home.locks / f"registry-{self.name}.lock"
 
 
 def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
-    """Read a version's gate tags (see `gate_tags`)."""
-    try:
-        value = float(tags.get("graphmill.gate_value", "nan"))
-    except ValueError:
-        value = float("nan")
-    higher = tags.get("graphmill.gate_higher_is_better", "true") == "true"
-    return Candidate(version, tags.get("graphmill.gate_metric", ""), value, higher, tags.get("graphmill.dataset", ""))
+    """Read a version's tags (see `gate_tags` and `decision_tags`); one without a metric cannot be compared."""
+    return Candidate(
+        version,
+        metric=tags.get("graphmill.gate_metric", ""),
+        value=_number(tags.get("graphmill.gate_value")),
+        higher_is_better=tags.get("graphmill.gate_higher_is_better", "true") == "true",
+        dataset=tags.get("graphmill.dataset", ""),
+        prepared=tags.get("graphmill.gate_data", ""),
+        controls=_numbers(tags.get("graphmill.gate_controls")),
+        promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
+    )
 
 
 def gate_tags(candidate: Candidate) -> dict[str, str]:
@@ -159,4 +181,29 @@ def gate_tags(candidate: Candidate) -> dict[str, str]:
         "graphmill.gate_value": repr(candidate.value),
         "graphmill.gate_higher_is_better": str(candidate.higher_is_better).lower(),
         "graphmill.dataset": candidate.dataset,
+        "graphmill.gate_data": candidate.prepared,
+        "graphmill.gate_controls": json.dumps(dict(candidate.controls)),
     }
+
+
+def decision_tags(decision: Decision) -> dict[str, str]:
+    """Return the tags that say what the gate decided on a version, and why."""
+    return {
+        "graphmill.gate": "champion" if decision.promote else "not champion",
+        "graphmill.gate_short": decision.short,
+        "graphmill.gate_reason": decision.reason[:_MAX_CHARACTERS],
+    }
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def _numbers(text: str | None) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}

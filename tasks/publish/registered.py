@@ -35,6 +35,10 @@ class ModelVersion:
     """What the gate compares it by."""
     recipe: str
     train_key: str
+    decision: str = ""
+    """What the gate found, in a few words."""
+    reason: str = ""
+    """The same at length."""
 
     @property
     def reference(self) -> str:
@@ -136,4 +140,6 @@ def _described(one: Any, aliases: list[str]) -> ModelVersion:
         gate=candidate_of(str(one.version), one.tags),
         recipe=one.tags.get("graphmill.recipe", ""),
         train_key=one.tags.get("graphmill.train_key", ""),
+        decision=one.tags.get("graphmill.gate_short", ""),
+        reason=one.tags.get("graphmill.gate_reason", ""),
     )

@@ -16,7 +16,7 @@ from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.graph_store import GraphStore
 from tasks.manifests import CONTROLS, EvalReport, PartitionManifest
-from tasks.publish import eval_plots, plots, snapshot_plots, snapshots
+from tasks.publish import eval_plots, judge, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact
 from tasks.publish.records import flatten, read_records
 from tasks.stage import Parent
@@ -37,9 +37,15 @@ class Published:
     model_name: str = ""
     model_version: str = ""
     champion: bool = False
-    gate_reason: str = ""
+    gate: dict[str, Any] = field(default_factory=dict)
+    """What the gate found (`PublishManifest.gate`)."""
     flow_run_id: str = ""
     flow_run_url: str = ""
+
+    @property
+    def gate_reason(self) -> str:
+        """Why it is champion, or is not."""
+        return str(self.gate.get("reason", ""))
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ def render(
     evaluation: EvalReport | None = parents["evaluate"].manifest if "evaluate" in parents else None
     stages = stage_rows(parents)
     shown = [*([] if snapshot is None else [snapshot_section(snapshot)]), *sections(parents)]
+    shown.insert(0, champion_section(published))
     return environment.get_template(_TEMPLATE).render(
         recipe=recipe,
         published=published,
@@ -168,6 +175,11 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     _add(section, plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
+
+
+def champion_section(published: Published) -> Section:
+    """What the gate compared and decided, and how far the data is from the champion's."""
+    return Section("Champion and challenger", facts=judge.facts(published.model_version, published.gate))
 
 
 def snapshot_section(told: snapshots.Told) -> Section:

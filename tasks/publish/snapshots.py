@@ -112,7 +112,7 @@ def _label_drift(before: Told, now: Told) -> Told | None:
     if not old or not new or old["kind"] != new["kind"] or not old["rows"] or not new["rows"]:
         return None
     if new["kind"] == "percentiles":
-        return drift(*_decile_shares(old["values"], new["values"]))
+        return drift(*decile_shares(old["values"], new["values"]))
     aligned = label_counts(before, now)
     if aligned is None:
         return None
@@ -152,8 +152,8 @@ def _label_names(told: Told) -> list[str]:
     return [*named[:size], *(str(number) for number in range(len(named), size))]
 
 
-def _decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the shares of both in the bins that hold a tenth of the first each."""
+def decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the shares of both in the bins that hold a tenth of the first each, by their percentiles."""
     edges = np.unique(np.interp(np.arange(0.1, 0.95, 0.1), np.linspace(0, 1, len(before)), before))
     below = [np.interp(edges, values, np.linspace(0, 1, len(values)), left=0, right=1) for values in (before, now)]
     first, second = (np.diff(np.concatenate([[0.0], share, [1.0]])).tolist() for share in below)
@@ -181,11 +181,11 @@ def facts(told: Told) -> list[tuple[str, str]]:
         rows.append(("began with", _began(now["warm_start"])))
     if before is None:
         return [*rows, ("earlier snapshot", "none of this recipe in this home yet")]
-    rows += [(name, _growth(*pair)) for name, pair in difference["growth"].items()]
+    rows += [(name, growth_text(*pair)) for name, pair in difference["growth"].items()]
     for split, values in difference["metrics"].items():
         for name, (old, new) in values.items():
             rows.append((f"{name}, {split}", f"{new:.4f}, {new - old:+.4f} (was {old:.4f})"))
-    return [*rows, *((f"drift of {name}", _drift(found)) for name, found in difference["drift"].items() if found)]
+    return [*rows, *((f"drift of {name}", drift_text(found)) for name, found in difference["drift"].items() if found)]
 
 
 def _span(span: Sequence[int], unit: str) -> str:
@@ -210,11 +210,13 @@ def _began(warm: Told) -> str:
     return f"fresh weights: those as of {warm['as_of']} do not fit ({warm['why_not']})"
 
 
-def _growth(before: int, now: int) -> str:
+def growth_text(before: int, now: int) -> str:
+    """Say in words how a number has changed."""
     share = f", {100 * (now - before) / before:+.1f} %" if before else ""
     return f"{now:,}{share} (was {before:,})"
 
 
-def _drift(found: Told) -> str:
+def drift_text(found: Told) -> str:
+    """Say in words how far a distribution has moved."""
     word = "stable" if found["psi"] < _STABLE else "shifted" if found["psi"] < _OTHER else "another population"
     return f"stability index {found['psi']:.3f} ({word}), {100 * found['tvd']:.1f} % would have to move"

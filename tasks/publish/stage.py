@@ -15,27 +15,36 @@ from typing import Any
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
-from tasks.publish import snapshots
-from tasks.publish.context import RunContext, current_run
-from tasks.publish.gate import Candidate, Decision, gate_value, higher_is_better
+from tasks.publish import profile, snapshots
+from tasks.publish.comparison import Challenge
+from tasks.publish.context import current_run
+from tasks.publish.gate import Candidate
+from tasks.publish.judge import Judge, candidate, metric_name
 from tasks.publish.model_files import model_digest, write_model
-from tasks.publish.model_registry import ModelRegistry
+from tasks.publish.model_registry import ModelRegistry, gate_tags
 from tasks.publish.records import flatten, read_records, thin
 from tasks.publish.report import Published, write_report
 from tasks.publish.tracking import RunStatus, Tracker, how_to_open, tracking_target
+from tasks.publish.trained import write_trained
 from tasks.serve.needs import DataNeeds
 from tasks.stage import Parent, Stage, StageContext, code_version
 
 REPORT = "report.html"
 _PARENTS = ("ingest", "preprocess", "components", "partition", "train", "evaluate")
-_STEPS = 5
+_STEPS = 6
+_FILES = ".model"
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
-    """Return where and under which name the run is published; a snapshot's report names its moment."""
+    """Return where and under which name the run is published; a snapshot's report names its moment.
+
+    A publication that leaves the champion alone (a backfill's) is another one than one that lets the gate choose: that
+    one is still to come, where somebody asks for it.
+    """
     moment = {} if recipe.snapshot.as_of is None else {"as_of": recipe.snapshot.as_of}
     return {
         **moment,
+        **({"champion": "left alone"} if current_run().leave_champion else {}),
         "name": recipe.name,
         "description": recipe.description,
         "tracking": recipe.tracking.model_dump(mode="json"),
@@ -50,15 +59,18 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: the gate metric was not measured.
         StageError: MLflow cannot be reached; running again publishes what is there.
     """
-    evaluation: EvalReport = parents["evaluate"].manifest
-    # Before anything is stored: a mistake in the recipe must leave no half-published run.
-    gate, value = gate_value(recipe.tracking.gate_metric, evaluation.metric, evaluation.metrics)
     run_context = current_run()
-    context.progress(0, _STEPS, "steps", "connecting to MLflow")
+    files = context.work / _FILES
+    # Before anything is stored: a mistake in the recipe must leave no half-published run.
+    context.progress(0, _STEPS, "steps", "model")
+    _write_files(context, recipe, parents, files)
+    challenge = Challenge(context, recipe, parents, files, metric_name(recipe, parents))
+    new = candidate(recipe, parents, challenge)
+    context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment)
     tracker.open_run(parents["train"].manifest.key, recipe.name, run_context)
     try:
-        fields = _publish(context, recipe, parents, tracker, gate, value, run_context)
+        fields = _publish(context, recipe, parents, tracker, challenge, new)
     except BaseException as error:
         _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -72,46 +84,40 @@ def _publish(
     recipe: Recipe,
     parents: dict[str, Parent],
     tracker: Tracker,
-    gate: str,
-    value: float,
-    run_context: RunContext,
+    challenge: Challenge,
+    new: Candidate,
 ) -> dict[str, Any]:
     evaluation: EvalReport = parents["evaluate"].manifest
     _log_run(tracker, recipe, parents)
-    context.progress(1, _STEPS, "steps", "model")
-    model_id = _log_model(context, recipe, parents, tracker)
-    context.progress(2, _STEPS, "steps", "registry")
-    primary_higher = bool(evaluation.report.get("higher_is_better", True))
-    # Snapshots of one data set are not one set of data.
-    dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
-    better = higher_is_better(gate, evaluation.metric, primary_higher)
-    candidate = Candidate("", gate, value, better, dataset)
+    context.progress(2, _STEPS, "steps", "model")
+    model_id = _log_model(recipe, parents, tracker, challenge.files)
+    context.progress(3, _STEPS, "steps", "registry")
     name = recipe.tracking.model_name or recipe.name
-    version, decision = _register(tracker, recipe, parents, name, model_id, candidate)
-    context.message(
-        f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
-    )
-    context.progress(3, _STEPS, "steps", "report")
+    version, gate = _register(context, challenge, tracker, name, model_id, new)
+    shutil.rmtree(challenge.files)
+    context.progress(4, _STEPS, "steps", "report")
+    run_context = current_run()
     published = Published(
         run_id=tracker.run_id,
         run_url=tracker.run_url,
         how_to_open=how_to_open(tracker.run_url),
         model_name=name,
         model_version=version,
-        champion=decision.promote,
-        gate_reason=decision.reason,
+        champion=gate["promoted"],
+        gate=gate,
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
     write_report(context.work / REPORT, recipe, parents, published, _tell_snapshot(context, recipe, parents))
-    context.progress(4, _STEPS, "steps", "artifacts")
+    context.progress(5, _STEPS, "steps", "artifacts")
     tracker.log_artifact(context.work / REPORT)
     return {
         "mlflow_run_id": tracker.run_id,
         "mlflow_run_url": tracker.run_url,
         "model_name": name,
         "model_version": version,
-        "champion": decision.promote,
+        "champion": gate["promoted"],
+        "gate": gate,
         "report_file": REPORT,
         "metrics": evaluation.metrics,
     }
@@ -140,17 +146,23 @@ def _log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> No
     tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
 
 
-def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent], tracker: Tracker) -> str:
-    """The model's files, and the final metrics attached to them."""
-    train: RunResult = parents["train"].manifest
-    files = context.work / ".model"
+def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
+    """Write the files of the model that is to be published."""
+    shutil.rmtree(files, ignore_errors=True)
+    train = parents["train"]
     write_model(
-        files, parents["train"].folder / train.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
+        files, train.folder / train.manifest.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
     )
     DataNeeds.of(context, recipe, parents).write(files)
+    profile.write(files, profile.describe(recipe, parents))
+    write_trained(files, parents["partition"], parents["ingest"])
+
+
+def _log_model(recipe: Recipe, parents: dict[str, Parent], tracker: Tracker, files: Path) -> str:
+    """The model's files, and the final metrics attached to them."""
+    train: RunResult = parents["train"].manifest
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
     model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
-    shutil.rmtree(files)
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
     for name, splits in evaluation.controls.items():
@@ -160,12 +172,21 @@ def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent]
 
 
 def _register(
-    tracker: Tracker, recipe: Recipe, parents: dict[str, Parent], name: str, model_id: str, candidate: Candidate
-) -> tuple[str, Decision]:
-    train: RunResult = parents["train"].manifest
+    context: StageContext, challenge: Challenge, tracker: Tracker, name: str, model_id: str, new: Candidate
+) -> tuple[str, dict[str, Any]]:
+    """Make the model a version, let the gate decide on it, and say so; returns the version and `Judge.record`."""
+    recipe, train = challenge.recipe, challenge.parents["train"].manifest
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
-    return ModelRegistry(tracker, name).publish(model_id, candidate, tags, text)
+    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
+    version, decision = ModelRegistry(tracker, name).publish(model_id, {**tags, **gate_tags(new)}, text, judge)
+    gate = judge.record(version, decision)
+    said = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    (context.warn if decision.loud else context.message)(said)
+    if gate["drift"] is not None:
+        context.message(profile.text(gate["drift"]))
+    tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": decision.reason})
+    return version, gate
 
 
 def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:

@@ -278,6 +278,12 @@ class Tracker:
         self.call(self.client.finalize_logged_model, model.model_id, "READY")
         return str(model.model_id)
 
+    def published_digest(self, model_id: str) -> str:
+        """Return the digest that a model was logged with; empty where none was."""
+        if not model_id:
+            return ""
+        return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
+
     def download(self, uri: str, folder: Path) -> None:
         """Copy a model's files (`models:/NAME/VERSION`) into a folder that exists."""
 

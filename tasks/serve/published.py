@@ -125,4 +125,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # Where the model is the user's own, the file may have gone from where it was.
     model = MODELS.config(values["model"], folder / OWN_MODEL)
-    return build_recipe({**values, "model": model}, overrides, source=f"{folder / 'recipe.json'}")
+    # How it was tracked matters no more, and an earlier graphmill may have known other ways.
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=f"{folder / 'recipe.json'}")

@@ -93,15 +93,9 @@ class Predictor:
         return scores
 
     def _predict_links(self, model: GraphModel, split: str) -> Prediction:
-        positive, negative = self.split_pairs(split)
-        with evaluating(model):
-            vectors = self.node_vectors(model)
-            return Prediction(
-                positive=self.pair_scores(model, vectors, positive),
-                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
-            )
+        return self.link_scores(model, *self.link_pairs(split))
 
-    def split_pairs(self, split: str) -> tuple[Array, Array]:
+    def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
 
         Raises:
@@ -116,6 +110,15 @@ class Predictor:
             draw_negatives(indptr, indices, key, _NEGATIVE_TRIES, negative)
         return positive, negative
 
+    def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
+        """Score positive and negative pairs as `link_pairs` gives them."""
+        with evaluating(model):
+            vectors = self.node_vectors(model)
+            return Prediction(
+                positive=self.pair_scores(model, vectors, positive),
+                negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
+            )
+
     def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
         """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`."""
         scores = np.empty(len(pairs), np.float32)
@@ -127,11 +130,15 @@ class Predictor:
 
     def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
         graphs = np.asarray(self._array(f"{split}_idx"), np.int64)
+        return Prediction(scores=self.graph_scores(model, graphs), label=np.asarray(self.store["graph_label"][graphs]))
+
+    def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
+        """Score graphs, int64 (n,): float32 (n, C)."""
         scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
         with evaluating(model):
             for part, batch in self.graph_batches(model, graphs):
                 scores[part] = model(batch).cpu().numpy()
-        return Prediction(scores=scores, label=np.asarray(self.store["graph_label"][graphs]))
+        return scores
 
     def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
         """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""

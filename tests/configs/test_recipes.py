@@ -76,6 +76,12 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("name.low=1", r"name is a value, not a section"),
         ("train.fanout=[3, 0]", r"fanout needs a number a layer"),
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
+        (
+            "tracking.gate_metric=test/accuracy",
+            r"test/accuracy is not of the form valid/METRIC: the champion",
+        ),
+        ("tracking.gate_metric=accuracy", r"accuracy is not of the form valid/METRIC"),
+        ("tracking.gate_metric=valid/", r"valid/ is not of the form valid/METRIC"),
         ("train.num_machines=2", r"needs rendezvous=host:port"),
         ("train={num_machines: 2, rendezvous: 'a:1'}", r"num_machines > 1 needs threads"),
         ("components.keep=biggest", r"components\.keep"),

@@ -10,8 +10,8 @@ import pytest
 from configs.errors import RecipeError
 from tasks.home import Home
 from tasks.publish.champion import Move, champion_before, is_taken_back, read_history, with_move
-from tasks.publish.gate import CHAMPION, Candidate
-from tasks.publish.model_registry import Change, ModelRegistry
+from tasks.publish.gate import CHAMPION, Candidate, Decision
+from tasks.publish.model_registry import Change, ModelRegistry, gate_tags
 from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
 from tasks.publish.tracking import Tracker
 
@@ -27,14 +27,15 @@ def registry(tracked_home: Home, tmp_path: Path) -> ModelRegistry:
         folder.mkdir()
         (folder / "model.json").write_text(f'{{"number": {number}}}')
         model_id = tracker.log_model(folder, "demo", f"digest-{number}", {})
-        made.publish(model_id, Candidate("", "valid/accuracy", value, True), {"graphmill.recipe": "small"}, "")
+        tags = {"graphmill.recipe": "small", **gate_tags(Candidate("", "valid/accuracy", value, True))}
+        made.publish(model_id, tags, "", lambda *_, better=number < 2: Decision(better, "so says the test"))
     return made
 
 
 def champion(registry: ModelRegistry) -> str:
-    found = registry.champion()
+    found = registry.champion_version()
     assert found is not None
-    return found.version
+    return found
 
 
 def test_the_gate_s_moves_are_remembered(registry: ModelRegistry) -> None:
@@ -75,6 +76,25 @@ def test_a_rollback_needs_a_champion_before(registry: ModelRegistry) -> None:
 def test_an_alias_that_was_moved_elsewhere_is_believed(registry: ModelRegistry) -> None:
     registry.tracker.client.set_registered_model_alias("demo", CHAMPION, "3")
     assert registry.roll_back().after == "2"
+
+
+def test_a_champion_that_came_meanwhile_is_judged_against_anew(registry: ModelRegistry, tmp_path: Path) -> None:
+    """Scoring takes minutes, and nothing is locked while it lasts."""
+    asked: list[str | None] = []
+
+    def judge(version: str, champion: str | None) -> Decision:
+        asked.append(champion)
+        if len(asked) == 1:
+            registry.promote("3")
+        return Decision(champion == "3", f"against {champion}")
+
+    (tmp_path / "new").mkdir()
+    model_id = registry.tracker.log_model(tmp_path / "new", "demo", "digest-new", {})
+    version, decision = registry.publish(model_id, {}, "", judge)
+    assert asked == ["2", "3"]
+    assert (version, decision.promote, champion(registry)) == ("4", True, "4")
+    assert [(m.before, m.version) for m in registry.history()][-2:] == [("2", "3"), ("3", "4")]
+    assert find_version(registry.tracker, "demo@4").reason == "against 3"
 
 
 class KilledError(BaseException):

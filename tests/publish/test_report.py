@@ -144,8 +144,28 @@ def everything(tmp_path: Path) -> dict[str, Parent]:
     }
 
 
+def gate() -> dict[str, Any]:
+    """What the gate told of version 3 against version 2."""
+    features = {f"node/{NASTY}": {"psi": 0.3, "tvd": 0.2, "mean": [1.0, 2.0]}}
+    return {
+        "promoted": True,
+        "reason": NASTY,
+        "metric": "valid/accuracy",
+        "controls": {"majority": 0.125},
+        "data": NASTY,
+        "against": "2",
+        "challenger": 0.5,
+        "champion": 0.375,
+        "rows": 1234,
+        "drift": {
+            "growth": {"nodes": [100, 150]},
+            "drift": {"degrees": {"psi": 0.01, "tvd": 0.02}, "labels": None, "features": features},
+        },
+    }
+
+
 def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) -> None:
-    published = Published("run", "url", "open it", NASTY, "3", True, NASTY, "flow", 'javascript:alert("x")')
+    published = Published("run", "url", "open it", NASTY, "3", True, gate(), "flow", 'javascript:alert("x")')
     html = render(recipe(description=NASTY), everything(tmp_path), published)
     page = Page(html)
     assert page.open == []
@@ -166,6 +186,12 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
         "a linear model that sees only the rows' own features",
         "0.4375",
         "v3 champion",
+        "Champion and challenger",
+        "version 2, valid/accuracy0.3750",
+        "rows of both1,234",
+        "control majority0.1250",
+        "nodes150, +50.0 % (was 100)",
+        "stability index 0.300 (another population), 20.0 % would have to move, mean 1 -> 2",
     ):
         assert text in page.text, text
     assert page.text.count(NASTY) >= 4

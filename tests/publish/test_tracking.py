@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,10 @@ from configs.errors import StageError
 from tasks.home import Home
 from tasks.publish import tracking
 from tasks.publish.context import RunContext, current_run, publishing_from
-from tasks.publish.gate import Candidate
+from tasks.publish.gate import Candidate, Compared, Decision, decide
 from tasks.publish.live import LiveTracker
-from tasks.publish.model_registry import ModelRegistry
+from tasks.publish.model_registry import ModelRegistry, gate_tags
+from tasks.publish.registered import find_version
 from tasks.publish.system_metrics import SystemSampler, parse_gpus
 from tasks.publish.tracking import Tracker, how_to_open, public_uri
 
@@ -100,8 +102,17 @@ def test_dataset_and_artifact(tracker: Tracker, tmp_path: Path) -> None:
     assert (tracker.home.mlflow / "artifacts").is_dir()
 
 
-def candidate(value: float, metric: str = "valid/accuracy", dataset: str = "d") -> Candidate:
-    return Candidate("", metric, value, True, dataset)
+def publish(
+    tracker: Tracker, model_id: str, value: float, metric: str = "valid/accuracy", **tags: str
+) -> tuple[str, Decision]:
+    """Publish a model whose value, as the champion's, is that on the same rows."""
+    new = Candidate("", metric, value, True)
+
+    def judge(version: str, champion: str | None) -> Decision:
+        old = None if champion is None else find_version(tracker, f"m@{champion}").gate
+        return decide(replace(new, version=version), old, lambda: Compared(value, old.value if old else None, 9, "m"))
+
+    return ModelRegistry(tracker, "m").publish(model_id, {**tags, **gate_tags(new)}, "first", judge)
 
 
 def test_model_version_and_champion(tracker: Tracker, tmp_path: Path) -> None:
@@ -117,25 +128,25 @@ def test_model_version_and_champion(tracker: Tracker, tmp_path: Path) -> None:
     assert (logged.key, logged.value) == ("final/valid/accuracy", 0.5)
 
     registry = ModelRegistry(tracker, "m")
-    assert registry.champion() is None
-    version, decision = registry.publish(model_id, candidate(0.5), {"t": "1"}, "first")
+    assert registry.champion_version() is None
+    version, decision = publish(tracker, model_id, 0.5, t="1")
     assert (version, decision.promote) == ("1", True)
-    again, decision = registry.publish(model_id, candidate(0.5), {"t": "2"}, "first")
-    assert (again, decision.promote, "stays" in decision.reason) == ("1", True, True)
+    again, decision = publish(tracker, model_id, 0.5, t="2")
+    assert (again, decision.promote, decision.short) == ("1", True, "is champion")
 
     versions = {}
-    for number, (value, metric) in enumerate([(0.5, "valid/accuracy"), (0.9, "test/f1"), (0.6, "valid/accuracy")]):
+    for number, (value, metric) in enumerate([(0.5, "valid/accuracy"), (0.9, "valid/f1"), (0.6, "valid/accuracy")]):
         other = tracker.log_model(folder, "m", f"digest-{number + 2}", {})
-        versions[number] = registry.publish(other, candidate(value, metric), {}, "")
+        versions[number] = publish(tracker, other, value, metric)
     assert "equals version 1's 0.5000" in versions[0][1].reason
     assert not versions[0][1].promote
     assert "not comparable" in versions[1][1].reason
     assert not versions[1][1].promote
     assert versions[2] == ("4", versions[2][1])
     assert versions[2][1].promote
-    champion = registry.champion()
-    assert champion is not None
-    assert (champion.version, champion.value) == ("4", 0.6)
+    champion = find_version(tracker, "m@champion")
+    assert (champion.version, champion.gate.value) == ("4", 0.6)
+    assert champion.decision == "0.6000 > v1's 0.5000"
     assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
@@ -143,7 +154,7 @@ def test_the_registered_model_can_be_fetched_by_alias(tracker: Tracker, tmp_path
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "graph.json").write_text('{"x": 1}')
     model_id = tracker.log_model(tmp_path / "model", "m", "d", {})
-    ModelRegistry(tracker, "m").publish(model_id, candidate(0.1), {}, "")
+    publish(tracker, model_id, 0.1)
     version = tracker.client.get_model_version_by_alias("m", "champion")
     assert version.source == f"models:/{model_id}"
     location = tracker.client.get_model_version_download_uri("m", version.version)

@@ -80,7 +80,7 @@ class PairControl:
         positive, negative = prediction.pairs()
         if (positive.size + negative.size) * self.width > _MOST_NUMBERS:
             return None
-        true, false = self.graph.predictor.split_pairs(split)
+        true, false = self.graph.predictor.link_pairs(split)
         scores = self._scores(true), self._scores(false.reshape(-1, 2)).reshape(negative.shape)
         return Prediction(positive=scores[0], negative=scores[1])
 

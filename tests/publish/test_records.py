@@ -5,40 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.errors import IntegrityError, RecipeError
-from tasks.publish.gate import Candidate, decide, gate_value, higher_is_better
+from configs.errors import IntegrityError
 from tasks.publish.records import flatten, metric_key, read_records, step_of, thin, unique_by_step, values_of
-
-METRICS = {"valid": {"rmse": 1.5, "mae": 1.0}, "test": {"rmse": 1.7}}
-
-
-def test_gate_value_defaults_to_valid_and_names_what_there_is() -> None:
-    assert gate_value(None, "rmse", METRICS) == ("valid/rmse", 1.5)
-    assert gate_value(None, "rmse", {"test": {"rmse": 1.7}}) == ("test/rmse", 1.7)
-    assert gate_value("test/rmse", "rmse", METRICS) == ("test/rmse", 1.7)
-    with pytest.raises(
-        RecipeError, match=r"gate_metric=test/mae was not measured; there are valid/rmse, valid/mae, test"
-    ):
-        gate_value("test/mae", "rmse", METRICS)
-
-
-def test_lower_errors_win_and_ties_keep_the_champion() -> None:
-    old = Candidate("1", "valid/rmse", 1.5, False)
-    assert decide(Candidate("2", "valid/rmse", 1.4, False), old).promote
-    assert not decide(Candidate("2", "valid/rmse", 1.6, False), old).promote
-    assert not decide(Candidate("2", "valid/rmse", 1.5, False), old).promote
-    assert not decide(Candidate("2", "valid/rmse", float("nan"), False), None).promote
-    assert "on other data" in decide(Candidate("2", "valid/rmse", 1.4, False, "a"), old).reason
-    assert higher_is_better("valid/accuracy", "rmse", False)
-    assert not higher_is_better("valid/mae", "accuracy", True)
-    assert not higher_is_better("valid/rmse", "rmse", False)
-
-
-def test_a_champion_set_by_hand_is_not_beaten() -> None:
-    by_hand = Candidate("7", "", float("nan"), True)
-    decision = decide(Candidate("8", "valid/accuracy", 0.9, True), by_hand)
-    assert not decision.promote
-    assert "chosen by hand" in decision.reason
 
 
 def test_flatten_is_what_mlflow_accepts() -> None:

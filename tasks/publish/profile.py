@@ -1,0 +1,206 @@
+"""What a model's data looked like, in a few numbers that are published with it, and how far other data is from that.
+
+Sizes, in-degrees, labels, and each feature as it came (before any transform): percentiles and mean of numbers, shares
+of categories. Drift is told as for snapshots, by the population stability index and the total variation distance
+(`tasks/publish/snapshots.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.schema import Recipe
+from tasks.artifacts import write_atomic
+from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.graph_store import Array, GraphStore
+from tasks.manifests import FeatureColumn, NodeType
+from tasks.preprocess.snapshot_report import label_shares
+from tasks.publish import snapshots
+from tasks.publish.snapshots import Told
+from tasks.serve.needs import category_names
+from tasks.stage import Parent
+
+FILE_NAME = "profile.json"
+_MAX_ROWS = 100_000  # of each node type; the percentiles of more differ by thousandths
+_MAX_GROUPS = 16  # pieces of a table that they are taken from
+_MAX_COLUMNS = 64
+_MAX_CATEGORIES = 50
+_PERCENTILES = np.linspace(0, 1, 101)
+_LISTED = 5
+
+
+def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
+    """Return the profile of a run's data as plain values: what `snapshots.describe` does, and `features`."""
+    told = snapshots.describe(recipe, parents)
+    ingest, graph = parents["ingest"], parents["preprocess"]
+    if told["labels"] is None:
+        told["labels"] = _labels(ingest, graph)
+    kept = None
+    if recipe.snapshot.as_of is not None:
+        kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
+    return {**told, "features": _features(DatasetStore(ingest.folder, ingest.manifest), kept)}
+
+
+def write(folder: Path, profile: Told) -> None:
+    """Write it among a model's files."""
+    write_atomic(folder / FILE_NAME, json.dumps(profile).encode())
+
+
+def read(folder: Path) -> Told | None:
+    """Return what `write` wrote; None where it was not, or where it cannot be read: nothing rests on it."""
+    try:
+        profile: Told = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return profile if isinstance(profile, dict) and "features" in profile else None
+
+
+def _labels(ingest: Parent, graph: Parent) -> Told | None:
+    store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
+    if manifest.task == "graph":
+        return label_shares(store["graph_label"], ingest.manifest)
+    label = store.get("label")
+    if label is None:
+        return None
+    number = manifest.node_types.index(manifest.target_type)
+    first, last = manifest.type_offsets[number : number + 2]
+    return label_shares(label[first:last], ingest.manifest)
+
+
+# ---- features
+
+
+def _features(store: DatasetStore, kept: Array | None) -> Told:
+    """Describe the feature columns of all node types; `kept` are the nodes that exist, as the data set numbers them."""
+    found: Told = {}
+    first, names = 0, category_names(store)
+    for node_type in store.manifest.node_types:
+        mine = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
+        room = _MAX_COLUMNS - len(found)
+        chosen = _within(node_type.features, room)
+        sample = _sample(store, node_type, tuple(chosen), mine)
+        for feature, width in chosen.items():
+            values = np.concatenate([part[feature.column] for part in sample]) if sample else np.empty((0, width))
+            texts = names.get(f"{node_type.name}/{feature.column}")
+            for column in range(width):
+                name = f"{node_type.name}/{feature.column}" + (f"[{column}]" if feature.dim > 1 else "")
+                found[name] = _described(values[:, column], feature.kind == "categorical", texts)
+        first += node_type.num_nodes
+    return found
+
+
+def _within(features: tuple[FeatureColumn, ...], room: int) -> dict[FeatureColumn, int]:
+    """Return how many values of each feature are described: the first ones, while there is room."""
+    chosen = {}
+    for feature in features:
+        width = min(feature.dim, room)
+        if width > 0:
+            chosen[feature] = width
+        room -= width
+    return chosen
+
+
+def _sample(
+    store: DatasetStore, node_type: NodeType, features: tuple[FeatureColumn, ...], kept: Array | None
+) -> list[dict[str, Array]]:
+    """Read rows of a node type that exist, evenly spread over the table: column to values (n, dim)."""
+    table = f"nodes/{node_type.name}"
+    if not features or table not in store:
+        return []
+    wanted = np.arange(node_type.num_nodes) if kept is None else np.sort(kept)
+    wanted = wanted[np.unique(np.linspace(0, len(wanted) - 1, min(len(wanted), _MAX_ROWS)).astype(np.int64))]
+    columns, parts = [feature.column for feature in features], []
+    for first, rows in _pieces(store, table, columns):
+        inside = wanted[(wanted >= first) & (wanted < first + rows.num_rows)] - first
+        found = rows.take(inside)
+        parts.append({name: to_numpy(found.column(name)).reshape(len(inside), -1) for name in columns})
+    return parts
+
+
+def _pieces(store: DatasetStore, table: str, columns: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield (first row, rows) of at most so many row groups, from shards that are evenly spread."""
+    shards = store.shards(table)
+    spread = np.unique(np.linspace(0, len(shards) - 1, min(len(shards), _MAX_GROUPS)).astype(np.int64))
+    left = _MAX_GROUPS
+    for place, number in enumerate(spread):
+        first = shards[number].first_row
+        for taken, group in enumerate(iter_row_groups(shards[number], columns)):
+            if taken >= max(1, left // (len(spread) - place)):
+                break
+            yield first, group
+            first, left = first + group.num_rows, left - 1
+
+
+def _described(values: Array, categorical: bool, names: list[str] | None) -> Told:
+    if categorical:
+        codes, counts = np.unique(values.astype(np.int64), return_counts=True)
+        order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
+        texts = [names[code] if names is not None and code < len(names) else str(code) for code in codes[order]]
+        shares = {text: round(int(count) / len(values), 6) for text, count in zip(texts, counts[order], strict=True)}
+        return {"kind": "categories", "rows": len(values), "shares": shares}
+    values = values.astype(np.float64)
+    values = values[np.isfinite(values)]
+    shown = np.quantile(values, _PERCENTILES) if len(values) else np.empty(0)
+    mean = float(values.mean()) if len(values) else None
+    return {"kind": "numbers", "rows": len(values), "mean": mean, "values": [float(f"{v:.6g}") for v in shown]}
+
+
+# ---- drift
+
+
+def compare(before: Told, now: Told) -> Told:
+    """Return how the data `now` differs from `before`: what `snapshots.compare` tells, and `drift.features`.
+
+    `drift.features` has `psi` and `tvd` for each column that both have, and of numbers `mean`, [before, now].
+    """
+    found = snapshots.compare(before, now)
+    features = {}
+    for name, told in now["features"].items():
+        old = before["features"].get(name)
+        moved = _moved(old, told) if old is not None and old["kind"] == told["kind"] else None
+        if moved is not None:
+            features[name] = moved
+    return {"growth": found["growth"], "drift": {**found["drift"], "features": features}}
+
+
+def _moved(old: Told, new: Told) -> Told | None:
+    if not old["rows"] or not new["rows"]:
+        return None
+    if new["kind"] == "numbers":
+        found = snapshots.drift(*snapshots.decile_shares(old["values"], new["values"]))
+        return None if found is None else {**found, "mean": [old["mean"], new["mean"]]}
+    names = list(dict.fromkeys([*old["shares"], *new["shares"]]))
+    shares = [[one["shares"].get(name, 0.0) for name in names] for one in (old, new)]
+    rest = [max(0.0, 1 - sum(one)) for one in shares]
+    return snapshots.drift([*shares[0], rest[0]], [*shares[1], rest[1]])
+
+
+def facts(found: Told) -> list[tuple[str, str]]:
+    """Return rows of (name, text) for the report."""
+    rows = [(name, snapshots.growth_text(*pair)) for name, pair in found["growth"].items()]
+    drift = found["drift"]
+    rows += [(f"drift of {name}", snapshots.drift_text(drift[name])) for name in ("degrees", "labels") if drift[name]]
+    for name, moved in _most_moved(found):
+        means = "".join(f", mean {mean[0]:.4g} -> {mean[1]:.4g}" for mean in [moved.get("mean")] if mean)
+        rows.append((f"drift of {name}", snapshots.drift_text(moved) + means))
+    left = len(drift["features"]) - _LISTED
+    return [*rows, *([("further features", f"{left:,}, which moved less")] if left > 0 else [])]
+
+
+def text(found: Told) -> str:
+    """Say the drift in a line."""
+    nodes = found["growth"]["nodes"]
+    drift = found["drift"]
+    parts = [f"nodes {nodes[0]:,} -> {nodes[1]:,}"]
+    parts += [f"{name} {drift[name]['psi']:.3f}" for name in ("degrees", "labels") if drift[name]]
+    parts += [f"{name} {moved['psi']:.3f}" for name, moved in _most_moved(found)[:1]]
+    return "data against the champion's: " + ", ".join(parts) + " (stability index; above 0.25: another population)"
+
+
+def _most_moved(found: Told) -> list[tuple[str, Told]]:
+    return sorted(found["drift"]["features"].items(), key=lambda item: -item[1]["psi"])[:_LISTED]

@@ -1,0 +1,91 @@
+"""Who ends champion, over the real stages: from tables to the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from configs.schema import Recipe
+from tasks.home import Home
+from tasks.manifests import PublishManifest
+from tasks.publish import comparison, profile
+from tasks.publish.model_registry import ModelRegistry
+from tasks.publish.registered import ModelVersion, find_version, open_registry
+from tasks.serve.run import Wanted, write_outputs
+from tests.publish.line import Line, customers, in_this_process, write_customers
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+
+
+@pytest.fixture
+def line(tracked_home: Home) -> Line:
+    return Line(tracked_home)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("customers")
+    write_customers(folder)
+    return folder
+
+
+def publish(line: Line, recipe: Recipe) -> PublishManifest:
+    manifest = line.run(recipe)["publish"].manifest
+    assert isinstance(manifest, PublishManifest)
+    return manifest
+
+
+def champion(line: Line, name: str = "customers") -> ModelVersion:
+    return find_version(open_registry(line.home), f"{name}@champion")
+
+
+def moves(line: Line, name: str = "customers") -> list[str]:
+    return [move.version for move in ModelRegistry(open_registry(line.home), name).history()]
+
+
+def export(line: Line, version: ModelVersion, recipe: Recipe, folder: Path) -> int:
+    """Write a model's vectors for the data of its training; returns how many there are."""
+    published = comparison.champion_files(open_registry(line.home), version)
+    parents = line.run(recipe, until="partition")
+    wanted = Wanted("embeddings", str(folder / "vectors.parquet"), "parquet")
+    write_outputs(line.home, line.ears, published, wanted, published.recipe, parents)
+    return int(pq.read_metadata(folder / "vectors.parquet").num_rows)
+
+
+def test_the_model_that_is_right_about_today_ends_champion(line: Line, data: Path, tmp_path: Path) -> None:
+    """What was true of the first customers is no longer: the first model is best on its own validation rows only."""
+    found = {}
+    for year in ("2023", "2024", "2025"):
+        found[year] = publish(line, customers(data, f"snapshot.as_of={year}"))
+    own = [manifest.metrics["valid"]["accuracy"] for manifest in found.values()]
+    assert own[0] > max(own[1:]), "else this test would show nothing"
+    assert [manifest.champion for manifest in found.values()] == [True, True, True]
+    gate = found["2024"].gate
+    assert (gate["against"], gate["rows"], gate["recorded"], gate["trained_on"]) == ("1", 34, False, 0)
+    assert gate["challenger"] == own[1] > 0.5 > gate["champion"]
+    assert gate["reason"] == (
+        f"valid/accuracy {own[1]:.4f} beats version 1's {gate['champion']:.4f}, both measured on the same 34 "
+        "validation rows of the data of customers as of 2024"
+    )
+    version = champion(line)
+    assert (version.version, version.reason) == ("3", found["2025"].gate["reason"])
+    assert export(line, version, customers(data, "snapshot.as_of=2025"), tmp_path) == 600
+    growth = found["2025"].gate["drift"]["growth"]["nodes"]
+    assert growth == [345, 600]
+    assert profile.text(found["2025"].gate["drift"]) in line.ears.messages
+
+
+def test_an_error_of_a_regression_is_better_when_it_is_lower(line: Line, data: Path) -> None:
+    first, second = (
+        publish(line, customers(data, f"snapshot.as_of={year}", "train.epochs=60", task_type="regression"))
+        for year in ("2023", "2025")
+    )
+    gate = second.gate
+    assert (first.champion, second.champion) == (True, gate["challenger"] < gate["champion"])
+    assert (gate["metric"], gate["higher_is_better"]) == ("valid/rmse", False)
+    assert f"valid/rmse {gate['challenger']:.4f}" in gate["reason"]

@@ -1,0 +1,155 @@
+"""The rule by which a version becomes champion."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from configs.errors import RecipeError
+from tasks.publish.gate import (
+    Candidate,
+    Compared,
+    controls_of,
+    decide,
+    gate_name,
+    higher_is_better,
+    recorded_value,
+)
+from tasks.publish.model_registry import candidate_of, decision_tags, gate_tags
+
+METRICS = {"valid": {"rmse": 1.5, "mae": 1.0}, "test": {"rmse": 1.7}}
+OLD = Candidate("1", "valid/accuracy", 0.9, True)
+
+
+def unasked() -> Compared:
+    raise AssertionError("nobody had to score anything")
+
+
+def scored(new: float, old: float | None, **more: Any) -> Any:
+    return lambda: Compared(new, old, 40, "the data of demo", **more)
+
+
+def test_the_gate_reads_the_validation_split_alone() -> None:
+    assert gate_name(None, "rmse") == "valid/rmse"
+    assert gate_name("valid/mae", "rmse") == "valid/mae"
+    assert recorded_value("valid/mae", METRICS) == 1.0
+    assert recorded_value("valid/rmse", {"test": {"rmse": 1.7}}) is None
+    with pytest.raises(RecipeError, match=r"gate_metric=valid/hits was not measured; there are valid/rmse, valid/mae$"):
+        recorded_value("valid/hits", METRICS)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "higher", "promoted", "short"),
+    [
+        (0.5, 0.4, True, True, "0.5000 > v1's 0.4000"),
+        (0.4, 0.5, True, False, "0.4000 < v1's 0.5000"),
+        (0.5, 0.5, True, False, "0.5000 = v1's 0.5000"),
+        (1.4, 1.5, False, True, "1.4000 < v1's 1.5000"),
+        (1.6, 1.5, False, False, "1.6000 > v1's 1.5000"),
+        (1.5, 1.5, False, False, "1.5000 = v1's 1.5000"),
+    ],
+)
+def test_scores_on_the_same_rows_decide_and_ties_keep_the_champion(
+    new: float, old: float, higher: bool, promoted: bool, short: str
+) -> None:
+    """What either had on its own data plays no part."""
+    champion = Candidate("1", "valid/m", 99.0 if higher else 0.01, higher)
+    decision = decide(Candidate("2", "valid/m", new, higher), champion, scored(new, old))
+    assert (decision.promote, decision.short, decision.loud) == (promoted, short, False)
+    assert f"valid/m {new:.4f}" in decision.reason
+    assert f"version 1's {old:.4f}, both measured on the same 40 validation rows of the data of demo" in decision.reason
+
+
+def test_the_reason_says_which_rows_the_champion_knew() -> None:
+    new = Candidate("2", "valid/accuracy", 0.5, True)
+
+    def reason(**more: Any) -> str:
+        return decide(new, OLD, scored(0.5, 0.4, **more)).reason
+
+    assert reason().endswith("of the data of demo")
+    assert reason(trained_on=3).endswith(", without 3 that the champion was trained on")
+    assert reason(trained_on=3, left_out=False).endswith("the champion was trained on 3: that favours it")
+    assert reason(trained_on=None).endswith("; which of them the champion was trained on is not known")
+    assert ", as recorded on the same 40 " in reason(recorded=True)
+
+
+def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
+    new = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.4})
+    decision = decide(new, OLD, scored(0.5, None, why_not="it knows its own nodes only."))
+    assert decision.promote
+    assert decision.loud
+    assert decision.reason == (
+        "version 1, champion so far, cannot score the data of demo: it knows its own nodes only. So this version takes "
+        "over: valid/accuracy 0.5000 beats its control majority (0.4000)"
+    )
+    below = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.5})
+    assert not decide(below, OLD, unasked).promote
+
+
+@pytest.mark.parametrize("old", [None, OLD])
+@pytest.mark.parametrize(("value", "control", "higher"), [(0.5, 0.5, True), (0.5, 0.6, True), (187.0, 12.0, False)])
+def test_a_model_that_does_not_beat_its_controls_is_not_promoted(
+    old: Candidate | None, value: float, control: float, higher: bool
+) -> None:
+    beaten = -1.0 if higher else 999.0
+    new = Candidate("2", "valid/accuracy", value, higher, controls={"majority": beaten, "mean": control})
+    decision = decide(new, old, unasked, name="demo")
+    assert not decision.promote
+    assert decision.loud
+    assert decision.short == "not above mean"
+    assert f"does not beat its control mean ({control:.4f})" in decision.reason
+    assert "majority" not in decision.reason
+    assert "graphmill promote demo@2 --force" in decision.reason
+
+
+def test_controls_are_those_of_the_gate_metric_on_the_validation_split() -> None:
+    controls = {
+        "majority": {"valid": {"accuracy": 0.2}, "test": {"accuracy": 0.9}},
+        "features": {"test": {"accuracy": 0.9}},
+        "mean": {"valid": {"rmse": 1.0, "accuracy": math.nan}},
+    }
+    assert controls_of("valid/accuracy", controls) == {"majority": 0.2}
+    assert controls_of("valid/accuracy", {}) == {}
+
+
+def test_what_is_not_comparable_stays_and_says_so() -> None:
+    by_hand = decide(Candidate("8", "valid/accuracy", 0.9, True), Candidate("7", "", math.nan, True), unasked)
+    other = decide(Candidate("8", "valid/f1", 0.9, True), OLD, unasked, name="demo")
+    for decision, how in ((by_hand, "chosen by hand"), (other, "chosen by valid/accuracy, this one has valid/f1")):
+        assert not decision.promote
+        assert decision.loud
+        assert how in decision.reason
+    assert "graphmill promote demo@8" in other.reason
+    assert not decide(Candidate("2", "valid/rmse", math.nan, False), None, unasked).promote
+
+
+def test_a_backfill_leaves_the_champion_alone() -> None:
+    for old in (None, OLD):
+        decision = decide(Candidate("2", "valid/accuracy", 1.0, True), old, unasked, leave_alone=True)
+        assert not decision.promote
+        assert "a backfill leaves the champion alone" in decision.reason
+        assert "--promote" in decision.reason
+    assert decide(OLD, OLD, unasked, leave_alone=True).promote, "it is champion already"
+
+
+def test_tags_bring_a_candidate_and_its_decision_back() -> None:
+    new = Candidate("2", "valid/rmse", 1.25, False, "data", "rows", {"mean": 2.5})
+    assert candidate_of("2", gate_tags(new)) == new
+    decision = decide(new, Candidate("1", "valid/rmse", 9.0, False), scored(1.25, 1.5))
+    back = candidate_of("2", gate_tags(new) | decision_tags(decision))
+    again = decide(back, back, unasked)
+    assert (again.promote, again.reason) == (True, decision.reason), "a rerun says the same"
+    kept = decide(new, Candidate("1", "valid/rmse", 9.0, False), scored(1.5, 1.25))
+    promoted_by_hand = candidate_of("2", gate_tags(new) | decision_tags(kept))
+    assert decide(promoted_by_hand, promoted_by_hand, unasked).reason == "stays champion with valid/rmse 1.2500"
+    broken = {"graphmill.gate_value": "x", "graphmill.gate_controls": "[1"}
+    assert math.isnan(candidate_of("1", broken).value)
+    assert candidate_of("1", broken).controls == {}
+
+
+def test_names_of_errors_are_lower_is_better() -> None:
+    assert higher_is_better("valid/accuracy", "rmse", False)
+    assert not higher_is_better("valid/mae", "accuracy", True)
+    assert not higher_is_better("valid/rmse", "rmse", False)
