@@ -1,11 +1,11 @@
-"""Who may talk to a server: only its own names, only its own pages, and nobody without credentials where there are some.
+"""Who may talk to a server: only under its own names, only its own pages, and where there is a password only who has it.
 
 Prefect by itself answers under every Host and lets foreign pages send what browsers call simple requests; MLflow takes
 any page of this machine for its own; both show pages to people who have not said who they are. A page that a user has
 open could so talk to a server on loopback (DNS rebinding, forms). One doorkeeper stands before both, and before the
 server of a single run.
 
-What it is told stands in the environment: `GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS`, with commas between.
+`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what it lets pass, with commas between.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class House:
 
 
 class Doorkeeper:
-    """ASGI middleware: refuses what is malformed or names a foreign Host (400), foreign pages (403), strangers (401)."""
+    """ASGI middleware: refuses malformed requests and foreign hosts (400), foreign pages (403) and strangers (401)."""
 
     def __init__(self, app: App, house: House) -> None:
         self._app = app
