@@ -1,4 +1,4 @@
-"""Who may talk to a server: only under its own names, only its own pages, and where there is a password only who has it.
+"""Who may talk to a server: only under its own names, only its own pages, and only who has its password, if it has one.
 
 Prefect by itself answers under every Host and lets foreign pages send what browsers call simple requests; MLflow takes
 any page of this machine for its own; both show pages to people who have not said who they are. A page that a user has
