@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import linecache
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -199,6 +200,9 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
     module = ModuleType(module_name)
     module.__file__ = str(path)
     sys.modules[module_name] = module
+    # Who asks for its source (pydantic does, for the strings below options) gets what runs, not what lies there by now.
+    lines = content.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(content), None, lines, str(path))
     try:
         exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:  # whatever a user's code raises

@@ -106,7 +106,7 @@ def _refusal(path: Path, content: bytes, digest: str) -> str:
         [
             f"{_printable(str(path))} is code that nobody has allowed to run here, and it was not run. Read it. To let "
             f"it run give --trust-code {digest} to the command, or allow it beforehand: graphmill trust {digest}",
-            f"It has {len(content):,} bytes and begins:",
+            f"Its sha256 is {digest}; it has {len(content):,} bytes and begins:",
             *(f"  | {line}" for line in first_lines(content)),
         ]
     )

@@ -134,7 +134,7 @@ def run(
     request = RunRequest(
         recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose, tags or []
     )
-    place = open_home(home, trust_code)
+    place = open_home(home, trust_code or [])
     try:
         execute(place, request)
     except BaseException as error:

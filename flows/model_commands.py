@@ -224,7 +224,7 @@ def predict(
         "recipe": recipe,
         "overrides": overrides,
     }
-    _call("predict_nodes", open_home(home, trust_code), verbose, as_json, parameters)
+    _call("predict_nodes", open_home(home, trust_code or []), verbose, as_json, parameters)
 
 
 @app.command()
@@ -272,7 +272,7 @@ def export(
         "recipe": recipe,
         "overrides": overrides,
     }
-    _call("export_model", open_home(home, trust_code), verbose, as_json, parameters)
+    _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
 
 
 @app.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ before = Before()
 def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
     """Open the home that the command or the options before it name, and let code of the given digests run in it.
 
-    Raises RecipeError where the home cannot be used.
+    `trust_code` is None for a command that has no such option. Raises RecipeError where the home cannot be used.
     """
     from configs.errors import RecipeError
     from configs.trust import allow
@@ -57,6 +56,5 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
     remember_in_home(place)
     allow(trust_code or ())
     before.opened = place.root
-    context = click.get_current_context(silent=True)
-    before.takes_trust = context is not None and "trust_code" in context.params
+    before.takes_trust = trust_code is not None
     return place

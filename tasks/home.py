@@ -119,7 +119,7 @@ def _read_key(home: Home) -> bytes:
     except OSError as error:
         what = "is a link; the key has to lie here itself" if path.is_symlink() else f"cannot be read: {error.strerror}"
         raise UserError(f"{path} {what}; {mend}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         mode = stat.S_IMODE(status.st_mode)
         if not stat.S_ISREG(status.st_mode):
@@ -133,7 +133,9 @@ def _read_key(home: Home) -> bytes:
                 f"others may read {path} ({mode:o}), and who knows the key can sign what this home believes; {mend}, "
                 f"or, if nobody else was on this machine, with: chmod 600 {path}"
             )
-        key = file.read(_LONGEST_KEY_BYTES + 1)
+        key = os.read(descriptor, _LONGEST_KEY_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if not _KEY_BYTES <= len(key) <= _LONGEST_KEY_BYTES:
         raise UserError(f"{path} holds {len(key)} bytes, which is no key (of {_KEY_BYTES} bytes); {mend}")
     return key
