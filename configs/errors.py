@@ -3,6 +3,7 @@
 GraphmillError
 ├── UserError(ValueError)      what the user gave is wrong; the message names it and a way out (exit code 2)
 │   ├── RecipeError            a recipe, an override or an option
+│   │   └── UntrustedCodeError code that nobody has allowed to run
 │   └── DataError              a file, a row, a column
 ├── IntegrityError             a stored file or pickle is not what was written; it is never trusted
 └── StageError                 a stage could not finish (a rank died, the disk is full); a rerun goes on
@@ -21,6 +22,15 @@ class UserError(GraphmillError, ValueError):
 
 class RecipeError(UserError):
     """A recipe, an override or an option is wrong."""
+
+
+class UntrustedCodeError(RecipeError):
+    """A file of code that nobody has allowed to run; the message shows it and says how to let it."""
+
+    def __init__(self, message: str, digest: str = "") -> None:
+        """`digest` is what would have to be allowed; empty where the message comes from another process."""
+        super().__init__(message)
+        self.digest = digest
 
 
 class DataError(UserError):

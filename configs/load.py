@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
+from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, Registry
 from configs.schema import Recipe
+from configs.trust import own_files
 from configs.yaml_reader import parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
@@ -70,6 +71,16 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     return build_recipe(_expand(data, path), overrides, source=str(path))
 
 
+def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe that a person names on the command line: the file of a model that it names is theirs, and may run.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    with own_files():
+        return load_recipe(name_or_path, overrides)
+
+
 def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
     """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError."""
     parsed = [_parse_override(text) for text in overrides]
@@ -84,6 +95,10 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
+        for item in error.errors(include_url=False):
+            cause = item.get("ctx", {}).get("error")
+            if isinstance(cause, UntrustedCodeError):  # says all by itself, and is told from mistakes
+                raise cause from None
         lines = [": ".join(filter(None, [".".join(map(str, at)), said])) for at, said in flatten_errors(error)]
         raise RecipeError(f"{source}: " + "; ".join(lines)) from error
 

@@ -2,13 +2,16 @@
 
 `@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into
 the registry's package, nothing else is edited. A recipe may also name a file anywhere (`file:`), where the component's
-`Config` has that option: models do. configs imports no stage; a registry knows its package by name only.
+`Config` has that option: models do. It runs only if a person has said so (`configs.trust`). configs imports no stage; a
+registry knows its package by name only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import linecache
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -19,9 +22,11 @@ from typing import Any, TypeVar
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.trust import check_code
 
 C = TypeVar("C", bound=type)
 _OWN_FILE = "graphmill_file_"  # and the digest: what a user's file is called among the imported modules
+_LARGEST_BYTES = 10_000_000
 
 
 class Registry:
@@ -92,6 +97,7 @@ class Registry:
         Raises:
             RecipeError: no name or an unknown one; a file that cannot be loaded, has changed, or registers no such
                 component. Wrong options raise pydantic's ValidationError.
+            UntrustedCodeError: nobody has allowed the file to run.
         """
         if isinstance(value, ComponentConfig):
             return value
@@ -114,12 +120,13 @@ class Registry:
 
     def _load_file(self, value: dict[str, Any], copy: Path | None) -> dict[str, Any]:
         """Run a user's file, whose components register themselves; returns `value` with the file's place and digest."""
-        path, name, wanted = Path(str(value["file"])).expanduser().resolve(), value["name"], value.get("file_sha256")
-        if wanted in self._own_files and _module_of(self._classes.get(name)) == _OWN_FILE + wanted[:16]:
-            return {**value, "file": str(path)}  # what runs already does not care what becomes of the file
+        name, wanted = value["name"], value.get("file_sha256")
         try:
+            path = Path(str(value["file"])).expanduser().resolve()
+            if wanted in self._own_files and _module_of(self._classes.get(name)) == _OWN_FILE + wanted:
+                return {**value, "file": str(path)}  # what runs already does not care what becomes of the file
             source, content = _read_own(path, wanted, copy)
-        except OSError as error:
+        except (OSError, ValueError, RuntimeError) as error:  # no such file, user or path
             raise RecipeError(
                 f"{self.kind}.file={value['file']} cannot be read: {error}; put it there, or name where it is"
             ) from error
@@ -129,7 +136,8 @@ class Registry:
                 f"{path} is not what {self.kind} {name!r} was made with: put the old content back, or remove "
                 f"{self.kind}.file_sha256 and train anew"
             )
-        module_name = _OWN_FILE + digest[:16]
+        check_code(source, content)
+        module_name = _OWN_FILE + digest
         if _module_of(self._classes.get(name)) != module_name:
             self._scan()  # so that a name that is taken is noticed
             _run_file(source, content, module_name)
@@ -163,13 +171,23 @@ def _is_own(cls: type) -> bool:
 
 def _read_own(path: Path, wanted: str | None, copy: Path | None) -> tuple[Path, bytes]:
     """Return a file and its content; those of its copy where the copy alone has the digest `wanted`."""
-    if copy is not None and _digest(path) != wanted and _digest(copy) == wanted:
-        path = copy
-    return path, path.read_bytes()
+    for place in (path, copy) if copy is not None else ():
+        with contextlib.suppress(OSError, ValueError):
+            content = _read(place)
+            if hashlib.sha256(content).hexdigest() == wanted:
+                return place, content
+    return path, _read(path)
 
 
-def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+def _read(path: Path) -> bytes:
+    """Return the content of a file of code. Raises OSError for a pipe or a device, which might never end."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is no regular file")
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_BYTES + 1)
+    if len(content) > _LARGEST_BYTES:
+        raise OSError(f"it has more than {_LARGEST_BYTES:,} bytes, which no file of code has")
+    return content
 
 
 def _run_file(path: Path, content: bytes, module_name: str) -> None:
@@ -182,6 +200,9 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
     module = ModuleType(module_name)
     module.__file__ = str(path)
     sys.modules[module_name] = module
+    # Who asks for its source (pydantic does, for the strings below options) gets what runs, not what lies there by now.
+    lines = content.decode(errors="replace").splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(content), None, lines, str(path))
     try:
         exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:  # whatever a user's code raises

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from flows import model_commands
+from flows import model_commands, trust_commands
 from flows.backfill import cli as backfill_cli
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
-from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
+from flows.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
 from flows.services import cli as services_cli
 
 _EPILOG = """Examples:
@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for commands in (services_cli.app, deploy_cli.app, model_commands.app):
+for commands in (services_cli.app, deploy_cli.app, model_commands.app, trust_commands.app):
     app.add_typer(commands)
 app.add_typer(backfill_cli.app, name="backfill")
 app.add_typer(notifications_cli.app, name="notify")
@@ -118,6 +118,7 @@ def run(
     from_stage: FromOption = None,
     force: ForceOption = None,
     tags: TagOption = None,
+    trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     verbose: VerboseOption = False,
@@ -133,7 +134,7 @@ def run(
     request = RunRequest(
         recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose, tags or []
     )
-    place = open_home(home)
+    place = open_home(home, trust_code or [])
     try:
         execute(place, request)
     except BaseException as error:
@@ -153,12 +154,12 @@ def plan(
     home: HomeOption = None,
 ) -> None:
     """Say what would run and why, what is cached, and how large it gets; runs nothing."""
-    from configs.load import load_recipe
+    from configs.load import load_own_recipe
     from flows.planning import make_plan, show_plan
     from flows.selection import select_stages
 
     selection = select_stages(only, from_stage, force)
-    steps = make_plan(open_home(home), load_recipe(recipe, overrides or ()), selection)
+    steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection)
     if as_json:
         print(json.dumps({"recipe": recipe, "stages": [step.as_json() for step in steps]}))
     else:
@@ -203,10 +204,10 @@ def partitioners() -> None:
 @app.command()
 def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
     """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads)."""
-    from configs.load import dump_recipe, load_recipe
+    from configs.load import dump_recipe, load_own_recipe
     from flows.showing import commented_yaml
 
-    checked = load_recipe(recipe, overrides or ())
+    checked = load_own_recipe(recipe, overrides or ())
     print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
 
 
@@ -319,7 +320,7 @@ def main() -> None:
 
 def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
-    from configs.errors import GraphmillError, UserError
+    from configs.errors import GraphmillError, UntrustedCodeError, UserError
 
     if before.debug:
         import traceback
@@ -327,6 +328,8 @@ def _report(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, GraphmillError):
         print(f"error: {error}", file=sys.stderr)
+        if isinstance(error, UntrustedCodeError) and error.digest:
+            print(f"To go on: {trust_commands.how_to_go_on(sys.argv[1:], error.digest)}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
         print("terminated", file=sys.stderr)

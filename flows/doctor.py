@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 
+from configs.errors import UserError
 from flows.console import format_bytes, out
 from flows.environment import own_server_url, prepare_environment
 from tasks.home import Home
@@ -165,19 +166,11 @@ def _home_folder(home: Home) -> Iterator[Line]:
         yield broken("home", f"{home.root} cannot be written; mend it with: chmod 700 {home.root}")
     else:
         yield ok("home", f"{home.root} ({mode:o})")
-    key = home.root / "secret.key"
-    home.secret_key()
-    key_mode = stat.S_IMODE(key.stat().st_mode)
-    if key_mode & 0o077:
-        yield broken(
-            "secret.key",
-            f"others may read it ({key_mode:o}), so pickles and results cannot be trusted; mend it with: "
-            f"rm -r {key} {home.cache} {home.prefect / 'results'}",
-        )
-    elif key.stat().st_size < 32:
-        yield broken("secret.key", f"it is cut short; mend it with: rm -r {key} {home.cache}")
-    else:
-        yield ok("secret.key", f"{key_mode:o}")
+    try:
+        home.secret_key()
+        yield ok("secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
+    except UserError as error:
+        yield broken("secret.key", str(error))
     results = home.prefect / "results"
     if results.exists() and stat.S_IMODE(results.stat().st_mode) & 0o077:
         yield broken("results", f"others may look into {results}; mend it with: chmod 700 {results}")

@@ -14,7 +14,7 @@ from socket import gethostname
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from configs.load import load_recipe
+from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.console import Reporter, err, format_bytes, format_seconds, out, table
 from flows.environment import own_server_url, prepare_environment
@@ -54,14 +54,14 @@ def run(home: Home, request: RunRequest) -> None:
     """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
     selection = select_stages(request.only, request.from_stage, request.force)
     if any(override.startswith("train.machine_rank=") for override in request.overrides):
-        recipe = load_recipe(request.recipe, request.overrides)
+        recipe = load_own_recipe(request.recipe, request.overrides)
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
     recipes: list[Recipe] = []
 
     def read() -> None:
-        recipes.append(load_recipe(request.recipe, request.overrides))
+        recipes.append(load_own_recipe(request.recipe, request.overrides))
 
     record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     if request.as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.options import HomeOption, JsonOption, VerboseOption, before, open_home
+from flows.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
 
 if TYPE_CHECKING:
     from tasks.home import Home
@@ -43,17 +43,19 @@ def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str
     return (names[0] if names else None), [word for word in words or () if "=" in word]
 
 
-def _call(flow_name: str, home: Path | None, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
+def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
     """Call a flow of flows/serving.py and print its record."""
     from flows.console import err, out
     from flows.execute import run_flow
 
-    place = open_home(home)
     parameters = {**parameters, "home": str(place.root)}
 
     def look() -> None:
         import flows.serving
+        from configs.load import load_own_recipe
 
+        if parameters["recipe"] is not None:
+            load_own_recipe(parameters["recipe"], parameters["overrides"])
         flows.serving.check(**parameters)
 
     def call() -> dict[str, Any]:
@@ -205,6 +207,7 @@ def predict(
     graphs: GraphsOption = None,
     output: OutputOption = None,
     format: Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")] = None,
+    trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     verbose: VerboseOption = False,
@@ -225,7 +228,7 @@ def predict(
         "recipe": recipe,
         "overrides": overrides,
     }
-    _call("predict_nodes", home, verbose, as_json, parameters)
+    _call("predict_nodes", open_home(home, trust_code or []), verbose, as_json, parameters)
 
 
 @app.command()
@@ -243,6 +246,7 @@ def export(
         str | None,
         typer.Option("--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors."),
     ] = None,
+    trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     verbose: VerboseOption = False,
@@ -272,7 +276,7 @@ def export(
         "recipe": recipe,
         "overrides": overrides,
     }
-    _call("export_model", home, verbose, as_json, parameters)
+    _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
 
 
 @app.command()

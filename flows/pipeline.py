@@ -43,6 +43,7 @@ from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.task import publish
 from tasks.snapshots import check_snapshot
 from tasks.train.task import train
+from tasks.trusted_code import remember_in_home
 
 TASKS = {
     "ingest": ingest,
@@ -103,6 +104,7 @@ def train_graph(
         The run's record (`flows.runs.RunRecord`) as plain values.
     """
     place = Home.open(home)
+    remember_in_home(place)
     done = finished_record(place, runtime.flow_run.id)
     if done is not None:  # this very run ended well before, and whoever started it again could not know
         return done.model_dump(mode="json")

@@ -213,13 +213,18 @@ def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
     import uvicorn
+    from prefect.server.api.server import create_app
 
+    from flows.services.prefect_server import guarded
+
+    with socket.socket(fileno=os.dup(descriptor)) as listener:
+        host, port = listener.getsockname()
     uvicorn.run(
-        "prefect.server.api.server:create_app",
-        factory=True,
+        guarded(create_app(), frozenset({f"{host}:{port}"})),
         fd=descriptor,
         log_level="error",
         lifespan="on",
+        http="h11",
         timeout_graceful_shutdown=2,
     )
 

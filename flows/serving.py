@@ -35,6 +35,7 @@ from tasks.serve.published import Published, model_recipe, read_published
 from tasks.serve.run import Wanted, What, write_outputs
 from tasks.snapshots import check_snapshot
 from tasks.stage import Parent
+from tasks.trusted_code import remember_in_home
 
 logger = logging.getLogger(__name__)
 _AFTER_INGEST = ("preprocess", "components", "partition")
@@ -149,6 +150,7 @@ class Serving:
         """
         self.started = time.perf_counter()
         self.home = Home.open(home)
+        remember_in_home(self.home)
         self.listener = RunListener(current_reporter())
         tracker = open_registry(self.home)
         self.version: ModelVersion = find_version(tracker, model)
@@ -156,6 +158,9 @@ class Serving:
         path, chosen = wanted.place(f"{self.version.name}-v{self.version.version}")
         self.wanted = replace(wanted, output=str(path), format=chosen)
         self.wanted.check(self.published.task)
+        self.stages: dict[str, dict[str, Any]] = {}
+        if self.wanted.what == "model":
+            return  # its files are copied: there may be code among them, and nothing of it runs
         moment = scheduled_at or runtime.flow_run.scheduled_start_time
         texts = requested_overrides(data.overrides, None, data.snapshot, moment)
         if data.recipe is None:
@@ -164,7 +169,6 @@ class Serving:
             self.recipe = load_recipe(data.recipe, texts)
         check_options(self.recipe, self.published.recipe)
         check_snapshot(self.recipe)
-        self.stages: dict[str, dict[str, Any]] = {}
 
     def run(self) -> dict[str, Any]:
         """Prepare the data, write what is wanted, and say so."""

@@ -20,6 +20,7 @@ from configs.schema import Recipe
 from tasks.artifacts import ArtifactStore
 from tasks.home import Home
 from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_here, run_stage, stage_key
+from tasks.trusted_code import remember_in_home
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("graphmill_listener", default=None)
 _MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_here)
@@ -100,6 +101,7 @@ def call_stage(
 ) -> dict[str, Any]:
     """Run (or find) a stage; `parents` maps stage to key. Returns what `stage_record` returns."""
     place = Home.open(home)
+    remember_in_home(place)
     stage = load_stage(name)
     checked = build_recipe(dict(recipe))
     outcome = run_stage(

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from configs.errors import UserError
+
+_KEY_BYTES = 32
+_LONGEST_KEY_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,7 @@ class Home:
     cache/                 signed pickles                         locks/            one flock file an artifact
     downloads/             raw data sets                          runs/             one JSON a pipeline run
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
+    trusted-code           digests of code that may run
     """
 
     root: Path
@@ -67,18 +74,27 @@ class Home:
         """MLflow's SQLite file and artifacts."""
         return self.root / "mlflow"
 
+    @property
+    def secret_key_file(self) -> Path:
+        """The file of the signing key."""
+        return self.root / "secret.key"
+
     def secret_key(self) -> bytes:
-        """Return the signing key, made on first use in a file that only its owner can read."""
-        path = self.root / "secret.key"
+        """Return the signing key, made on first use in a file that only its owner can read.
+
+        Raises:
+            UserError: the file is not one that this installation has made, or others may have read it.
+        """
+        path = self.secret_key_file
         try:
-            return path.read_bytes()
+            return _read_key(self)
         except FileNotFoundError:
             pass
         # Whole or not at all, and the first of two processes wins: link() refuses an existing name.
         draft = self.root / f".secret.{os.getpid()}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
+            file.write(secrets.token_bytes(_KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -87,4 +103,39 @@ class Home:
             pass
         finally:
             draft.unlink()
-        return path.read_bytes()
+        return _read_key(self)
+
+
+def _read_key(home: Home) -> bytes:
+    """Return a key that nobody else can have read or made. Raises FileNotFoundError, and UserError with a way out."""
+    path = home.secret_key_file
+    signed = " ".join(map(str, (path, home.cache, home.prefect / "results")))
+    mend = f"mend it with: rm -r {signed} (a new key is made; caches are filled again, code has to be allowed again)"
+    try:
+        # Neither through a link, nor waiting for whoever writes into a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        what = "is a link; the key has to lie here itself" if path.is_symlink() else f"cannot be read: {error.strerror}"
+        raise UserError(f"{path} {what}; {mend}") from error
+    try:
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{path} is no regular file; {mend}")
+        if status.st_uid != os.geteuid():
+            raise UserError(
+                f"{path} belongs to another user, who knows it; {mend}, or take a home of your own (--home)"
+            )
+        if mode & 0o077:
+            raise UserError(
+                f"others may read {path} ({mode:o}), and who knows the key can sign what this home believes; {mend}, "
+                f"or, if nobody else was on this machine, with: chmod 600 {path}"
+            )
+        key = os.read(descriptor, _LONGEST_KEY_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if not _KEY_BYTES <= len(key) <= _LONGEST_KEY_BYTES:
+        raise UserError(f"{path} holds {len(key)} bytes, which is no key (of {_KEY_BYTES} bytes); {mend}")
+    return key

@@ -271,8 +271,6 @@ class EvalReport(Manifest):
     says which there are."""
     predictions: str | None = None
     """Parquet under the users' own ids."""
-    controls: dict[str, dict[str, dict[str, float]]] = {}
-    """Control (majority, features, ...) to split to metric to value, measured as the model was, on the same rows."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
 

@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from configs import trust
 from tasks.home import Home
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_allowed_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins as a new process does: no file may run but graphmill's own."""
+    monkeypatch.delenv(trust.VARIABLE, raising=False)
+    monkeypatch.setattr(trust, "_allowed", set())
+    trust.remember_in(None)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -92,3 +93,39 @@ def test_prefect_and_mlflow_stay_in_their_rooms() -> None:
 def test_task_files_are_thin() -> None:
     for path in ROOT.glob("tasks/*/task.py"):
         assert len(path.read_text().splitlines()) <= 60
+
+
+# Ways by which data can decide what code runs, and the files that may use them: each says there why it is safe.
+CODE_FROM_DATA = {
+    r"(?<![.\w])(exec|eval)\(": {"configs/registry.py"},  # checked by configs/trust.py
+    r"\bimportlib\.import_module\(|\b__import__\(": {
+        "configs/registry.py",  # the registry's own package
+        "tasks/calls.py",  # a stage, by name
+        "tasks/evaluate/supervise.py",  # a module that its parent names on the command line
+        "flows/shards.py",  # one of two that stand in the file
+    },
+    r"spec_from_file_location|\brunpy\b": {"tasks/evaluate/ogb.py", "tasks/ingest/ogb_meta.py"},  # in the package ogb
+    r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/caching.py"},  # signed
+    r"class _?\w*\(pickle\.Unpickler\)": {"tasks/ingest/torch_files.py"},  # a list of harmless names
+    r"allow_pickle=True|yaml\.(unsafe_|full_)?load\(|joblib|mlflow\.pyfunc|weights_only=False|from_string\(": set(),
+}
+
+
+@pytest.mark.parametrize("pattern", CODE_FROM_DATA)
+def test_data_decides_what_runs_nowhere_else(pattern: str) -> None:
+    found = set()
+    for top in ("configs", "flows", "models", "tasks"):
+        for path in (ROOT / top).rglob("*.py"):
+            lines = [line for line in path.read_text().splitlines() if not line.strip().startswith(("#", '"', "`"))]
+            if any(re.search(pattern, line) for line in lines):
+                found.add(path.relative_to(ROOT).as_posix())
+    assert found == CODE_FROM_DATA[pattern]
+
+
+def test_torch_and_numpy_read_no_code() -> None:
+    for top in ("configs", "flows", "models", "tasks"):
+        for path in (ROOT / top).rglob("*.py"):
+            for call in re.findall(r"\btorch\.load\([^)]*\)", path.read_text()):
+                assert "weights_only=True" in call or call == "torch.load(weights_only=True)", f"{path}: {call}"
+            for call in re.findall(r"\bnp\.load\([^)]*\)", path.read_text()):
+                assert "allow_pickle=False" in call, f"{path}: {call}"

@@ -14,7 +14,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from configs.errors import IntegrityError
+from configs.errors import IntegrityError, UserError
+from tasks.artifacts import write_atomic
 from tasks.caching import PickleCache, seal, unseal
 from tasks.home import Home
 
@@ -98,6 +99,66 @@ def test_key_is_the_owner_s_alone(home: Home) -> None:
     assert home.secret_key() == key
     assert stat.S_IMODE((home.root / "secret.key").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+
+
+def _key_file(home: Home) -> Path:
+    home.secret_key()
+    return home.secret_key_file
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 31, b"x" * 5000])
+def test_a_key_that_is_none_is_refused_and_stays(home: Home, content: bytes) -> None:
+    path = _key_file(home)
+    path.write_bytes(content)
+    cache = PickleCache(home)
+    for use in (home.secret_key, lambda: cache.store("f-" + "0" * 32, 1)):
+        with pytest.raises(UserError, match=r"which is no key.* mend it with: rm -r .*secret\.key"):
+            use()
+    assert path.read_bytes() == content
+    path.unlink()
+    assert len(home.secret_key()) == 32
+
+
+def test_what_an_empty_key_signed_is_not_read(home: Home) -> None:
+    """Anybody can sign with an empty key: the pickle would run code."""
+    name = PickleCache.name("f", 1)
+    cache = PickleCache(home)
+    write_atomic(cache.path(name), seal(b"", name, pickle.dumps(Bomb(home.root / "bang"))))
+    _key_file(home).write_bytes(b"")
+    with pytest.raises(UserError):
+        cache.load(name)
+    assert not (home.root / "bang").exists()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o606, 0o610])
+def test_a_key_that_others_may_know_is_refused(home: Home, mode: int) -> None:
+    path = _key_file(home)
+    path.chmod(mode)
+    with pytest.raises(UserError, match=rf"others may read .* \({mode:o}\).*chmod 600"):
+        home.secret_key()
+    path.chmod(0o600)
+    assert home.secret_key()
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
+def test_a_key_is_a_file(home: Home, tmp_path: Path, kind: str) -> None:
+    path = _key_file(home)
+    path.rename(tmp_path / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(path, 0o600)
+    elif kind == "folder":
+        path.mkdir(0o700)
+    else:
+        path.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
+    with pytest.raises(UserError, match=r"(is a link|no regular file).*rm -r"):
+        home.secret_key()
+
+
+def test_a_key_of_another_user_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    _key_file(home)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        home.secret_key()
 
 
 def test_key_does_not_travel(home: Home) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError, StageError
-from configs.load import find_recipe, load_recipe, shipped_recipes
+from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
 from flows.parameters import check_moment, requested_overrides
 from flows.services.bootstrap import RUN_TAG
@@ -70,8 +70,9 @@ def deploy(home: Home, request: DeployRequest) -> str:
     if request.snapshot is not None:
         check_moment(request.snapshot)
     now = datetime.datetime.now(datetime.UTC)
-    check_snapshot(load_recipe(request.recipe, requested_overrides(request.overrides, None, request.snapshot, now)))
-    recipe = load_recipe(request.recipe, request.overrides)
+    as_of = requested_overrides(request.overrides, None, request.snapshot, now)
+    check_snapshot(load_own_recipe(request.recipe, as_of))
+    recipe = load_own_recipe(request.recipe, request.overrides)
     source = request.recipe if request.recipe in shipped_recipes() else str(find_recipe(request.recipe).resolve())
     from flows.deploy.form import form_schema
 

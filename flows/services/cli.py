@@ -19,7 +19,9 @@ def up(
     ] = None,
     public_name: Annotated[
         list[str] | None,
-        typer.Option("--public-name", metavar="HOST", help="Host name that browsers use; may stand several times."),
+        typer.Option(
+            "--public-name", metavar="HOST[:PORT]", help="Host name that browsers use; may stand several times."
+        ),
     ] = None,
     prefect_port: Annotated[
         int | None, typer.Option("--prefect-port", min=0, max=65535, help="Default: 4200, or a free one; kept. 0: any.")

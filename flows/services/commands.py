@@ -6,11 +6,13 @@ import os
 import socket
 import sys
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 
 from configs.errors import StageError
 from flows.environment import QUIET
-from flows.services.prefect_server import HOSTS, ORIGINS
-from flows.services.settings import USER, ServiceSettings, folder
+from flows.services.doorkeeper import HOSTS, ORIGINS
+from flows.services.mlflow_server import APP_NAME
+from flows.services.settings import USER, ServiceSettings, folder, has_port
 from tasks.artifacts import write_atomic
 from tasks.home import Home
 
@@ -75,8 +77,7 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         "PREFECT_UI_URL": settings.prefect_pages,  # what notifications link to
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
         "PREFECT_API_URL": "",
-        HOSTS: ",".join(settings.names),
-        ORIGINS: ",".join(origins(settings, settings.prefect_port)),
+        **_doors(settings, settings.prefect_port),
         # In memory, the default, a restart forgets who holds a slot of a limit: it would be held for ever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         # A worker that died is noticed after this; so is a run that nobody picked up.
@@ -99,21 +100,22 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     """MLflow's server: runs, artifacts, model registry."""
     store = settings.mlflow_database or f"sqlite:///{home.mlflow / 'mlflow.db'}"
     port = settings.mlflow_port
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+    _check_mlflow_app()
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--app-name", APP_NAME]
     command += ["--artifacts-destination", settings.artifacts or (home.mlflow / "artifacts").as_uri()]
     command += ["--host", settings.host, "--port", str(port)]
-    command += ["--uvicorn-opts", "--no-access-log"]  # else every look at its health is a line, for months
-    hosts = [name for host in settings.names for name in (host, f"{host}:{port}")]
-    command += ["--allowed-hosts", ",".join(hosts)]
+    # Without the first every look at its health is a line, for months; for h11 see prefect_server.py.
+    command += ["--uvicorn-opts", "--no-access-log --http h11"]
+    command += ["--allowed-hosts", ",".join(hosts(settings, port))]
     command += ["--cors-allowed-origins", ",".join(origins(settings, port))]
     environment = {
         **QUIET,
+        **_doors(settings, port),
         "MLFLOW_BACKEND_STORE_URI": store,  # not on the command line: everybody sees that, and it may hold a password
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_TRACKING_URI": "",
     }
     if settings.password is not None:
-        command += ["--app-name", "basic-auth"]
         environment["MLFLOW_AUTH_CONFIG_PATH"] = str(_write_mlflow_users(home, settings))
         environment["MLFLOW_FLASK_SERVER_SECRET_KEY"] = settings.mlflow_secret
     return Service("mlflow", command, environment, f"{settings.mlflow_url}/health")
@@ -137,10 +139,36 @@ def recovery_service(home: Home, settings: ServiceSettings) -> Service:
     return Service("recovery", command, {**QUIET, **client_environment(home, settings)})
 
 
+def hosts(settings: ServiceSettings, port: int) -> list[str]:
+    """Return all that a request's Host may be, for a server on this port."""
+    return [*_with_port(settings, port), *_alone(settings, port)]
+
+
 def origins(settings: ServiceSettings, port: int) -> list[str]:
     """Return where pages may come from that talk to a server on this port."""
-    direct = [f"{scheme}://{name}:{port}" for scheme in ("http", "https") for name in settings.names]
-    return direct + [f"https://{name}" for name in settings.public_names]  # behind a proxy that ends TLS
+    direct = [f"{scheme}://{host}" for scheme in ("http", "https") for host in _with_port(settings, port)]
+    alone = _alone(settings, port)
+    return direct + [f"https://{name}" for name in alone] + ([f"http://{name}" for name in alone] if port == 80 else [])
+
+
+def _with_port(settings: ServiceSettings, port: int) -> list[str]:
+    return [name if has_port(name) else f"{name}:{port}" for name in settings.names]
+
+
+def _alone(settings: ServiceSettings, port: int) -> list[str]:
+    """Names without a port: browsers name none on port 80, nor to a proxy that ends TLS before a public name."""
+    names = settings.names if port == 80 else settings.public_names
+    return [name for name in names if not has_port(name)]
+
+
+def _doors(settings: ServiceSettings, port: int) -> dict[str, str]:
+    return {HOSTS: ",".join(hosts(settings, port)), ORIGINS: ",".join(origins(settings, port))}
+
+
+def _check_mlflow_app() -> None:
+    """Raise StageError where MLflow does not find the app: an installation that is older than its code."""
+    if not any(point.name == APP_NAME for point in entry_points(group="mlflow.app")):
+        raise StageError("MLflow does not know graphmill's app: this installation is older than its code; make setup")
 
 
 def service_environment(service: Service) -> dict[str, str]:
@@ -161,6 +189,9 @@ def _write_mlflow_users(home: Home, settings: ServiceSettings) -> str:
         f"database_uri = {database.replace('%', '%%')}",
         f"admin_username = {USER}",
         f"admin_password = {settings.password}",
+        # Each request is looked at twice, and a look at the stored hash takes tens of milliseconds. MLflow forgets at
+        # once whom it changes.
+        "auth_cache_ttl_seconds = 300",
         "authorization_function = mlflow.server.auth:authenticate_request_basic_auth",
         "",
     ]

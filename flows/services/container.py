@@ -43,7 +43,7 @@ from flows.services.commands import (
 )
 from flows.services.health import health_file
 from flows.services.keeping import keep_running
-from flows.services.settings import ServiceSettings
+from flows.services.settings import ServiceSettings, checked_names
 from tasks.home import Home
 from tasks.processes import ROOT
 
@@ -97,7 +97,7 @@ def read_settings(environment: Mapping[str, str]) -> ServiceSettings:
         raise RecipeError(f"GRAPHMILL_LIMIT={limit!r}: how many runs at a time, 1 or more")
     return ServiceSettings(
         host="0.0.0.0",
-        public_names=tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())),
+        public_names=checked_names((name for name in names.split(",") if name.strip()), "GRAPHMILL_PUBLIC_NAMES"),
         prefect_port=_port(environment, "GRAPHMILL_PREFECT_URL"),
         mlflow_port=_port(environment, "GRAPHMILL_MLFLOW_URL"),
         pool=environment.get("GRAPHMILL_POOL", "graphmill"),

@@ -18,6 +18,7 @@ from flows.services.commands import service_environment, worker_service
 from flows.services.settings import (
     USER,
     ServiceSettings,
+    checked_names,
     log_path,
     read_settings,
     resolve,
@@ -47,6 +48,8 @@ class UpRequest:
         named = {name: value for name, value in self.options.items() if value is not None}
         if named.get("database") == "sqlite":
             named["database"] = None
+        if "public_names" in named:
+            named["public_names"] = checked_names(named["public_names"], "--public-name")
         return named
 
 

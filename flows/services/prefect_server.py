@@ -1,68 +1,20 @@
-"""Prefect's server behind a doorkeeper: only its own names, only its own pages.
+"""Prefect's server behind the doorkeeper (`doorkeeper.py`).
 
-`python -m flows.services.prefect_server --host H --port P` serves what `prefect server start` serves. Prefect itself
-answers under every Host and lets foreign pages send what browsers call simple requests; so a page that a user of this
-machine has open could talk to a server on loopback (DNS rebinding, forms). Here such requests get 400 and 403.
-
-`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold the names, with commas between.
+`python -m flows.services.prefect_server --host H --port P` serves what `prefect server start` serves.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
-Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
-HOSTS = "GRAPHMILL_ALLOWED_HOSTS"
-ORIGINS = "GRAPHMILL_ALLOWED_ORIGINS"
+from flows.services.doorkeeper import HOSTS, ORIGINS, App, Doorkeeper, House, one_user, words_of
 
-
-class Doorkeeper:
-    """ASGI middleware: refuses requests with a foreign Host (400) or a foreign Origin (403)."""
-
-    def __init__(self, app: App, hosts: frozenset[str], origins: frozenset[str]) -> None:
-        """`hosts` are names without port; `origins` are whole, `http://host:port`."""
-        self._app = app
-        self._hosts = hosts
-        self._origins = origins
-
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Pass the request on, or refuse it."""
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(dict(scope["headers"]))
-        if refusal is None:
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            status, text = refusal
-            headers = [(b"content-type", b"text/plain; charset=utf-8")]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": text.encode()})
-
-    def _refusal(self, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if without_port(host) not in self._hosts:
-            return 400, "unknown host: start graphmill up with --public-name to allow it\n"
-        origin = headers.get(b"origin", b"").decode("latin-1").lower()
-        if origin and origin not in self._origins:
-            return 403, "requests from this page are refused\n"
-        return None
-
-
-def without_port(host: str) -> str:
-    """Return `host` of `host:port`, also of `[::1]:port`."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.rpartition(":")[0] if ":" in host else host
-
+CREDENTIALS = "PREFECT_SERVER_API_AUTH_STRING"
 
 _writing: ContextVar[bool] = ContextVar("graphmill_writing", default=False)
 
@@ -103,11 +55,14 @@ def create_app() -> App:
 
     assert blocks  # the automations that send e-mail run in this process
     write_lock_first()
-    return Doorkeeper(create(final=True), _words(HOSTS), _words(ORIGINS))
+    return guarded(create(final=True), words_of(HOSTS), words_of(ORIGINS))
 
 
-def _words(variable: str) -> frozenset[str]:
-    return frozenset(word.strip().lower() for word in os.environ.get(variable, "").split(",") if word.strip())
+def guarded(app: App, hosts: frozenset[str], origins: frozenset[str] = frozenset()) -> App:
+    """Put the doorkeeper before an app of Prefect's; it asks for the credentials that Prefect's settings name."""
+    credentials = os.environ.get(CREDENTIALS)
+    knows = None if credentials is None else one_user(credentials)
+    return Doorkeeper(app, House(hosts, origins, knows, open_path="/api/health", sockets_ask=True))
 
 
 def main() -> None:
@@ -125,6 +80,7 @@ def main() -> None:
         port=given.port,
         log_level="warning",
         lifespan="on",
+        http="h11",  # refuses malformed and doubled headers, and hides nothing of the request from the doorkeeper
         timeout_graceful_shutdown=5,
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import secrets
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -28,7 +30,7 @@ class ServiceSettings(BaseModel):
     host: str = "127.0.0.1"
     """Interface that both servers listen on."""
     public_names: tuple[str, ...] = ()
-    """Host names that browsers and clients use besides the host itself."""
+    """Host names that browsers and clients use besides the host itself, with a port where it is not the server's."""
     prefect_port: int = 0
     mlflow_port: int = 0
     database: str | None = None
@@ -63,7 +65,10 @@ class ServiceSettings(BaseModel):
     @property
     def prefect_pages(self) -> str:
         """Address of Prefect's pages for people, who may be elsewhere."""
-        return f"http://{self.public_names[0]}:{self.prefect_port}" if self.public_names else self.prefect_url
+        if not self.public_names:
+            return self.prefect_url
+        name = self.public_names[0]
+        return f"http://{name}" if has_port(name) else f"http://{name}:{self.prefect_port}"
 
     @property
     def mlflow_url(self) -> str:
@@ -89,6 +94,23 @@ class ServiceSettings(BaseModel):
         if url is None:
             return None
         return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3Dmlflow"
+
+
+_NAME = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9._-]*[a-z0-9])?)(:[0-9]{1,5})?")
+
+
+def checked_names(names: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return host names in lower case, each once. Raises RecipeError for what is no `NAME` or `NAME:PORT`."""
+    found = tuple(dict.fromkeys(name.strip().lower() for name in names))
+    wrong = [name for name in found if not _NAME.fullmatch(name)]
+    if wrong:
+        raise RecipeError(f"{option} {wrong[0]!r}: a host name or address is wanted, with :PORT where it differs")
+    return found
+
+
+def has_port(name: str) -> bool:
+    """Whether a public name is `NAME:PORT`."""
+    return ":" in name.rpartition("]")[2]
 
 
 def _with_driver(url: str | None, driver: str) -> str | None:

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from configs import errors
 from configs.errors import StageError, UserError
+from configs.trust import for_children
 from tasks.artifacts import write_atomic
 from tasks.memory import out_of_memory
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
@@ -76,7 +77,7 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
         StageError: it died; the message ends with what it said last.
     """
     command = [sys.executable, "-m", "tasks.evaluate.supervise", module, str(argument)]
-    environment = {**WORKER_ENVIRONMENT, **os.environ, _PARENT: str(os.getpid())}
+    environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
     said: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""A trained model as plain files; no code runs when they are read but that of `model.py`.
+"""A trained model as plain files; no code runs when they are read but that of `model.py`, and that only if allowed.
 
     model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
     model.json          the model's name and options, and the facts of the graph that size it
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import IntegrityError
+from configs.trust import allow
 from tasks.artifacts import file_digest, write_atomic
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ A graph model trained by graphmill. Weights: `model.safetensors`; nothing here i
 from pathlib import Path
 from tasks.publish.model_files import load_published
 
-model = load_published(Path("."))   # a torch.nn.Module in evaluation mode
+model = load_published(Path("."){trust})   # a torch.nn.Module in evaluation mode
 ```
 
 `recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output, `data.json` and
@@ -67,7 +68,8 @@ a later model is compared with this one on rows that neither has seen.
 """
 OWN_CODE = """
 The model is not one of graphmill's: `model.py` is the file that it was trained with. Loading the model runs that file,
-so read it first.
+so read it first, then say which content you have read: its sha256, as `sha256sum model.py` prints it. Without that, or
+with another file, nothing runs.
 """
 
 
@@ -90,8 +92,9 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     described = {"config": state["model_config"], **told}
     for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
         write_atomic(folder / file, json.dumps(content, indent=1).encode())
-    readme = README.format(name=name)
-    if state["model_config"].get("file") is not None:
+    own_code = state["model_config"].get("file") is not None
+    readme = README.format(name=name, trust=', trust_code="SHA256 OF model.py"' if own_code else "")
+    if own_code:
         shutil.copyfile(checkpoint.parent / OWN_MODEL, folder / OWN_MODEL)
         readme += OWN_CODE
     write_atomic(folder / "README.md", readme.encode())
@@ -105,16 +108,23 @@ def model_digest(folder: Path) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def load_published(folder: Path) -> GraphModel:
+def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
     """Rebuild a model from its files, in evaluation mode.
+
+    Args:
+        folder: of the files.
+        trust_code: sha256 of the `model.py` that you have read: it runs from now on in this process (`configs.trust`).
 
     Raises:
         IntegrityError: they do not fit together.
         RecipeError: `model.py` is not what the model was trained with, or does not run here.
+        UntrustedCodeError: nobody has allowed it to run.
     """
     from tasks.train.checkpoint import rebuild_model
     from tasks.train.job import OWN_MODEL
 
+    if trust_code is not None:
+        allow([trust_code], "trust_code")
     described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
     weights = read_tensors(folder / WEIGHTS)
     try:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,24 @@ class Published:
     folder: Path
     name: str
     """`NAME@VERSION`, for messages."""
-    recipe: Recipe
-    """What it was trained by."""
+    values: dict[str, Any]
+    """The recipe that it was trained by, as plain values."""
     lineage: dict[str, dict[str, Any]]
     """Stage to key, digest and code version of the artifact that it comes from."""
     described: dict[str, Any]
     """`config` of the model and `facts` of its graph."""
     needs: DataNeeds | None
     """None for a model that was published by an earlier graphmill."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it was trained by. Runs the model's own file, where it has one: nothing that only copies asks for it.
+
+        Raises:
+            RecipeError: this graphmill cannot read it.
+            UntrustedCodeError: nobody has allowed the file to run.
+        """
+        return model_recipe(self.folder, self.values)
 
     @property
     def task(self) -> str:
@@ -96,12 +107,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def read_published(folder: Path, name: str) -> Published:
-    """Read a model's files, without its weights.
-
-    Raises:
-        IntegrityError: they are damaged.
-        RecipeError: the recipe is one that this graphmill cannot read.
-    """
+    """Read a model's files, without its weights and without running any. Raises IntegrityError if they are damaged."""
     try:
         values = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
         lineage = json.loads((folder / "lineage.json").read_text(encoding="utf-8"))
@@ -110,7 +116,7 @@ def read_published(folder: Path, name: str) -> Published:
         raise IntegrityError(
             f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
         ) from error
-    return Published(folder, name, model_recipe(folder, values), lineage, described, DataNeeds.read(folder))
+    return Published(folder, name, values, lineage, described, DataNeeds.read(folder))
 
 
 def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -118,6 +124,7 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
 
     Raises:
         RecipeError: a change of the model itself, or an unknown option.
+        UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
     """
     values = values or json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
     changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]

@@ -18,6 +18,7 @@ from typing import Any
 from configs import errors
 from configs.errors import StageError
 from configs.schema import TrainConfig
+from configs.trust import for_children
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
 from tasks.train.job import ERROR, LOGS, METRICS, PROGRESS, RESULT, Job
@@ -126,6 +127,7 @@ def environment(job: Job) -> dict[str, str]:
     return {
         **WORKER_ENVIRONMENT,
         **os.environ,
+        **for_children(),
         PARENT: str(os.getpid()),
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,

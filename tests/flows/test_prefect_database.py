@@ -1,8 +1,9 @@
-"""What becomes of a Prefect database that does not open."""
+"""The server of a run: what becomes of a database that does not open, and whom it answers."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,28 +11,59 @@ import pytest
 from configs.errors import StageError
 from flows.server import EmbeddedServer, prepare_database
 from tasks.home import Home
+from tests.raw_requests import ask, basic
 
 WRECK = b"this is no database" * 1000
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
-    (tmp_path / "prefect").mkdir()
-    (tmp_path / "prefect" / "prefect.db").write_bytes(WRECK)
-    return Home.open(str(tmp_path))
+def wrecked(folder: Path, patch: pytest.MonkeyPatch) -> Home:
+    patch.setenv("PREFECT_HOME", str(folder / "prefect"))
+    (folder / "prefect").mkdir()
+    (folder / "prefect" / "prefect.db").write_bytes(WRECK)
+    return Home.open(str(folder))
 
 
-def test_what_a_killed_first_start_left_is_set_aside(home: Home) -> None:
-    prepare_database(home)
-    assert EmbeddedServer(home).has_database
-    assert (home.prefect / "prefect.db.broken").read_bytes() == WRECK
-    with sqlite3.connect(home.prefect / "prefect.db") as connection:
+@pytest.fixture(scope="module")
+def mended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A home whose database was a wreck and is whole now."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = wrecked(tmp_path_factory.mktemp("mended"), patch)
+        prepare_database(home)
+        yield home
+
+
+def test_what_a_killed_first_start_left_is_set_aside(mended: Home) -> None:
+    assert EmbeddedServer(mended).has_database
+    assert (mended.prefect / "prefect.db.broken").read_bytes() == WRECK
+    with sqlite3.connect(mended.prefect / "prefect.db") as connection:
         assert connection.execute("select count(*) from flow_run").fetchone() == (0,)
     connection.close()
 
 
-def test_the_database_of_an_older_version_stays(home: Home) -> None:
+def test_a_run_s_server_answers_nobody_else(mended: Home) -> None:
+    server = EmbeddedServer(mended)
+    server.launch()
+    try:
+        server.wait()
+        url = server.url.removesuffix("/api")
+        own = ("Host", url.rpartition("/")[2])
+        port = own[1].rpartition(":")[2]
+        known = basic(*server._password.split(":"))
+        strange = {
+            path: ask(url, path, [own]) for path in ("/", "/docs", "/openapi.json", "/ui-settings", "/api/ready")
+        }
+        assert strange == dict.fromkeys(strange, 401)
+        assert ask(url, "/api/health", [own]) == 200
+        assert ask(url, "/api/admin/version", [own, known]) == 200
+        for foreign in ("evil.example", f"localhost:{port}", f"127.0.0.1:{port}@evil.example"):
+            assert ask(url, "/api/admin/version", [("Host", foreign), known]) == 400
+        assert ask(url, "/api/admin/version", [own, known, ("Origin", url)]) == 403, "it has no pages"
+    finally:
+        server.stop()
+
+
+def test_the_database_of_an_older_version_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = wrecked(tmp_path, monkeypatch)
     (home.prefect / ".database-3.0.0").touch()
     with pytest.raises(StageError, match="did not start; its log is"):
         prepare_database(home)

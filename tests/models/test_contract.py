@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from configs.registry import MODELS
 from configs.schema import TrainConfig
+from configs.trust import own_files
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.losses import LOSSES
@@ -27,10 +29,12 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 
 
 @pytest.fixture
-def _own_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget afterwards what users' files have registered."""
+def _own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user names files of their own; forget afterwards what they have registered."""
     MODELS.names()
     monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    with own_files():
+        yield
 
 
 def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tuple[GraphModel, GraphStore, Loader]:

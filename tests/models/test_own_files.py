@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
 from configs.schema import Recipe
+from configs.trust import own_files
 from models.base import GraphFacts
 from tasks.home import Home
 from tasks.publish.model_files import load_published, write_model
@@ -25,9 +27,12 @@ from tests.support import as_partition, node_graph
 
 
 @pytest.fixture(autouse=True)
-def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The user names the files; what they register is forgotten afterwards."""
     MODELS.names()
     monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    with own_files():
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import requests
 
 from tests.flows.conftest import graphmill
 from tests.operations.conftest import Installation, bring_up
+from tests.raw_requests import UPGRADE, ask, basic
 
 FOREIGN = "https://evil.example"
 
@@ -79,7 +80,7 @@ def test_mlflow_refuses_foreign_pages_and_foreign_names(exposed: tuple[Installat
     answer = requests.post(url, json={"name": "x"}, auth=auth, headers={"Origin": FOREIGN}, timeout=30)
     assert answer.status_code == 403
     answer = requests.post(url, json={"name": "x"}, auth=auth, headers={"Host": "evil.example"}, timeout=30)
-    assert answer.status_code == 403
+    assert answer.status_code == 400
     port = installation.mlflow.rpartition(":")[2]
     answer = requests.get(
         f"{installation.mlflow}/api/2.0/mlflow/experiments/get?experiment_id=0",
@@ -98,6 +99,46 @@ def test_prefect_refuses_foreign_names(exposed: tuple[Installation, str]) -> Non
     port = installation.prefect.rpartition(":")[2]
     answer = requests.get(url, auth=auth, headers={"Host": f"graphs.example:{port}"}, timeout=30)
     assert answer.status_code == 200
+
+
+CLOSED = {
+    "prefect": ["/", "/docs", "/redoc", "/openapi.json", "/ui-settings", "/api/ready", "/api/version", "/api//health"],
+    "mlflow": [
+        *("/", "/version", "/api/3.0/mlflow/server-info", "/ajax-api/3.0/mlflow/server-info", "/favicon.ico"),
+        *("/static-files/index.html", "/healthx", "/health/../version", "/signup"),
+    ],
+}
+OPEN = {"prefect": "/api/health", "mlflow": "/health"}
+
+
+@pytest.mark.parametrize("server", ["prefect", "mlflow"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST"])
+def test_strangers_see_nothing(exposed: tuple[Installation, str], server: str, method: str) -> None:
+    url = getattr(exposed[0], server)
+    host = ("Host", f"localhost:{url.rpartition(':')[2]}")
+    assert [ask(url, path, [host], method) for path in CLOSED[server]] == [401] * len(CLOSED[server])
+    assert [ask(url, "/", [host, basic("graphmill", word)], method) for word in ("", "wrong")] == [401, 401]
+    assert ask(url, OPEN[server], [host]) == 200, "probes need no credentials"
+    assert ask(url, OPEN[server], [("Host", "evil.example")]) == 400
+    known = [host, basic("graphmill", exposed[1])]
+    assert ask(url, CLOSED[server][2], known) == 200
+    assert ask(url, CLOSED[server][2], [*known, known[-1]]) == 401, "two passwords are none"
+
+
+@pytest.mark.parametrize("path", ["events/in", "events/out", "logs/out", "task_runs/subscriptions/scheduled"])
+def test_sockets_ask_for_the_password(exposed: tuple[Installation, str], path: str) -> None:
+    """Prefect asks in the first message: not all of its clients, and no browser for certain, can send a header."""
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+    from websockets.typing import Subprotocol
+
+    url = exposed[0].prefect
+    port = url.rpartition(":")[2]
+    assert ask(url, f"/api/{path}", [("Host", f"localhost:{port}"), *UPGRADE]) == 403
+    with connect(f"ws://localhost:{port}/api/{path}", subprotocols=[Subprotocol("prefect")], proxy=None) as socket:
+        socket.send(json.dumps({"type": "auth", "token": "graphmill:wrong"}))
+        with pytest.raises(ConnectionClosed, match="1008"):
+            socket.recv(timeout=60)
 
 
 @pytest.mark.slow

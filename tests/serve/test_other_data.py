@@ -156,12 +156,14 @@ def test_a_model_of_an_earlier_graphmill_keeps_to_its_own_data(tmp_path: Path, h
 def test_a_user_s_own_model_travels_with_its_file(tmp_path: Path, home: Home) -> None:
     """What `recipe.json` says of the model's file is where it was on another machine."""
     from configs.registry import MODELS
+    from configs.trust import own_files
     from tests.models.test_contract import EXAMPLE
 
     own = tmp_path / "mine.py"
     own.write_text(EXAMPLE.read_text())
     recipe = synthetic()
-    config = MODELS.config({"name": "damped_mean", "file": str(own), "hidden_dim": 8, "num_layers": 2})
+    with own_files():
+        config = MODELS.config({"name": "damped_mean", "file": str(own), "hidden_dim": 8, "num_layers": 2})
     recipe = recipe.model_copy(update={"model": config})
     model = Registered(tmp_path, home, synthetic())
     values = dump_recipe(recipe)

@@ -85,7 +85,7 @@ def precomputed_mean(store: GraphStore, features: FeatureSource, scratch: Path |
                 draft = path.with_suffix(".part")
                 _fill(np.asarray(create_array(draft, shape, kind)), store, features.table)
                 draft.rename(path)
-        table: Array = np.load(path, mmap_mode="r")  # once mapped, it needs no name
+        table: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # once mapped, it needs no name
     assert table.shape == shape
     return table
 

@@ -79,7 +79,7 @@ def propagated(store: GraphStore, features: FeatureSource, num_propagations: int
                 draft = path.with_suffix(".part")
                 _fill(create_array(draft, shape, np.float32), store, features, folder)
                 draft.rename(path)
-        table: Array = np.load(path, mmap_mode="r")  # once mapped, it needs no name
+        table: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # once mapped, it needs no name
     assert table.shape == shape
     return table
 

@@ -1,0 +1,126 @@
+"""Who may talk to a server: only under its own names, only its own pages, and only who has its password, if it has one.
+
+Prefect by itself answers under every Host and lets foreign pages send what browsers call simple requests; MLflow takes
+any page of this machine for its own; both show pages to people who have not said who they are. A page that a user has
+open could so talk to a server on loopback (DNS rebinding, forms). One doorkeeper stands before both, and before the
+server of a single run.
+
+`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what it lets pass, with commas between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+HOSTS = "GRAPHMILL_ALLOWED_HOSTS"
+ORIGINS = "GRAPHMILL_ALLOWED_ORIGINS"
+
+
+@dataclass(frozen=True)
+class House:
+    """What a doorkeeper guards, and whom it lets in."""
+
+    hosts: frozenset[str]
+    """All texts that a `Host` header may be: `localhost:4200`. Lower case."""
+    origins: frozenset[str] = field(default_factory=frozenset)
+    """Where pages may come from: `http://localhost:4200`. Lower case."""
+    knows: Callable[[str, str], bool] | None = None
+    """Whether a user and a password are right; None: credentials are not asked for."""
+    open_path: str = "/health"
+    """The one path that wants no credentials: probes ask it whether the server lives."""
+    sockets_ask: bool = False
+    """Whether the app itself asks for the password on web sockets: browsers and some clients cannot send it before."""
+
+
+class Doorkeeper:
+    """ASGI middleware: refuses malformed requests and foreign hosts (400), foreign pages (403) and strangers (401)."""
+
+    def __init__(self, app: App, house: House) -> None:
+        self._app = app
+        self._house = house
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        refusal = self._misplaced(scope) or await self._stranger(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            status, text = refusal
+            headers = [(b"content-type", b"text/plain; charset=utf-8")]
+            if status == 401:
+                headers.append((b"www-authenticate", b'Basic realm="graphmill"'))
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": text.encode()})
+
+    def _misplaced(self, scope: Scope) -> tuple[int, str] | None:
+        """Refuse what is not meant for this server, or comes from a page that is not its own."""
+        if not scope["path"].startswith("/"):  # the address of some server, as a proxy is asked
+            return 400, "a path is wanted, not an address\n"
+        hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
+        # Equal to a name that is allowed, as a whole: what is parsed can be parsed in two ways.
+        if len(hosts) != 1 or hosts[0] not in self._house.hosts:
+            return 400, "unknown host: start graphmill up with --public-name NAME[:PORT] to allow it\n"
+        if len(origins) > 1 or any(origin not in self._house.origins for origin in origins):
+            return 403, "requests from this page are refused\n"
+        return None
+
+    async def _stranger(self, scope: Scope) -> tuple[int, str] | None:
+        """Refuse who has not said the password, where there is one."""
+        house = self._house
+        if house.knows is None or (scope["type"] == "websocket" and house.sockets_ask):
+            return None
+        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == house.open_path:
+            return None
+        given = _basic([value for name, value in scope["headers"] if name.lower() == b"authorization"])
+        if given is None or not await asyncio.to_thread(house.knows, *given):
+            return 401, "user and password are wanted\n"
+        return None
+
+
+def _values(scope: Scope, name: bytes) -> list[str]:
+    """Return all headers of a name, in lower case."""
+    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key.lower() == name]
+
+
+def _basic(headers: list[bytes]) -> tuple[str, str] | None:
+    """Return user and password of the one `Authorization: Basic` header, or None."""
+    if len(headers) != 1:
+        return None
+    scheme, _, token = headers[0].partition(b" ")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(token.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return (user, password) if colon else None
+
+
+def one_user(credentials: str) -> Callable[[str, str], bool]:
+    """Return a check for the only pair of `user:password` that is right. Raises ValueError for an empty password."""
+    if not credentials.partition(":")[2]:
+        raise ValueError("a server that asks for credentials needs a password")
+
+    def knows(user: str, password: str) -> bool:
+        return hmac.compare_digest(f"{user}:{password}".encode(), credentials.encode())
+
+    return knows
+
+
+def words_of(variable: str) -> frozenset[str]:
+    """Return the words of an environment variable, in lower case."""
+    return frozenset(word.strip().lower() for word in os.environ.get(variable, "").split(",") if word.strip())
