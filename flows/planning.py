@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from configs.errors import IntegrityError
@@ -14,8 +16,11 @@ from tasks.artifacts import artifact_key
 from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.home import Home
 from tasks.snapshots import check_snapshot
+from tasks.source_digests import SourceDigests
 
 _SHOWN_CHANGES = 6
+Told = Callable[[str, float, float, str, str], None]
+"""Hears stage, done, total, unit and a note."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,23 @@ class Step:
         }
 
 
-def make_plan(home: Home, recipe: Recipe, selection: Selection) -> list[Step]:
-    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give."""
+def _unheard(stage: str, done: float, total: float, unit: str, note: str) -> None:
+    """Nobody listens."""
+
+
+def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: Told = _unheard) -> list[Step]:
+    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give.
+
+    Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
+    """
     check_snapshot(recipe)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []
     facts: dict[str, int] = dataset_facts(recipe)
     for name in selection.all:
-        step = _step(home, recipe, selection, name, keys, before.get(name))
+        digests = SourceDigests(home, partial(progress, name))
+        step = _step(digests, recipe, selection, name, keys, before.get(name))
         if step.status == "cached":
             keys[name] = step.key
             facts |= _facts_of(home, recipe, name, keys)
@@ -67,12 +80,17 @@ def make_plan(home: Home, recipe: Recipe, selection: Selection) -> list[Step]:
 
 
 def _step(
-    home: Home, recipe: Recipe, selection: Selection, name: str, keys: dict[str, str], old: dict[str, Any] | None
+    digests: SourceDigests,
+    recipe: Recipe,
+    selection: Selection,
+    name: str,
+    keys: dict[str, str],
+    old: dict[str, Any] | None,
 ) -> Step:
-    stage = load_stage(name)
+    stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
     size = (old["bytes"], old["build_seconds"], "last run") if old else (None, None, "")
-    config = stage.config(recipe)
+    config = stage.key_content(recipe, digests)
     changes = changed_keys(old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.file_names import file_name
 from tasks.home import Home
 
 Status = Literal["running", "completed", "failed", "cancelled"]
@@ -75,12 +76,12 @@ def now_text() -> str:
 
 def record_path(home: Home, run_id: str) -> Path:
     """File of a record."""
-    return home.runs / f"{run_id}.json"
+    return home.runs / f"{file_name(run_id)}.json"
 
 
 def lock_path(home: Home, run_id: str) -> Path:
     """Lock that a run holds as long as it lives."""
-    return home.locks / f"run-{run_id}.lock"
+    return home.locks / f"run-{file_name(run_id)}.lock"
 
 
 @contextmanager

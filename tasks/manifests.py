@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from tasks.file_names import inner_path, joined_name
+
+InnerPath = Annotated[str, AfterValidator(inner_path)]
+"""Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 TaskKind = Literal["node", "link", "graph"]
 TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link"]
 
@@ -35,7 +39,7 @@ class Manifest(_Frozen):
     """The part of the recipe that the key was made of."""
     parents: dict[str, str]
     """Stage to digest of what was read."""
-    files: dict[str, FileEntry]
+    files: dict[InnerPath, FileEntry]
     code_version: str = ""
     created_at: str = ""
     seconds: float = 0.0
@@ -68,7 +72,7 @@ class Table(_Frozen):
     num_rows: int
     columns: dict[str, str]
     """Column to Arrow type."""
-    shards: tuple[str, ...]
+    shards: tuple[InnerPath, ...]
     """Paths in order; row i of the table is row i of the shards put end to end."""
     shard_rows: tuple[int, ...]
 
@@ -103,8 +107,8 @@ class EdgeType(_Frozen):
 
     @property
     def name(self) -> str:
-        """`source__relation__target`: names the table's folder."""
-        return f"{self.source}__{self.relation}__{self.target}"
+        """`source__relation__target`: names the table."""
+        return joined_name((self.source, self.relation, self.target))
 
 
 class DatasetManifest(Manifest):
@@ -152,7 +156,7 @@ class DatasetManifest(Manifest):
 class ArrayEntry(_Frozen):
     """A `.npy` file of a graph."""
 
-    path: str
+    path: InnerPath
     dtype: str
     shape: tuple[int, ...]
 
@@ -220,9 +224,9 @@ class RunResult(Manifest):
     num_parameters: int
     seeds_per_second: float
     edges_per_second: float
-    best_checkpoint: str
-    last_checkpoint: str
-    metrics_file: str
+    best_checkpoint: InnerPath
+    last_checkpoint: InnerPath
+    metrics_file: InnerPath
     """JSON lines, one a step or epoch: {"step", "epoch", "seconds", metric: value, ...}."""
     resumed_from_epoch: int = 0
     restarts: int = 0
@@ -245,7 +249,7 @@ class EvalReport(Manifest):
     metric: str
     metrics: dict[str, dict[str, float]]
     """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
-    predictions: str | None = None
+    predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
@@ -260,5 +264,5 @@ class PublishManifest(Manifest):
     model_version: str
     champion: bool
     """Whether this version became (or stayed) the champion."""
-    report_file: str
+    report_file: InnerPath
     metrics: dict[str, dict[str, float]]
