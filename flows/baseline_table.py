@@ -129,7 +129,9 @@ def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) 
         for name, row in rows.items():
             if number < (runs or row.runs):
                 path, overrides = folder / f"{row.recipe}.yaml", row.run_overrides(number)
-                planned.append(Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides), home)))
+                planned.append(
+                    Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides), home))
+                )
     return planned
 
 

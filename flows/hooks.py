@@ -99,7 +99,7 @@ def conclude(home: Home, record: RunRecord) -> None:
         if name == "publish":
             record.mlflow_run_id = manifest.mlflow_run_id
             record.mlflow_run_url = manifest.mlflow_run_url
-            record.report = str(Path(stage["folder"]) / manifest.report_file)
+            record.report = str(store.folder(name, stage["key"]) / manifest.report_file)
 
 
 def stage_table(record: RunRecord) -> str:

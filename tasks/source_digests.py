@@ -129,7 +129,7 @@ def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
     found, known = [], set()
     for name in names:
         for place, inside, files in os.walk(folder / name, followlinks=True):
-            here = os.stat(place)
+            here = Path(place).stat()
             if (here.st_dev, here.st_ino) in known:  # a link that leads back
                 inside.clear()
                 continue

@@ -105,9 +105,9 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
         RecipeError: it is not a model of graphmill's.
         StageError: the store cannot be reached.
     """
-    name = file_name(version.model_id or f"{version.reference} of {version.created_ms}: {version.source}")
-    folder = tracker.home.downloads / "models" / name
-    with file_lock(tracker.home.locks / f"model-{name}.lock"):
+    known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
+    folder = tracker.home.downloads / "models" / file_name(known_by)
+    with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):
         if not folder.exists():
             draft = beside(folder, "")
             shutil.rmtree(draft, ignore_errors=True)
