@@ -106,8 +106,12 @@ def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
 
 def read_record(home: Home, run_id: str) -> RunRecord | None:
     """Return a run's record, or None where there is none that can be read."""
+    return _read(record_path(home, run_id))
+
+
+def _read(path: Path) -> RunRecord | None:
     try:
-        return RunRecord.model_validate_json(record_path(home, run_id).read_bytes())
+        return RunRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -161,7 +165,7 @@ def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
     """Return the records (of a recipe), newest first; files that are not records are passed over."""
     records = []
     for path in home.runs.glob("*.json"):
-        record = read_record(home, path.stem)
+        record = _read(path)
         if record is not None and recipe in (None, record.recipe):
             records.append(record)
     return sorted(records, key=lambda record: record.started_at, reverse=True)

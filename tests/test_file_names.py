@@ -15,6 +15,7 @@ from tasks.artifacts import ArtifactStore
 from tasks.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.home import Home
 from tasks.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.serve.run import Wanted
 from tests.flows.conftest import ROOT
 from tests.path_joins import Join, find_in, find_joins
 
@@ -132,6 +133,13 @@ def test_keys_and_stages_of_records_stay_in_the_home(home: Home) -> None:
     store = ArtifactStore(home)
     for path in (store.folder, store.work_folder, store.lock_path):
         assert path("../../x", "../../y").resolve().is_relative_to(home.root)
+
+
+@pytest.mark.parametrize("name", ["../../escape", "/etc/x", "a/b", "x" * 400])
+def test_a_model_s_name_names_a_file_in_the_current_folder(name: str) -> None:
+    path, _ = Wanted("predictions").place(f"{name}-v1")
+    assert path.parent == Path.cwd()
+    assert len(path.name.encode()) < 256
 
 
 # Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.

@@ -102,9 +102,14 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
     """Return a folder with the model's files, downloaded once a home.
 
     Raises:
-        RecipeError: it is not a model of graphmill's.
+        RecipeError: it is not a model of graphmill's, or the registry's record of it leads elsewhere.
         StageError: the store cannot be reached.
     """
+    if ".." in version.source.split("/"):
+        raise RecipeError(
+            f"{version.reference}: {public_uri(tracker.uri)} says that its files are at {version.source!r}; a path "
+            "with '..' is not followed. Somebody altered the record: publish the model again, or ask who did"
+        )
     known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
     folder = tracker.home.downloads / "models" / file_name(known_by)
     with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import pytest
 
+from flows.cleaning import clean_home
 from flows.hooks import bury_dead_runs
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
 from tasks.home import Home
@@ -40,6 +42,29 @@ def test_a_run_that_has_begun_anew_since_its_record_was_read_is_not_buried(home:
         assert settled(home, killed).status == "running"
     assert read_record(home, again.id) == again
     assert again.status == "completed"
+
+
+def test_a_record_s_id_is_no_path(home: Home) -> None:
+    before = set(home.root.parent.rglob("*"))
+    record = new_record().model_copy(update={"id": "../../../escape"})
+    with recorded(home, record):
+        assert all_runs(home) == [record]
+    assert all(path.is_relative_to(home.root) for path in set(home.root.parent.rglob("*")) - before)
+
+
+def test_cleaning_removes_nothing_outside_whatever_records_say(home: Home) -> None:
+    victims = [home.root.parent / "escape.json", home.root.parent / "run-escape.lock"]
+    for number, name in enumerate(("escape", "../../escape", "../locks/../../escape")):
+        record = RunRecord(id=f"../{name}", recipe="tiny", started_at="2001-01-01T00:00:00+00:00", status="failed")
+        stages = {"train": {"key": f"../../{name}", "digest": "", "parents": {}, "config": {}}}
+        text = record.model_copy(update={"stages": stages}).model_dump_json()
+        home.runs.mkdir(exist_ok=True)
+        (home.runs / f"{number}.json").write_text(text)
+    for path in [*victims, *home.runs.iterdir()]:
+        path.touch()
+        os.utime(path, (0, 0))
+    clean_home(home, 1.0, dry_run=False)
+    assert all(path.exists() for path in victims)
 
 
 def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
