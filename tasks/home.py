@@ -16,6 +16,7 @@ class Home:
     cache/                 signed pickles                         locks/            one flock file an artifact
     downloads/             raw data sets                          runs/             one JSON a pipeline run
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
+    source-digests         sha256 of source files that were read
     """
 
     root: Path
