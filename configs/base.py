@@ -84,7 +84,16 @@ class ComponentConfig(ConfigModel):
 
 def cache_view(config: ConfigModel) -> dict[str, Any]:
     """Return the options that decide what a stage produces, as plain JSON values (for cache keys)."""
-    data = config.model_dump(mode="json")
+    return _without_runtime(config, config.model_dump(mode="json"))
+
+
+def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any]:
+    """Take the runtime fields of a section, and of the sections in it, out of its plain values."""
+    for name, value in config:
+        sections = zip(value, data[name], strict=True) if isinstance(value, tuple) else [(value, data[name])]
+        for section, plain in sections:
+            if isinstance(section, ConfigModel):
+                _without_runtime(section, plain)
     for name in type(config).runtime_fields:
         data.pop(name, None)
     return data

@@ -34,6 +34,7 @@ from flows.console import err, format_seconds, out, table
 from flows.execute import RunRequest, call_flow, flow_server, run_recipe
 from flows.runs import RunRecord
 from tasks.artifacts import file_lock, write_atomic
+from tasks.file_names import file_name
 from tasks.home import Home
 
 _FILE_WIDTH = 120
@@ -58,8 +59,8 @@ class Results:
 
     def __init__(self, home: Home, name: str) -> None:
         """Read what is there."""
-        self.path = home.root / "baselines" / f"{name}.json"
-        self.lock = home.locks / f"baselines-{name}.lock"
+        self.path = home.root / "baselines" / f"{file_name(name)}.json"
+        self.lock = home.locks / f"baselines-{file_name(name)}.lock"
         self.runs: dict[str, dict[str, Any]] = {}
         self._read()
 
@@ -204,7 +205,7 @@ def list_rows(home: Home, request: BaselineRequest) -> None:
     found = read_table(request.table, request.folder)
     rows = select_rows(found, request.keywords)
     results = Results(home, request.table)
-    show(found, summarize(rows, plan_runs(rows, request.runs, request.folder), results), None)
+    show(found, summarize(rows, plan_runs(rows, request.runs, request.folder, home), results), None)
     console = out()
     for name, row in rows.items():
         console.print(f"{name}: {' '.join(sorted(row.words(name) - {name}))}", markup=False)
@@ -215,8 +216,8 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
     _use_data(request.data)
     found = read_table(request.table, request.folder)
     rows = select_rows(found, request.keywords)
-    planned, results = plan_runs(rows, request.runs, request.folder), Results(home, request.table)
-    every = plan_runs(found.rows, None, request.folder)
+    planned, results = plan_runs(rows, request.runs, request.folder, home), Results(home, request.table)
+    every = plan_runs(found.rows, None, request.folder, home)
     missing = [run for run in planned if run.digest not in results.runs]
     failed = []
 

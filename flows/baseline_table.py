@@ -16,6 +16,8 @@ from configs.matching import did_you_mean
 from configs.schema import STAGES, Recipe
 from configs.yaml_reader import read_yaml
 from tasks.calls import load_stage
+from tasks.home import Home
+from tasks.source_digests import SourceDigests
 
 RECIPES = Path(__file__).resolve().parent.parent / "benchmarks" / "recipes"
 BASELINE_STAGES = STAGES[: STAGES.index("evaluate") + 1]
@@ -120,19 +122,21 @@ def select_rows(found: Table, keywords: list[str]) -> dict[str, Row]:
     return rows
 
 
-def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path) -> list[Planned]:
+def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) -> list[Planned]:
     """Return all runs: first seed 0 of each row, then seed 1, so that an early end leaves a whole table."""
     planned = []
     for number in range(max(runs or row.runs for row in rows.values())):
         for name, row in rows.items():
             if number < (runs or row.runs):
                 path, overrides = folder / f"{row.recipe}.yaml", row.run_overrides(number)
-                planned.append(Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides))))
+                planned.append(
+                    Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides), home))
+                )
     return planned
 
 
-def identity(recipe: Recipe) -> str:
-    """Return a digest of all that decides a recipe's metrics: options, versions of stages, state of the data."""
-    stages = [load_stage(name) for name in BASELINE_STAGES]
-    content = [(stage.name, stage.version, stage.config(recipe)) for stage in stages]
+def identity(recipe: Recipe, home: Home) -> str:
+    """Return a digest of all that decides a recipe's metrics: options, versions of stages, content of the data."""
+    stages, digests = [load_stage(name) for name in BASELINE_STAGES], SourceDigests(home)
+    content = [(stage.name, stage.version, stage.key_content(recipe, digests)) for stage in stages]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]

@@ -155,11 +155,12 @@ def plan(
 ) -> None:
     """Say what would run and why, what is cached, and how large it gets; runs nothing."""
     from configs.load import load_own_recipe
+    from flows.console import Reporter
     from flows.planning import make_plan, show_plan
     from flows.selection import select_stages
 
     selection = select_stages(only, from_stage, force)
-    steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection)
+    steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection, Reporter().progress)
     if as_json:
         print(json.dumps({"recipe": recipe, "stages": [step.as_json() for step in steps]}))
     else:

@@ -101,7 +101,7 @@ def conclude(home: Home, record: RunRecord) -> None:
         if name == "publish":
             record.mlflow_run_id = manifest.mlflow_run_id
             record.mlflow_run_url = manifest.mlflow_run_url
-            record.report = str(Path(stage["folder"]) / manifest.report_file)
+            record.report = str(store.folder(name, stage["key"]) / manifest.report_file)
             word = "champion" if manifest.champion else "not champion"
             reason = f", {manifest.gate['reason']}" if manifest.gate else ""
             record.champion = f"{manifest.model_name} version {manifest.model_version}: {word}{reason}"

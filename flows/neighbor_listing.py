@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.console import out, table
+from tasks.file_names import beside
 from tasks.ingest.id_index import is_text
 from tasks.serve.given import read_ids
 from tasks.serve.neighbors import Metric, Neighbors, VectorFile, nearest
@@ -76,7 +77,7 @@ def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
     if output.suffix not in (".parquet", ".pq"):
         raise RecipeError(f"--output {output} must end with .parquet")
     output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(f".{output.name}.partial")
+    draft = beside(output, ".partial")
     count = 0
     try:
         writer: pq.ParquetWriter | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from configs.errors import GraphmillError, IntegrityError
@@ -17,8 +19,11 @@ from tasks.manifests import DatasetManifest, GraphManifest, PartitionManifest
 from tasks.memory import available_bytes
 from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes
 from tasks.snapshots import check_snapshot
+from tasks.source_digests import SourceDigests
 
 _SHOWN_CHANGES = 6
+Told = Callable[[str, float, float, str, str], None]
+"""Hears stage, done, total, unit and a note."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +57,23 @@ class Step:
         }
 
 
-def make_plan(home: Home, recipe: Recipe, selection: Selection) -> list[Step]:
-    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give."""
+def _unheard(stage: str, done: float, total: float, unit: str, note: str) -> None:
+    """Nobody listens."""
+
+
+def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: Told = _unheard) -> list[Step]:
+    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give.
+
+    Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
+    """
     check_snapshot(recipe)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []
     counts, manifest = expected_counts(recipe), None
     for name in selection.all:
-        step = _step(home, recipe, selection, name, keys, before.get(name))
+        digests = SourceDigests(home, partial(progress, name))
+        step = _step(digests, recipe, selection, name, keys, before.get(name))
         if step.status == "cached":
             keys[name] = step.key
             manifest = _manifest(home, name, step.key)
@@ -94,12 +107,17 @@ def _manifest(home: Home, name: str, key: str) -> Any:
 
 
 def _step(
-    home: Home, recipe: Recipe, selection: Selection, name: str, keys: dict[str, str], old: dict[str, Any] | None
+    digests: SourceDigests,
+    recipe: Recipe,
+    selection: Selection,
+    name: str,
+    keys: dict[str, str],
+    old: dict[str, Any] | None,
 ) -> Step:
-    stage = load_stage(name)
+    stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
     size = (old["bytes"], old["build_seconds"], "last run") if old else (None, None, "")
-    config = stage.config(recipe)
+    config = stage.key_content(recipe, digests)
     changes = _changes(recipe, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:

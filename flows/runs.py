@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.file_names import file_name
 from tasks.home import Home
 from tasks.manifests import CONTROLS
 
@@ -90,12 +91,12 @@ def now_text() -> str:
 
 def record_path(home: Home, run_id: str) -> Path:
     """File of a record."""
-    return home.runs / f"{run_id}.json"
+    return home.runs / f"{file_name(run_id)}.json"
 
 
 def lock_path(home: Home, run_id: str) -> Path:
     """Lock that a run holds as long as it lives."""
-    return home.locks / f"run-{run_id}.lock"
+    return home.locks / f"run-{file_name(run_id)}.lock"
 
 
 @contextmanager
@@ -120,8 +121,12 @@ def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
 
 def read_record(home: Home, run_id: str) -> RunRecord | None:
     """Return a run's record, or None where there is none that can be read."""
+    return _read(record_path(home, run_id))
+
+
+def _read(path: Path) -> RunRecord | None:
     try:
-        return RunRecord.model_validate_json(record_path(home, run_id).read_bytes())
+        return RunRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -175,7 +180,7 @@ def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
     """Return the records (of a recipe), newest first; files that are not records are passed over."""
     records = []
     for path in home.runs.glob("*.json"):
-        record = read_record(home, path.stem)
+        record = _read(path)
         if record is not None and recipe in (None, record.recipe):
             records.append(record)
     return sorted(records, key=lambda record: record.started_at, reverse=True)

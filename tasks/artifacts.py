@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from configs.errors import IntegrityError, StageError
+from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.manifests import FileEntry, Manifest
 
@@ -58,7 +59,7 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Process ids alone are not enough: containers that share a folder count them from 1 each.
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(3)}")
+    draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
             file.writelines([content] if isinstance(content, bytes) else content)
@@ -141,15 +142,15 @@ class ArtifactStore:
 
     def folder(self, stage: str, key: str) -> Path:
         """Folder of a finished artifact."""
-        return self.home.artifacts / stage / key
+        return self.home.artifacts / file_name(stage) / file_name(key)
 
     def work_folder(self, stage: str, key: str) -> Path:
         """Folder of an artifact in the making; outlives a crash, so that a stage can resume from it."""
-        return self.home.work / f"{stage}-{key}"
+        return self.home.work / f"{file_name(stage)}-{file_name(key)}"
 
     def lock_path(self, stage: str, key: str) -> Path:
         """Lock that the one builder of an artifact holds."""
-        return self.home.locks / f"{stage}-{key}.lock"
+        return self.home.locks / f"{file_name(stage)}-{file_name(key)}.lock"
 
     def load(self, stage: str, key: str, kind: type[M], *, deep: bool = False) -> M | None:
         """Return the verified manifest, or None where there is no such artifact.

@@ -85,7 +85,7 @@ def find_stage(
         IntegrityError: the artifact or a parent is damaged.
     """
     stage, store = load_stage(name), ArtifactStore(home)
-    key = stage_key(stage, recipe, _all_parents(stage, recipe, home, parents))
+    key = stage_key(stage, recipe, _all_parents(stage, recipe, home, parents), home)
     manifest = store.load(name, key, stage.manifest, deep=deep)
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
 
@@ -93,7 +93,7 @@ def find_stage(
 def expected_key(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> str:
     """Return the key that a stage's artifact has or will have. Raises as `find_stage` does."""
     stage = load_stage(name)
-    return stage_key(stage, recipe, _all_parents(stage, recipe, home, parents))
+    return stage_key(stage, recipe, _all_parents(stage, recipe, home, parents), home)
 
 
 def call_stage(

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
+from tasks.file_names import file_name
 from tasks.manifests import ArrayEntry, GraphManifest
 
 Array = NDArray[Any]
@@ -109,8 +110,7 @@ class ArrayWriter:
 
     def create(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return a writable memory map to be filled in chunks (plain memory where the array is empty)."""
-        self.entries[name] = ArrayEntry(path=f"{name}.npy", dtype=np.dtype(dtype).name, shape=shape)
-        path = self.folder / f"{name}.npy"
+        path = self._add(name, np.dtype(dtype).name, shape)
         if 0 in shape:
             empty = np.empty(shape, dtype)
             np.save(path, empty)
@@ -119,13 +119,16 @@ class ArrayWriter:
 
     def write(self, name: str, array: Array) -> None:
         """Write a whole array."""
-        self.entries[name] = ArrayEntry(path=f"{name}.npy", dtype=array.dtype.name, shape=array.shape)
-        np.save(self.folder / f"{name}.npy", np.ascontiguousarray(array))
+        np.save(self._add(name, array.dtype.name, array.shape), np.ascontiguousarray(array))
 
     def link(self, name: str, store: GraphStore) -> None:
         """Take over an unchanged array of another graph without copying it."""
         from tasks.stage import link_or_copy
 
         entry = store.manifest.arrays[name]
-        link_or_copy(store.folder / entry.path, self.folder / f"{name}.npy")
-        self.entries[name] = entry.model_copy(update={"path": f"{name}.npy"})
+        link_or_copy(store.folder / entry.path, self._add(name, entry.dtype, entry.shape))
+
+    def _add(self, name: str, dtype: str, shape: tuple[int, ...]) -> Path:
+        """Note an array and return its file."""
+        self.entries[name] = ArrayEntry(path=f"{file_name(name)}.npy", dtype=dtype, shape=shape)
+        return self.folder / self.entries[name].path

@@ -22,7 +22,7 @@ class Home:
     cache/                 signed pickles                         locks/            one flock file an artifact
     downloads/             raw data sets                          runs/             one JSON a pipeline run
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
-    trusted-code           digests of code that may run
+    trusted-code           digests of code that may run           source-digests    sha256 of sources that were read
     """
 
     root: Path

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from tasks.file_names import inner_path, joined_name
+
+InnerPath = Annotated[str, AfterValidator(inner_path)]
+"""Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 
 
 class Control(NamedTuple):
@@ -54,7 +59,7 @@ class Manifest(_Frozen):
     """The part of the recipe that the key was made of."""
     parents: dict[str, str]
     """Stage to digest of what was read."""
-    files: dict[str, FileEntry]
+    files: dict[InnerPath, FileEntry]
     code_version: str = ""
     created_at: str = ""
     seconds: float = 0.0
@@ -87,7 +92,7 @@ class Table(_Frozen):
     num_rows: int
     columns: dict[str, str]
     """Column to Arrow type."""
-    shards: tuple[str, ...]
+    shards: tuple[InnerPath, ...]
     """Paths in order; row i of the table is row i of the shards put end to end."""
     shard_rows: tuple[int, ...]
 
@@ -122,8 +127,8 @@ class EdgeType(_Frozen):
 
     @property
     def name(self) -> str:
-        """`source__relation__target`: names the table's folder."""
-        return f"{self.source}__{self.relation}__{self.target}"
+        """`source__relation__target`: names the table."""
+        return joined_name((self.source, self.relation, self.target))
 
 
 class DatasetManifest(Manifest):
@@ -171,7 +176,7 @@ class DatasetManifest(Manifest):
 class ArrayEntry(_Frozen):
     """A `.npy` file of a graph."""
 
-    path: str
+    path: InnerPath
     dtype: str
     shape: tuple[int, ...]
 
@@ -241,9 +246,9 @@ class RunResult(Manifest):
     num_parameters: int
     seeds_per_second: float
     edges_per_second: float
-    best_checkpoint: str
-    last_checkpoint: str
-    metrics_file: str
+    best_checkpoint: InnerPath
+    last_checkpoint: InnerPath
+    metrics_file: InnerPath
     """JSON lines, one a step or epoch: {"step", "epoch", "seconds", metric: value, ...}."""
     resumed_from_epoch: int = 0
     restarts: int = 0
@@ -269,7 +274,7 @@ class EvalReport(Manifest):
     controls: dict[str, dict[str, dict[str, float]]] = {}
     """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
     says which there are."""
-    predictions: str | None = None
+    predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     report: dict[str, Any] = {}
     """Confusion matrix, ranking histogram: what the report draws."""
@@ -288,5 +293,5 @@ class PublishManifest(Manifest):
     """What the gate found (`tasks.publish.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where there
     is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
     `champion` on the same `rows`."""
-    report_file: str
+    report_file: InnerPath
     metrics: dict[str, dict[str, float]]

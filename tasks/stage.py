@@ -9,11 +9,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from configs.errors import IntegrityError
+from configs.errors import DataError, IntegrityError
 from configs.schema import Recipe
 from tasks.artifacts import (
     MANIFEST_NAME,
@@ -29,6 +29,7 @@ from tasks.home import Home
 from tasks.manifests import Manifest
 from tasks.memory import PeakMemory
 from tasks.publish.context import current_run
+from tasks.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)
 A = TypeVar("A")
@@ -116,7 +117,7 @@ class Stage(Generic[M]):
     manifest: type[M]
     parents: tuple[str, ...]
     config: Callable[[Recipe], dict[str, Any]]
-    """The part of the recipe (and of the outside world: source files) that decides the output."""
+    """The part of the recipe that decides the output."""
     build: Callable[[StageContext, Recipe, dict[str, Parent]], dict[str, Any]]
     """Write files into `context.work`; return the manifest's own fields (the common ones are filled in here).
 
@@ -126,6 +127,13 @@ class Stage(Generic[M]):
     further: Mapping[str, Callable[[Recipe, Home, dict[str, Parent]], Parent | None]] = field(default_factory=dict)
     """Artifacts of earlier runs that the output builds on too, under names of their own: found in the home where a
     recipe asks for them (given the parents above), and part of the key."""
+    source: Callable[[Recipe, SourceDigests], dict[str, Any]] | None = None
+    """What the outside world holds, where the output depends on it: source files, known by their content."""
+
+    def key_content(self, recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
+        """Return all that decides the output besides the parents: part of the recipe, and the source's state."""
+        source = {} if self.source is None else {"source": self.source(recipe, digests)}
+        return self.config(recipe) | source
 
 
 @dataclass(frozen=True)
@@ -145,9 +153,10 @@ class StageOutcome(Generic[M]):
         return Parent(self.manifest, self.folder)
 
 
-def stage_key(stage: Stage[M], recipe: Recipe, parents: dict[str, Parent]) -> str:
+def stage_key(stage: Stage[M], recipe: Recipe, parents: dict[str, Parent], home: Home) -> str:
     """Return the key that the stage's artifact has for this recipe and these parents (further ones included)."""
-    return artifact_key(stage.name, stage.version, stage.config(recipe), _digests(stage, parents))
+    content = stage.key_content(recipe, SourceDigests(home))
+    return artifact_key(stage.name, stage.version, content, _digests(stage, parents))
 
 
 def _digests(stage: Stage[Any], parents: dict[str, Parent]) -> dict[str, str]:
@@ -172,7 +181,8 @@ def run_stage(
     started = time.perf_counter()
     listener = listener or Listener()
     store = ArtifactStore(home)
-    config = stage.config(recipe)
+    sources = SourceDigests(home, partial(listener.progress, stage.name))
+    config = stage.key_content(recipe, sources)
     digests = _digests(stage, parents)
     key = artifact_key(stage.name, stage.version, config, digests)
     folder = store.folder(stage.name, key)
@@ -207,6 +217,7 @@ def run_stage(
         try:
             with PeakMemory() as memory:
                 fields = stage.build(context, recipe, parents)
+            _refuse_change(stage, recipe, config, sources)
         except BaseException:
             if not stage.resumable:
                 shutil.rmtree(work, ignore_errors=True)
@@ -227,6 +238,19 @@ def run_stage(
         )
         folder = store.commit(work, manifest)
     return StageOutcome(manifest, folder, False, time.perf_counter() - started, repaired)
+
+
+def _refuse_change(stage: Stage[Any], recipe: Recipe, config: dict[str, Any], before: SourceDigests) -> None:
+    """Raise DataError where the source is not what it was when the artifact's key was made."""
+    now = SourceDigests(before.home)
+    if stage.key_content(recipe, now) == config:
+        return
+    paths = {path for path, _ in before.seen.items() ^ now.seen.items()}
+    named = ", ".join(map(str, sorted(paths)[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    raise DataError(
+        f"changed while it was read; nothing of it is kept. Run again when nobody writes to {stage.name}'s source",
+        path=named or None,
+    )
 
 
 def _forced_at(mark: Path) -> float | None:

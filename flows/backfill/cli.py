@@ -221,10 +221,11 @@ def report(
     from flows.backfill import store
     from flows.backfill.report import write_report
     from flows.backfill.status import read_status, with_results
+    from tasks.file_names import file_name
 
     with _server(home) as (place, client):
         found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
-        print(write_report(found, output or Path(f"{backfill_id}.html")))
+        print(write_report(found, output or Path(f"{file_name(backfill_id)}.html")))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import DataError
+from tasks.file_names import file_name
 from tasks.stage import StageContext
 
 _CHUNK_BYTES = 1 << 20
@@ -30,11 +31,11 @@ def download_archive(
     """
     place = target.parent / ".download"
     place.mkdir(parents=True, exist_ok=True)
-    archive = place / f"{target.name}.zip"
+    archive = place / f"{file_name(url)}.zip"  # not by the target: what lies there must be of this address
     if not archive.exists():
         context.message(f"downloading {url}")
         fetch(url, archive, context, first_wait_seconds)
-    unpacked = place / f"{target.name}.unpacked"
+    unpacked = archive.with_suffix(".unpacked")
     shutil.rmtree(unpacked, ignore_errors=True)
     try:
         _unpack(archive, unpacked, url)
@@ -75,8 +76,7 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
     import requests
     from urllib3.exceptions import HTTPError
 
-    part = target.with_name(f"{target.name}.part")
-    tag = target.with_name(f"{target.name}.etag")
+    part, tag = target.with_suffix(".part"), target.with_suffix(".etag")
     wait = first_wait_seconds
     for attempt in range(_ATTEMPTS):
         before = part.stat().st_size if part.exists() else 0

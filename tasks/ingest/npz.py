@@ -14,6 +14,7 @@ from configs.base import ComponentConfig
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
+from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
@@ -55,13 +56,12 @@ class Npz:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Size and time of the file."""
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """Name (the data set has it) and content of the file."""
         path = Path(self.config.path).expanduser()
         if not path.is_file():
             raise DataError("there is no such file; check dataset.path", path=path)
-        stat = path.stat()
-        return {"size": stat.st_size, "modified_ns": stat.st_mtime_ns}
+        return digests.describe({path.stem: [(path.stem, path)]})
 
     def time_unit(self) -> None:
         """None: such a file holds no times."""

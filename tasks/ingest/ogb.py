@@ -13,11 +13,15 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from tasks.artifacts import file_lock, write_atomic
+from tasks.file_names import beside, file_name
+from tasks.home import Home
 from tasks.ingest.ogb_meta import OgbMeta, listed_meta, listed_names
+from tasks.source_digests import SourceDigests, files_below
 from tasks.stage import StageContext
 
-# Written into a folder that graphmill downloaded: its content is OGB's as long as sizes and times still fit.
-MARKER = ".graphmill.json"
+_READ = ("raw", "split", "mapping")
+"""Folders of a data set that are read."""
 _META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "split", "directed", "categorical")
 
 
@@ -88,17 +92,19 @@ class Ogb:
         root = Path(self.config.root).expanduser() if self.config.root else default_root
         return root / self.config.dataset.replace("-", "_")
 
-    def fingerprint(self) -> dict[str, Any]:
-        """OGB's name and version for what was downloaded as it is, else the files' sizes and times."""
-        meta = self.meta
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """OGB's name and version for what is still to be downloaded or is as this home downloaded it, else the content.
+
+        A download is known by the home, not by the folder: whoever hands a folder on could write into it that it is
+        OGB's.
+        """
+        meta, home = self.meta, digests.home
         as_listed = {"ogb": meta.name, "version": meta.version}
-        if self.config.root is None:
+        files = files_below(self.folder(home.downloads / "ogb"), _READ)
+        if meta.listed and not files:
             return as_listed
-        folder = self.folder(Path())
-        files = source_files(folder)
-        if meta.listed and (not files or read_marker(folder) == files):
-            return as_listed
-        return {"files": files}
+        found = digests.describe({"files": files})
+        return as_listed if meta.listed and _downloaded(home, meta) == {**as_listed, **found} else found
 
     def time_unit(self) -> TimeUnit | None:
         """Years; None where there are none. What is still to be downloaded may have some."""
@@ -133,14 +139,15 @@ class Ogb:
                 "unpack it as this folder, give dataset.root, or allow the download (dataset.offline=false)",
                 path=folder,
             )
-        from tasks.artifacts import file_lock, write_atomic
         from tasks.ingest.download import download_archive
 
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with file_lock(folder.parent / f".{folder.name}.lock", lambda: context.message("another run downloads this")):
+        with file_lock(beside(folder, ".lock"), lambda: context.message("another run downloads this")):
             if not folder.is_dir():
                 download_archive(meta.url, folder, meta.archive_folder, context)
-                write_atomic(folder / MARKER, json.dumps(source_files(folder)).encode())
+                found = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
+                known = {"ogb": meta.name, "version": meta.version, **found}
+                write_atomic(_record(context.home, meta), json.dumps(known).encode())
 
 
 def _own_meta(config: Ogb.Config) -> OgbMeta:
@@ -167,20 +174,14 @@ def _own_meta(config: Ogb.Config) -> OgbMeta:
     )
 
 
-def source_files(folder: Path) -> dict[str, list[int]]:
-    """Return the source's files: relative path to size and time of change in ns."""
-    found = {}
-    for part in ("raw", "split", "mapping"):
-        for path in sorted((folder / part).rglob("*")):
-            if path.is_file():
-                stat = path.stat()
-                found[path.relative_to(folder).as_posix()] = [stat.st_size, stat.st_mtime_ns]
-    return found
+def _record(home: Home, meta: OgbMeta) -> Path:
+    """File that tells what this home downloaded."""
+    return home.downloads / "records" / f"{file_name(meta.name)}.json"
 
 
-def read_marker(folder: Path) -> dict[str, list[int]] | None:
-    """Return what was there right after the download; None where graphmill did not download the folder."""
+def _downloaded(home: Home, meta: OgbMeta) -> dict[str, Any] | None:
+    """Return name, version and content of a data set as this home downloaded it; None where it did not."""
     try:
-        return dict(json.loads((folder / MARKER).read_text(encoding="utf-8")))
+        return dict(json.loads(_record(home, meta).read_bytes()))
     except (OSError, ValueError):
         return None

@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.file_names import joined_name
 from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
@@ -267,7 +268,7 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     graphs = _GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
     check = EdgeCheck(num_src, num_dst, same_type=source == target)
     job.checks.append(check)
-    with job.writer.table(f"edges/{'__'.join(triplet)}") as table:
+    with job.writer.table(f"edges/{joined_name(triplet)}") as table:
         for first, n in _portions(total, _chunk_rows(features.width if features else 1)):
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.file_names import is_file_name
 from tasks.ingest.csv_reader import STREAM_ERRORS, open_stream, read_numbers, stream_error
 from tasks.ingest.ogb_meta import OgbMeta
 from tasks.ingest.raw_rows import CsvRows, NpyRows, Rows
@@ -137,6 +138,8 @@ class HeteroCsvRaw:
                 f"has counts of {len(rows)} graphs; a data set with types has one graph",
                 path=self.raw / self.count_file,
             )
+        for column, kind in enumerate(header):
+            _check_name(kind, "node type", path=self.raw / self.count_file, column=column)
         self.num_nodes = {kind: _whole(rows[0], i, self.raw / self.count_file) for i, kind in enumerate(header)}
         self.num_edges: dict[Triplet, Array] = {}
         for row, line in enumerate(_text_rows(self.raw / "triplet-type-list.csv.gz")):
@@ -153,6 +156,7 @@ class HeteroCsvRaw:
                     f"unknown node type {line[column]!r}; known: {known}", path=path, row=row, column=column
                 )
         triplet = (line[0], line[1], line[2])
+        _check_name("___".join(triplet), "edge type", path=path, row=row)
         folder = self._relation(triplet)
         missing = [name for name in ("edge.csv.gz", "num-edge-list.csv.gz") if not (folder / name).is_file()]
         if missing:
@@ -226,6 +230,12 @@ class BinaryRaw:
     def mapping_names(self, kind: str) -> Sequence[str]:
         """See Raw."""
         return ("nodeidx2*.csv.gz",)
+
+
+def _check_name(name: str, what: str, **where: Any) -> None:
+    """Refuse a type that names no folder here: OGB's layout has a folder of that name."""
+    if not is_file_name(name):
+        raise DataError(f"the {what} {name!r} is no name of a folder; rename it, and its folders under raw/", **where)
 
 
 def _text_rows(path: Path) -> list[list[str]]:

@@ -10,6 +10,7 @@ from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest
 from tasks.sizes import disk_bytes, expected_counts, need_disk
+from tasks.source_digests import SourceDigests
 from tasks.stage import Parent, Stage, StageContext
 
 
@@ -20,10 +21,11 @@ class Dataset(Protocol):
         """Cheap: nothing is read before `fingerprint` or `ingest`."""
         ...
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what tells one state of the source from another (files' sizes and times): part of the cache key.
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """Return what tells one state of the source from another: part of the cache key.
 
-        `plan` calls it: cheap, and without writing anything.
+        Files count by their content (`digests.describe`) and by what names of theirs the output depends on, never by
+        where they lie or when they were written. `plan` calls it too.
         """
         ...
 
@@ -38,9 +40,14 @@ class Dataset(Protocol):
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
-    """Return the data set's options and the fingerprint of its source."""
+    """Return the data set's options."""
+    return {"dataset": cache_view(recipe.dataset)}
+
+
+def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
+    """Return the fingerprint of the data set's source."""
     dataset: Dataset = DATASETS.create(recipe.dataset)
-    return {"dataset": cache_view(recipe.dataset), "source": dataset.fingerprint()}
+    return dataset.fingerprint(digests)
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -61,4 +68,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return {"rows": rows, **fields}
 
 
-STAGE: Stage[DatasetManifest] = Stage("ingest", 2, DatasetManifest, (), config, build)
+STAGE: Stage[DatasetManifest] = Stage("ingest", 3, DatasetManifest, (), config, build, source=source)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig
 from configs.registry import DATASETS
+from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
 
 
@@ -99,7 +100,7 @@ class Synthetic:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """The options say it all; raise `generator` when the same options give other data."""
         return {"generator": 1}
 

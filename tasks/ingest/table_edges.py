@@ -5,7 +5,6 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,6 +14,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
+from tasks.file_names import file_name, joined_name
 from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.table_columns import FeatureReader, numbers, times
@@ -120,8 +120,7 @@ class EdgeReader:
 
     def _sink(self, relation: str, writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> _Sink:
         if relation not in self.sinks:
-            safe = re.sub(r"[^A-Za-z0-9_.-]", "_", relation)[:80] or "_"
-            triplet = (self.edges.source_type, safe, self.edges.target_type)
+            triplet = (self.edges.source_type, file_name(relation), self.edges.target_type)
             if triplet in taken:
                 raise RecipeError(
                     f"dataset.edges: {' '.join(triplet)} stands twice; put the files into one table or name another "
@@ -132,7 +131,7 @@ class EdgeReader:
                 raise RecipeError(f"dataset.edges.relation_column: {column} has more than {_MAX_RELATIONS} relations")
             taken.add(triplet)
             check = EdgeCheck(self.source.num_nodes, self.target.num_nodes, same_type=self.source is self.target)
-            table = stack.enter_context(writer.table(f"edges/{'__'.join(triplet)}"))
+            table = stack.enter_context(writer.table(f"edges/{joined_name(triplet)}"))
             self.sinks[relation] = _Sink(triplet, table, check)
         return self.sinks[relation]
 

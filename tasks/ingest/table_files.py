@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -84,13 +84,12 @@ class TableFiles:
             return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
         return did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) or f" in {path.parent.resolve()}"
 
-    def fingerprint(self) -> list[list[Any]]:
-        """Return name, size and time of change of each file; names only where a file is missing."""
+    def named(self) -> list[tuple[str, Path]]:
+        """Return name and path of each file in order; none where one is missing."""
         try:
-            stats = [(path, path.stat()) for path in self.paths()]
+            return [(path.name, path) for path in self.paths()]
         except DataError:
-            return [[pattern] for pattern in self.patterns]
-        return [[path.name, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+            return []
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()

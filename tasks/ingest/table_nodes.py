@@ -39,8 +39,12 @@ def table_files(config: FilesConfig) -> TableFiles:
 
 
 def stored_name(column: str) -> str:
-    """Return the name under which a feature column is stored: names that mean something else get a `_`."""
-    return f"{column}_" if column in RESERVED else column
+    """Return the name under which a feature column is stored: names that mean something else get a `_`.
+
+    So do those that such a name could become (`label` is `label_`, then `label_` is `label__`): distinct columns stay
+    distinct.
+    """
+    return f"{column}_" if column.rstrip("_") in RESERVED else column
 
 
 class NodeSet:

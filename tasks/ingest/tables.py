@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -11,6 +11,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
 
 SPLIT_NAMES = ("train", "valid", "test")
@@ -19,6 +20,8 @@ _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 class FilesConfig(ConfigModel):
     """Where a table lies."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})  # what the files hold is the source's fingerprint
 
     files: StrTuple = ()
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
@@ -32,6 +35,8 @@ class FilesConfig(ConfigModel):
 
 class NodesConfig(FilesConfig):
     """Nodes of one type, a row a node. Without files they are found in the edges."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
@@ -102,6 +107,8 @@ class LabelsConfig(FilesConfig):
 
 class SplitConfig(ConfigModel):
     """Which nodes (or edges) train, validate and test."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
 
     by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
     """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
@@ -221,17 +228,17 @@ class Tables:
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Names, sizes and times of all files."""
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """Names and contents of all files, in the order in which they are read; files that are missing count none."""
         from tasks.ingest.table_files import TableFiles
 
         config = self.config
-        tables = [*config.nodes, *config.edges, *([config.labels] if config.labels else [])]
-        singles = [nodes.feature_file for nodes in config.nodes if nodes.feature_file]
-        return {
-            "tables": [TableFiles(table.files).fingerprint() for table in tables if table.files],
-            "files": [TableFiles((path,)).fingerprint() for path in (*singles, *config.split.files.values())],
-        }
+        tables = {f"nodes {nodes.type}": nodes.files for nodes in config.nodes if nodes.files}
+        tables |= {f"feature_file {nodes.type}": (nodes.feature_file,) for nodes in config.nodes if nodes.feature_file}
+        tables |= {f"edges {number}": edges.files for number, edges in enumerate(config.edges)}
+        tables |= {"labels": config.labels.files} if config.labels else {}
+        tables |= {f"split {name}": (path,) for name, path in config.split.files.items()}
+        return digests.describe({table: TableFiles(files).named() for table, files in tables.items()})
 
     def time_unit(self) -> TimeUnit | None:
         """What the time columns count, by their first rows; None where no table names one.

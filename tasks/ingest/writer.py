@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tasks.file_names import file_name
 from tasks.manifests import Table
 
 Array = NDArray[Any]
@@ -37,6 +38,15 @@ _ASCENDING = frozenset({"node_id", "graph_id"})
 _IDS = frozenset({"src", "dst"})
 
 
+def table_folder(name: str) -> str:
+    """Return the folder of a table below the artifact's: `nodes/TYPE`, `categories/TYPE/COLUMN`, ...
+
+    Types, relations and columns come from data, so each is one file name here, whatever it holds.
+    """
+    kind, *names = name.split("/", 2 if name.startswith("categories/") else 1)
+    return "/".join([kind, *map(file_name, names)])
+
+
 class DatasetWriter:
     """Writes the tables of a data set into an artifact's folder and remembers what they are.
 
@@ -46,6 +56,7 @@ class DatasetWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tables: dict[str, Table] = {}
+        self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
 
     def __enter__(self) -> DatasetWriter:
@@ -59,7 +70,9 @@ class DatasetWriter:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def table(self, name: str) -> TableWriter:
-        """Open a table for chunks; a context manager."""
+        """Open a table for chunks; a context manager. A name is given once."""
+        assert name not in self._names, f"the table {name} is written twice"
+        self._names.add(name)
         return TableWriter(self, name, self._pool)
 
     def write(self, name: str, columns: Mapping[str, Column]) -> None:
@@ -77,6 +90,7 @@ class TableWriter:
 
     def __init__(self, owner: DatasetWriter, name: str, pool: ThreadPoolExecutor) -> None:
         self.name = name
+        self.folder = table_folder(name)
         self.num_rows = 0
         self._owner = owner
         self._pool = pool
@@ -122,7 +136,7 @@ class TableWriter:
         self._group_rows = max(1, min(GROUP_ROWS, GROUP_BYTES // width))
         self._max_shard_rows = max(self._group_rows, min(SHARD_ROWS, SHARD_BYTES // width))
         self._max_shard_rows -= self._max_shard_rows % self._group_rows
-        (self._owner.folder / self.name).mkdir(parents=True, exist_ok=True)
+        (self._owner.folder / self.folder).mkdir(parents=True, exist_ok=True)
 
     def _flush(self, whole_groups: bool) -> None:
         rows = pa.concat_tables(self._pending)
@@ -156,7 +170,7 @@ class TableWriter:
 
     def _open_shard(self) -> None:
         assert self._schema is not None
-        path = f"{self.name}/{len(self._shards):05d}.parquet"
+        path = f"{self.folder}/{len(self._shards):05d}.parquet"
         storage = _storage(self._schema)
         self._writer = pq.ParquetWriter(
             self._owner.folder / path,

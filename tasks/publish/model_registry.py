@@ -9,6 +9,7 @@ from pathlib import Path
 
 from configs.errors import RecipeError
 from tasks.artifacts import file_lock
+from tasks.file_names import file_name
 from tasks.publish.champion import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
 from tasks.publish.gate import CHAMPION, Candidate, Decision
 from tasks.publish.tracking import Tracker
@@ -157,7 +158,7 @@ class ModelRegistry:
 
     @property
     def _lock_path(self) -> Path:
-        return self.tracker.home.locks / f"registry-{self.name}.lock"
+        return self.tracker.home.locks / f"registry-{file_name(self.name)}.lock"
 
 
 def candidate_of(version: str, tags: dict[str, str]) -> Candidate:

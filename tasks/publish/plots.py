@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.file_names import file_name
 from tasks.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
 from tasks.publish import eval_plots
 from tasks.publish.figures import COLORS, Canvas, bars, compact, heat, legend, shorten, styled, thousands
@@ -222,7 +223,7 @@ def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     drawn = [(name, canvas) for name, canvas in _of(manifest, folder) if canvas is not None]
-    return [canvas.png(out_dir / f"{manifest.stage}-{name}.png") for name, canvas in drawn]
+    return [canvas.png(out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png") for name, canvas in drawn]
 
 
 def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.artifacts import file_lock
+from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.publish.gate import CHAMPION, Candidate
 from tasks.publish.model_files import MODEL
 from tasks.publish.model_registry import candidate_of
 from tasks.publish.tracking import Tracker, public_uri, tracking_uri
 
+_MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
 _ANY_EXPERIMENT = "Default"  # every store has it: nothing is made by looking
 
 
@@ -27,7 +30,10 @@ class ModelVersion:
     name: str
     version: str
     aliases: tuple[str, ...]
+    source: str
+    """Where the registry has it from, as the registry says."""
     model_id: str
+    """Id that MLflow gave the logged model; empty where the source names none."""
     run_id: str
     """MLflow run of its training."""
     created_ms: int
@@ -100,13 +106,19 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
     """Return a folder with the model's files, downloaded once a home.
 
     Raises:
-        RecipeError: it is not a model of graphmill's.
+        RecipeError: it is not a model of graphmill's, or the registry's record of it leads elsewhere.
         StageError: the store cannot be reached.
     """
-    folder = tracker.home.downloads / "models" / (version.model_id or f"{version.name}-{version.version}")
+    if ".." in version.source.split("/"):
+        raise RecipeError(
+            f"{version.reference}: {public_uri(tracker.uri)} says that its files are at {version.source!r}; a path "
+            "with '..' is not followed. Somebody altered the record: publish the model again, or ask who did"
+        )
+    known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
+    folder = tracker.home.downloads / "models" / file_name(known_by)
     with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):
         if not folder.exists():
-            draft = folder.with_name(f".{folder.name}")
+            draft = beside(folder, "")
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
             tracker.download(f"models:/{version.name}/{version.version}", draft)
@@ -134,7 +146,8 @@ def _described(one: Any, aliases: list[str]) -> ModelVersion:
         name=str(one.name),
         version=str(one.version),
         aliases=tuple(sorted(aliases)),
-        model_id=source.removeprefix("models:/") if source.startswith("models:/m-") else "",
+        source=source,
+        model_id=source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(source) else "",
         run_id=str(one.run_id or ""),
         created_ms=int(one.creation_timestamp),
         gate=candidate_of(str(one.version), one.tags),

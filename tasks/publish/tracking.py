@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from configs.errors import StageError
 from tasks.artifacts import file_lock
+from tasks.file_names import beside
 from tasks.home import Home
 from tasks.publish.context import RunContext
 from tasks.publish.records import Record, metric_key, step_of, unique_by_step, values_of
@@ -102,7 +103,7 @@ def _make_database(path: Path) -> None:
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
+    draft = beside(path, ".draft")
     for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
         leftover.unlink(missing_ok=True)
     MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)

@@ -46,7 +46,7 @@ def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: S
     preprocess = own.preprocess.model_copy(update=spread)
     wanted = recipe.model_copy(update={"preprocess": preprocess, "partition": own.partition})
     parents = {"ingest": ingest}
-    key = stage_key(load_stage("preprocess"), wanted, parents)
+    key = stage_key(load_stage("preprocess"), wanted, parents, context.home)
     fitted = published.recipe_for(wanted, key, DatasetStore(ingest.folder, ingest.manifest))
     listener = _Aside(context, f"data for {published.name}")
     for name in _STAGES:

@@ -16,6 +16,7 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
+from tasks.file_names import beside
 from tasks.publish.model_files import MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
 from tasks.serve.fit import refuse_known_rows
 from tasks.serve.needs import DataNeeds, adapted_recipe
@@ -94,7 +95,7 @@ class Published:
             raise RecipeError(
                 f"--output {output} is there and holds no exported model; name a folder that is not there"
             )
-        draft = output.with_name(f".{output.name}.partial")
+        draft = beside(output, ".partial")
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(self.folder, draft)
         if output.exists():

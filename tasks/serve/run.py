@@ -15,6 +15,7 @@ from tasks.artifacts import disk_errors, file_lock
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.supervise import run_job
+from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.ingest.table_files import TableFiles
 from tasks.memory import PeakMemory
@@ -58,7 +59,7 @@ class Wanted:
             raise RecipeError(f"--format {self.format} is none of {self.what}'s: {known}")
         chosen = self.format or next(iter(endings))
         if self.output is None:
-            return Path(f"{stem}-{self.what}{endings[chosen]}").resolve(), chosen
+            return Path(f"{file_name(stem)}-{self.what}{endings[chosen]}").resolve(), chosen
         path = Path(self.output).expanduser().resolve()
         by_ending = next((name for name, ending in endings.items() if ending and path.suffix == ending), None)
         if self.what != "model" and by_ending is None:
@@ -100,7 +101,7 @@ def write_outputs(
     assert wanted.output is not None
     assert wanted.what != "model"
     output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
-    work = output.with_name(f".{output.name}.partial")
+    work = beside(output, ".partial")
     name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
     with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
         shutil.rmtree(work, ignore_errors=True)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
+from tasks.file_names import beside
 from tasks.train.embeddings import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
 
@@ -27,7 +28,7 @@ FORMAT = 1
 
 def save_atomic(state: dict[str, Any], path: Path) -> None:
     """Write under another name, flush to the disk, rename: a crash leaves the old file or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = beside(path, f".{os.getpid()}")
     try:
         with draft.open("wb") as file:
             torch.save({"format": FORMAT, **state}, file)

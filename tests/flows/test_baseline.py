@@ -71,14 +71,14 @@ class Pipeline:
         )
 
 
-def test_seeds_go_row_by_row_so_that_an_early_end_leaves_a_whole_table(folder: Path) -> None:
+def test_seeds_go_row_by_row_so_that_an_early_end_leaves_a_whole_table(folder: Path, home: Home) -> None:
     rows = read_table("toy", folder).rows
-    planned = plan_runs(rows, None, folder)
+    planned = plan_runs(rows, None, folder, home)
     order = [(run.row, run.number) for run in planned]
     assert order == [(name, n) for n in (0, 1) for name in rows] + [("planted-gcn", 2)]
     assert planned[1].overrides == ["model=gcn", "seed=0"]
     assert len({run.digest for run in planned}) == len(planned)
-    assert len(plan_runs(rows, 1, folder)) == 2
+    assert len(plan_runs(rows, 1, folder, home)) == 2
 
 
 def test_rows_are_selected_by_all_words(folder: Path) -> None:
@@ -101,13 +101,13 @@ def test_what_is_wrong_with_a_table_is_said(folder: Path) -> None:
         read_table("toy", folder)
 
 
-def test_identity_follows_what_decides_a_result(folder: Path) -> None:
+def test_identity_follows_what_decides_a_result(folder: Path, home: Home) -> None:
     path = str(folder / "tiny.yaml")
-    plain = identity(load_recipe(path))
-    assert identity(load_recipe(path, ["train.max_restarts=1", "name=other", "train.prefetch=0"])) == plain
-    assert identity(load_recipe(path, ["train.threads=77"])) != plain
+    plain = identity(load_recipe(path), home)
+    assert identity(load_recipe(path, ["train.max_restarts=1", "name=other", "train.prefetch=0"]), home) == plain
+    assert identity(load_recipe(path, ["train.threads=77"]), home) != plain
     for change in ("seed=1", "train.epochs=4", "model.hidden_dim=8", "dataset.seed=2", "evaluate.splits=[test]"):
-        assert identity(load_recipe(path, [change])) != plain
+        assert identity(load_recipe(path, [change]), home) != plain
 
 
 def test_done_runs_are_kept_and_judged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from configs.load import load_recipe
+from flows.cleaning import clean_home
 from flows.execute import outcome_json, show_outcome
 from flows.hooks import bury_dead_runs, metrics_table
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
@@ -60,6 +62,29 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
     show_outcome(Console(), Home(Path()), load_recipe("quickstart"), record)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert [line.split("  ")[0] for line in shown if "0." in line or "1." in line] == rows
+
+
+def test_a_record_s_id_is_no_path(home: Home) -> None:
+    before = set(home.root.parent.rglob("*"))
+    record = new_record().model_copy(update={"id": "../../../escape"})
+    with recorded(home, record):
+        assert all_runs(home) == [record]
+    assert all(path.is_relative_to(home.root) for path in set(home.root.parent.rglob("*")) - before)
+
+
+def test_cleaning_removes_nothing_outside_whatever_records_say(home: Home) -> None:
+    victims = [home.root.parent / "escape.json", home.root.parent / "run-escape.lock"]
+    for number, name in enumerate(("escape", "../../escape", "../locks/../../escape")):
+        record = RunRecord(id=f"../{name}", recipe="tiny", started_at="2001-01-01T00:00:00+00:00", status="failed")
+        stages = {"train": {"key": f"../../{name}", "digest": "", "parents": {}, "config": {}}}
+        text = record.model_copy(update={"stages": stages}).model_dump_json()
+        home.runs.mkdir(exist_ok=True)
+        (home.runs / f"{number}.json").write_text(text)
+    for path in [*victims, *home.runs.iterdir()]:
+        path.touch()
+        os.utime(path, (0, 0))
+    clean_home(home, 1.0, dry_run=False)
+    assert all(path.exists() for path in victims)
 
 
 def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

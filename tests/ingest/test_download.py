@@ -17,6 +17,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.caching import PickleCache
+from tasks.file_names import file_name
 from tasks.home import Home
 from tasks.ingest import ogb_meta
 from tasks.ingest.download import download_archive
@@ -135,7 +136,7 @@ def test_an_interrupted_run_goes_on_in_the_next(server: Server, context: StageCo
     node_folder(tmp_path / "source")
     server.content = archive(tmp_path / "source")
     target = tmp_path / "root" / "ogbn_arxiv"
-    part = tmp_path / "root/.download/ogbn_arxiv.zip.part"
+    part = tmp_path / "root/.download" / f"{file_name(server.url)}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(server.content[:1000])
     fetch(server, target, context)
@@ -147,10 +148,10 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Server, context: 
     node_folder(tmp_path / "source")
     server.content = archive(tmp_path / "source")
     target = tmp_path / "root" / "ogbn_arxiv"
-    part = tmp_path / "root/.download/ogbn_arxiv.zip.part"
+    part = tmp_path / "root/.download" / f"{file_name(server.url)}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"x" * 500)
-    part.with_name("ogbn_arxiv.zip.etag").write_text('"older"')
+    part.with_suffix(".etag").write_text('"older"')
     fetch(server, target, context)
     assert (target / "raw").is_dir()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 from tasks.home import Home
 from tasks.publish.champion import Move, champion_before, is_taken_back, read_history, with_move
 from tasks.publish.gate import CHAMPION, Candidate, Decision
@@ -160,6 +161,52 @@ def test_a_model_s_files_are_fetched_once(registry: ModelRegistry, monkeypatch: 
     assert (folder / "model.json").read_text() == '{"number": 2}'
     monkeypatch.setattr(tracker, "download", lambda *_: pytest.fail("fetched twice"))
     assert fetch_model(tracker, version) == folder
+
+
+SOURCES = [
+    "models:/m-x/../../../../escape/out",
+    "models:/m-../../escape/out",
+    "models:/..",
+    "file:///a/../../escape/out",
+]
+SOURCES += ["models:/m-/escape", "models:/m-x/escape/out", "/escape/out", "C:\\escape", "m-x", "", "x" * 500]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_version_s_source_is_no_path(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    home = registry.tracker.home
+    models, outside = home.downloads / "models", home.root.parent / "escape/.out"
+    (models / "m-x").mkdir(parents=True)
+    outside.mkdir(parents=True)
+    (outside / "precious").touch()
+    with sqlite3.connect(home.mlflow / "mlflow.db") as database:
+        database.execute("UPDATE model_versions SET source = ?", (source,))
+    before = set(home.root.parent.rglob("*"))
+
+    def download(uri: str, folder: Path) -> None:
+        assert folder.parent == models
+        (folder / "model.json").write_text(uri)
+
+    tracker = open_registry(home)
+    monkeypatch.setattr(tracker, "download", download)
+    version = find_version(tracker, "demo@3")
+    if ".." in source:
+        with pytest.raises(RecipeError, match=r"demo@3: .* says that its files are at .* is not followed"):
+            fetch_model(tracker, version)
+        assert set(home.root.parent.rglob("*")) == before
+    else:
+        assert fetch_model(tracker, version).parent == models
+        assert fetch_model(tracker, find_version(tracker, "demo@2")) != fetch_model(tracker, version)
+    assert (outside / "precious").exists()
+    assert all(path.is_relative_to(home.root) for path in set(home.root.parent.rglob("*")) - before)
+
+
+def test_a_model_s_name_makes_no_lock_elsewhere(tracked_home: Home) -> None:
+    tracker = Tracker(tracked_home, "test", pauses=())
+    before = set(tracked_home.root.parent.rglob("*"))
+    with pytest.raises(StageError, match="Names cannot contain"):
+        ModelRegistry(tracker, "x/../../../../escape")
+    assert all(path.is_relative_to(tracked_home.locks) for path in set(tracked_home.root.parent.rglob("*")) - before)
 
 
 def test_looking_into_an_empty_home_makes_nothing(home: Home) -> None:

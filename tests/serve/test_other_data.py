@@ -72,7 +72,7 @@ class Registered:
     def parents(self, recipe: Recipe) -> dict[str, Parent]:
         """Prepare data as the flow does."""
         data = Prepared(self.home, recipe, "ingest")
-        key = stage_key(load_stage("preprocess"), recipe, data.parents)
+        key = stage_key(load_stage("preprocess"), recipe, data.parents, self.home)
         data.recipe = self.published.recipe_for(recipe, key, data.dataset)
         data.run(*TO_PARTITION[1:])
         return data.parents

@@ -133,7 +133,7 @@ def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> N
     # Without the option nothing of it is in the key, whatever ran before.
     plain = recipe(2, STILL, "snapshot.warm_start=false")
     keys = keys_of(warm.stages, "train")
-    bare = stage_key(load_stage("train"), plain, load_parents(load_stage("train"), home, keys))
+    bare = stage_key(load_stage("train"), plain, load_parents(load_stage("train"), home, keys), home)
     assert expected_key("train", plain, keys, home) == bare != warm.key
     assert earlier_of(plain, home, warm) is None
 

@@ -1,0 +1,287 @@
+"""Names from outside never become paths by themselves; paths in stored records stay below their folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from configs.errors import IntegrityError
+from tasks.artifacts import ArtifactStore
+from tasks.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
+from tasks.home import Home
+from tasks.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.serve.run import Wanted
+from tests.flows.conftest import ROOT
+from tests.path_joins import Join, find_in, find_joins
+
+SAFE = [
+    "my-graph",
+    "a_b",
+    "_private",
+    "v1.2",
+    "7",
+    "0f8e6a3c-8a1d-4b6e-9f0a-1c2d3e4f5a6b",
+    "m-0123abcd",
+    "x" * MAX_BYTES,
+]
+UNSAFE = [
+    "",
+    ".",
+    "..",
+    "...",
+    ".hidden",
+    "-rf",
+    "a b",
+    "a/b",
+    "/etc/passwd",
+    "../../pwned",
+    "a\0b",
+    "a\nb",
+    "a\n",
+    "~",
+    "é",
+]
+UNSAFE += [
+    "日本",
+    "\udcff",
+    "x" * (MAX_BYTES + 1),
+    "x" * 5000 + "1",
+    "x" * 5000 + "2",
+    "C:\\x",
+    "a:b",
+    "*",
+    "$(x)",
+    "é" * 200,
+]
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_a_safe_name_stays(name: str) -> None:
+    assert file_name(name) == name
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_any_other_becomes_one_plain_component(name: str) -> None:
+    made = file_name(name)
+    assert len(made.encode()) <= MAX_BYTES
+    assert Path(made).name == made
+    assert made.isascii()
+    assert made.isprintable()
+    assert not made.startswith((".", "-", "~"))
+    assert not set(made) & set("/\\ :*$()")
+    assert file_name(made) != made, "no other text has this name"
+
+
+def test_distinct_texts_have_distinct_names() -> None:
+    texts = [*SAFE, *UNSAFE, *map(file_name, UNSAFE)]
+    assert len({file_name(text) for text in texts}) == len(set(texts))
+    assert file_name("a b").startswith("a_b~")
+
+
+def test_several_names_make_one_and_stay_apart() -> None:
+    parts = ["a", "b", "a_", "_a", "a__b", "b__c", "", "_", "c"]
+    triplets = list(itertools.product(parts, repeat=3))
+    assert len({joined_name(triplet) for triplet in triplets}) == len(triplets)
+    assert joined_name(("author", "affiliated_with", "institution")) == "author__affiliated_with__institution"
+
+
+@pytest.mark.parametrize(
+    ("text", "right"), [("paper", True), ("a b", True), ("..", False), ("a/b", False), ("", False), ("é" * 200, False)]
+)
+def test_the_name_of_a_file_in_a_user_s_folder(text: str, right: bool) -> None:
+    assert is_file_name(text) is right
+
+
+@pytest.mark.parametrize("text", ["/etc/passwd", "..", "a/../../b", "../a", "", ".", "a\0"])
+def test_a_path_that_leads_elsewhere_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no path below"):
+        inner_path(text)
+    with pytest.raises(ValidationError):
+        ArrayEntry(path=text, dtype="int8", shape=(1,))
+
+
+def test_a_draft_lies_beside_its_file_also_where_that_has_the_longest_name(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 255)
+    beside(path, ".partial").touch()
+    path.touch()
+    assert beside(path, ".partial").parent == tmp_path
+
+
+PLACES = [(DatasetManifest, "files"), (EvalReport, "predictions"), (PublishManifest, "report_file")]
+PLACES += [(RunResult, name) for name in ("best_checkpoint", "last_checkpoint", "metrics_file")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), PLACES, ids=lambda value: value if isinstance(value, str) else value.__name__
+)
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../escape"])
+def test_a_stored_manifest_that_leads_elsewhere_is_damaged(home: Home, kind: Any, field: str, path: str) -> None:
+    folder = ArtifactStore(home).folder("ingest", "key")
+    folder.mkdir(parents=True)
+    value = {path: {"size": 1, "sha256": ""}} if field == "files" else path
+    (folder / "manifest.json").write_text(json.dumps({field: value}))
+    with pytest.raises(IntegrityError, match="no path below the artifact's own folder"):
+        ArtifactStore(home).load("ingest", "key", kind)
+
+
+def test_keys_and_stages_of_records_stay_in_the_home(home: Home) -> None:
+    store = ArtifactStore(home)
+    for path in (store.folder, store.work_folder, store.lock_path):
+        assert path("../../x", "../../y").resolve().is_relative_to(home.root)
+
+
+@pytest.mark.parametrize("name", ["../../escape", "/etc/x", "a/b", "x" * 400])
+def test_a_model_s_name_names_a_file_in_the_current_folder(name: str) -> None:
+    path, _ = Wanted("predictions").place(f"{name}-v1")
+    assert path.parent == Path.cwd()
+    assert len(path.name.encode()) < 256
+
+
+# Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.
+ALLOWED: dict[str, list[str]] = {
+    "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
+        "flows/services/settings.py: path / f'{service}.log'",
+        "tasks/evaluate/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
+        "tasks/ingest/negatives.py: writer.folder / 'split' / split",
+        "tasks/ingest/ogb_folder.py: raw.folder / 'raw' / raw.count_file",
+        "tasks/ingest/ogb_meta.py: _package() / _TABLES[kind]",
+        "tasks/ingest/ogb_raw.py: self.file.with_name(f'{kind}-label.npz')",
+        "tasks/ingest/ogb_raw.py: self.raw / {'feat': 'node-feat.csv.gz', 'label': 'node-label.csv.gz'}"
+        ".get(what, f'{what}.csv.gz')",
+        "tasks/ingest/ogb_raw.py: self.raw / {'edge': 'edge.csv.gz', 'feat': 'edge-feat.csv.gz'}"
+        ".get(what, f'{what}.csv.gz')",
+        "tasks/ingest/ogb_raw.py: self._relation(triplet) / names.get(what, f'{what}.csv.gz')",
+        "tasks/ingest/ogb_raw.py: self.raw / self.count_file",
+        "tasks/ingest/ogb_raw.py: raw / name",
+        "tasks/ingest/ogb_raw.py: folder / name",
+        "tasks/ingest/ogb_splits.py: folder / f'{split}.pt'",
+        "tasks/ingest/ogb_splits.py: folder / f'{split}.csv.gz'",
+        "tasks/ingest/raw_rows.py: zipfile.ZipFile(self._file).open(f'{self._member}.npy')",
+        "tasks/preprocess/hops.py: self.folder / f'{name}.npy'",
+        "tasks/preprocess/hops.py: self.scratch / f'{name}.npy'",
+        "tasks/preprocess/snapshot_splits.py: self.writer.folder / f'{split}_edges.npy'",
+        "tasks/publish/model_files.py: folder / file",
+        "tasks/serve/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
+        "tasks/serve/run.py: work / file",
+        "tasks/serve/states.py: folder / f'{name}.json'",
+        "tasks/serve/states.py: folder / f'{name}.npz'",
+        "tasks/serve/states.py: folder / name",
+        "tasks/serve/worker.py: Path(self.job.work) / f'embeddings.{self.job.format}'",
+        "tasks/source_digests.py: folder / name",
+        "tasks/train/launch.py: job.work / name",
+        "models/kernels/heads.py: Path(__file__).with_name(name)",
+        "models/kernels/vector.py: Path(__file__).with_name(name)",
+    ],
+    "numbers": [
+        "flows/cleaning.py: Path(f'/proc/{owner}')",
+        "flows/services/state.py: Path(f'/proc/{process}/stat')",
+        "tasks/memory.py: Path(f'/proc/{parent}/task')",
+        "tasks/memory.py: Path(f'/proc/{pid}/status')",
+        "tasks/train/join.py: logs / f'launch-{job.train.machine_rank}.log'",
+        "tasks/train/loaders/first_hop.py: folder / f'first-hop-{edges:08x}-{kind.itemsize}.npy'",
+        "tasks/train/loaders/precomputed.py: folder / f'propagated-{num_propagations}{weighted}.npy'",
+        "tasks/train/loaders/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
+        "tasks/train/loop.py: job.work / f'part-{ranks.rank}'",
+        "tasks/train/strategies/self_training.py: job.work / f'round-{len(jobs) - 1}'",
+        "tasks/train/strategies/self_training.py: job.work / f'round-{number}'",
+        "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
+    ],
+    "digests and random numbers": [
+        "tasks/caching.py: self.folder / name[-32:][:2]",
+        "tasks/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
+        "tasks/partition/kaminpar.py: aids.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
+        "tasks/serve/run.py: home.locks / f'output-{name}.lock'",
+    ],
+    "an ending to a path that is there already": [
+        "flows/cleaning.py: home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
+        "flows/server.py: Path(f'{database}-shm')",
+        "flows/server.py: Path(f'{database}-wal')",
+        "tasks/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
+        "tasks/publish/tracking.py: Path(f'{draft}-journal')",
+        "tasks/publish/tracking.py: Path(f'{draft}-shm')",
+        "tasks/publish/tracking.py: Path(f'{draft}-wal')",
+    ],
+    "versions of installed packages": [
+        "flows/server.py: self.home.prefect / f\".database-{version('prefect')}\"",
+        "models/dgl_adapter.py: Path(found.origin).parent / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+    ],
+    "paths of a manifest, checked when it was read, or just made by us": [
+        "tasks/artifacts.py: folder / name",
+        "tasks/artifacts.py: work / name",
+        "tasks/dataset_store.py: self.folder / path",
+        "tasks/graph_store.py: self.folder / entry.path",
+        "tasks/graph_store.py: self.folder / self.entries[name].path",
+        "tasks/graph_store.py: store.folder / entry.path",
+        "tasks/ingest/writer.py: self._owner.folder / path",
+        "tasks/ingest/writer.py: self._owner.folder / self.folder",
+        "tasks/preprocess/graph_view.py: Path(self.folder) / entry.path",
+        "tasks/preprocess/graph_view.py: Path(self.folder) / self.entries[name].path",
+    ],
+    "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [
+        "flows/baseline_table.py: folder / 'tables' / f'{name}.yaml'",
+        "tasks/ingest/ogb.py: root / self.config.dataset.replace('-', '_')",
+        "tasks/ingest/ogb_folder.py: folder / job.target",
+        "tasks/ingest/ogb_raw.py: self.raw / 'node-feat' / kind",
+        "tasks/ingest/ogb_raw.py: self.raw / 'node-feat' / kind / "
+        "('node-feat.csv.gz' if what == 'feat' else f'{what}.csv.gz')",
+        "tasks/ingest/ogb_raw.py: self.raw / 'node-label' / kind",
+        "tasks/ingest/ogb_raw.py: self.raw / 'relations' / '___'.join(triplet)",
+        "tasks/ingest/ogb_splits.py: split / name",
+    ],
+    "names that the installed package ogb gives, and a table of recipes that its user wrote": [
+        "flows/baseline_table.py: folder / f'{row.recipe}.yaml'",
+        "tasks/ingest/download.py: unpacked / top_folder",
+    ],
+}
+
+
+def _key(join: Join) -> str:
+    return f"{join.file}: {join.text}"
+
+
+def test_no_name_becomes_a_path_but_through_file_name() -> None:
+    found = {_key(join): join for join in find_in(ROOT, ("flows", "tasks", "models", "configs"))}
+    allowed = {entry for entries in ALLOWED.values() for entry in entries}
+    new = [f"{join.file}:{join.line}: {join.text}" for key, join in found.items() if key not in allowed]
+    assert not new, "wrap names in tasks.file_names.file_name, or list the join with a reason: " + "; ".join(new)
+    assert sorted(allowed - found.keys()) == [], "listed, and no longer in the code"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(folder: Path, name: str): return folder / name",
+        "def f(folder: Path, name: str): return folder / f'{name}.json'",
+        "def f(home: Home, name: str): return home.locks / f'registry-{name}.lock'",
+        "def f(home: Home, model): return home.downloads / 'models' / (model.id or model.name)",
+        "def f(path: Path, name: str): return path.with_name(name)",
+        "def f(path: Path, name: str): return path.joinpath('a', name)",
+        "def f(path: Path, name: str): return path.with_suffix('.' + name)",
+        "def f(name: str): return Path(f'{name}.html')",
+        "def f(name: str): return open(f'/tmp/{name}')",
+        "def f(folder: Path, name: str):\n    at = folder.resolve()\n    return [each / name for each in at.iterdir()]",
+        "class A:\n    folder: Path\n    def f(self, columns): return self.folder / columns[0]",
+        "def f(folder: Path, name: str): return folder.glob(f'{name}-*.csv')",
+    ],
+)
+def test_the_search_sees_unsafe_joins(code: str) -> None:
+    home = "class Home:\n    def locks(self) -> Path: ...\n    def downloads(self) -> Path: ..."
+    assert [join.file for join in find_joins({"home.py": home, "new.py": code})] == ["new.py"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(folder: Path, name: str): return folder / f'{file_name(name)}.json'",
+        "def f(folder: Path): return folder / MANIFEST / 'a' / f'{3:05d}.parquet'",
+        "def f(path: Path): return path.with_name(f'.{path.name}.lock')",
+        "def f(total: float, count: int): return f'{total / count:.2f}'",
+    ],
+)
+def test_the_search_lets_safe_joins_pass(code: str) -> None:
+    assert find_joins({"new.py": code}) == []
