@@ -20,18 +20,21 @@ from flows.hooks import (
     bury_dead_runs,
     close_tracking,
     conclude,
-    fail_tracking,
+    end_tracking,
     leave_artifacts,
+    leave_crashed,
     leave_failure,
+    log_what_was_found,
     open_tracking,
 )
 from flows.listening import RunListener, current_reporter
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, requested_overrides
 from flows.results import result_storage
-from flows.runs import RunRecord, earlier_failure, finished_record, now_text, recorded
+from flows.runs import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
 from flows.shards import make_map_shards
+from tasks import ending
 from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
 from tasks.components.task import components
 from tasks.evaluate.task import evaluate
@@ -42,6 +45,7 @@ from tasks.preprocess.task import preprocess
 from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.task import publish
 from tasks.snapshots import check_snapshot
+from tasks.temporary import temporary_folder
 from tasks.train.task import train
 
 TASKS = {
@@ -129,22 +133,32 @@ def train_graph(
         name=runtime.flow_run.name or "",
         parent_run=parent_run or "",
     )
-    bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:
+        stack.enter_context(ending.prompt_ending())
+        stack.enter_context(temporary_folder(place))
+        bury_dead_runs(place, besides=record.id)
+        stack.enter_context(ending.closing(lambda: leave_crashed(record.id)))
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
+        stack.enter_context(ending.closing(lambda: end_tracking(listener, place, "KILLED")))
         try:
             _Run(place, checked, selection, record, listener).stages()
         except BaseException as error:
-            fail_tracking(listener, place, checked, error)
+            status, _ = ending_of(error)
+            if not isinstance(error, Exception):
+                ending.unwinding()
+            end_tracking(listener, place, "FAILED" if status == "failed" else "KILLED")
             if isinstance(error, Exception):
                 leave_failure(record, error)
             raise
         finally:
             if listener.reporter is not None:
                 listener.reporter.close()
+        if record.stages.get("publish", {}).get("status") != "ran":  # which would have ended it
+            end_tracking(listener, place, "FINISHED")
         conclude(place, record)
+        log_what_was_found(place, checked, record)
         leave_artifacts(place, record)
         announce(place, record)
     return record.model_dump(mode="json")
@@ -202,7 +216,7 @@ class _Run:
                 self.record.stages[parent] = self._call(parent, again=True)
             result = self._call(name, again=True)
         if name == "train":
-            close_tracking(self.listener, last="publish" not in self.selection.stages)
+            close_tracking(self.listener)
         self.listener.end(name, describe(result))
         return result
 

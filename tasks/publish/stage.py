@@ -14,6 +14,7 @@ from typing import Any
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
+from tasks import ending
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
 from tasks.publish import snapshots
 from tasks.publish.context import RunContext, current_run
@@ -56,9 +57,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     run_context = current_run()
     context.progress(0, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment)
-    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context)
+    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
     try:
-        fields = _publish(context, recipe, parents, tracker, gate, value, run_context)
+        with ending.closing(lambda: _close_quietly(tracker, "KILLED")):
+            fields = _publish(context, recipe, parents, tracker, gate, value, run_context)
     except BaseException as error:
         _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -77,7 +79,7 @@ def _publish(
     run_context: RunContext,
 ) -> dict[str, Any]:
     evaluation: EvalReport = parents["evaluate"].manifest
-    _log_run(tracker, recipe, parents)
+    log_run(tracker, recipe, parents)
     context.progress(1, _STEPS, "steps", "model")
     model_id = _log_model(context, recipe, parents, tracker)
     context.progress(2, _STEPS, "steps", "registry")
@@ -125,7 +127,7 @@ def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Par
     return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
 
 
-def _log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
+def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
     """Parameters, lineage, the data set, and the curves of the training."""
     train, folder = parents["train"].manifest, parents["train"].folder
     tracker.log_params(flatten(dump_recipe(recipe)))
@@ -151,10 +153,15 @@ def _log_model(context: StageContext, recipe: Recipe, parents: dict[str, Parent]
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
     model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
     shutil.rmtree(files)
-    evaluation: EvalReport = parents["evaluate"].manifest
-    values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
-    tracker.log_metrics(values, train.best_epoch, model_id)
+    log_finals(tracker, parents, model_id)
     return model_id
+
+
+def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | None = None) -> None:
+    """The evaluation's metrics, also as the model's own where that is given."""
+    metrics = parents["evaluate"].manifest.metrics
+    values = {f"final/{split}/{key}": value for split, found in metrics.items() for key, value in found.items()}
+    tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 
 def _register(
