@@ -12,13 +12,14 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from configs.errors import StageError
 from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.console import Reporter, err, format_bytes, format_seconds, out, table
 from flows.environment import own_server_url, prepare_environment
 from flows.runs import RunRecord, all_runs, now_text
 from flows.selection import select_stages
-from flows.server import EmbeddedServer, check_answers, embedded_server
+from flows.server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
 from tasks import ending
 from tasks.home import Home
 from tasks.temporary import temporary_folder
@@ -58,7 +59,12 @@ def run(home: Home, request: RunRequest) -> None:
     def read() -> None:
         recipes.append(load_recipe(request.recipe, request.overrides))
 
-    record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
+    def say_cancelled() -> None:
+        if request.as_json:
+            print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
+
+    with ending.closing(say_cancelled):
+        record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     if request.as_json:
         show_outcome(err(), home, recipes[0], record)
         print(json.dumps(outcome_json(record)), flush=True)
@@ -124,6 +130,7 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
     """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
+    import httpx
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.listening import REPORTER
@@ -137,6 +144,10 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
     with temporary_settings(quiet):
         try:
             return call()
+        except httpx.HTTPError as error:
+            if is_away(error):
+                raise StageError(server_went_away()) from error
+            raise
         finally:
             _flush_prefect()
 

@@ -141,14 +141,24 @@ def train_graph(
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
-        stack.enter_context(ending.closing(lambda: end_tracking(listener, place, "KILLED")))
+        _run_stages(_Run(place, checked, selection, record, listener))
+        conclude(place, record)
+        log_what_was_found(place, checked, record)
+        leave_artifacts(place, record)
+        announce(place, record)
+    return record.model_dump(mode="json")
+
+
+def _run_stages(run: _Run) -> None:
+    """Run the stages; however they end, the run's MLflow run and its line on the terminal end with them."""
+    home, listener, record = run.home, run.listener, run.record
+    with ending.closing(lambda: end_tracking(listener, home, "KILLED")):
         try:
-            _Run(place, checked, selection, record, listener).stages()
+            run.stages()
         except BaseException as error:
-            status, _ = ending_of(error)
             if not isinstance(error, Exception):
                 ending.unwinding()
-            end_tracking(listener, place, "FAILED" if status == "failed" else "KILLED")
+            end_tracking(listener, home, "KILLED" if ending_of(error)[0] == "cancelled" else "FAILED")
             if isinstance(error, Exception):
                 leave_failure(record, error)
             raise
@@ -156,12 +166,7 @@ def train_graph(
             if listener.reporter is not None:
                 listener.reporter.close()
         if record.stages.get("publish", {}).get("status") != "ran":  # which would have ended it
-            end_tracking(listener, place, "FINISHED")
-        conclude(place, record)
-        log_what_was_found(place, checked, record)
-        leave_artifacts(place, record)
-        announce(place, record)
-    return record.model_dump(mode="json")
+            end_tracking(listener, home, "FINISHED")
 
 
 def read_recipe(recipe: str | dict[str, Any], overrides: list[str] | None) -> Recipe:

@@ -241,6 +241,21 @@ def check_answers(url: str) -> None:
     )
 
 
+def is_away(error: Exception) -> bool:
+    """Whether an error of Prefect's client (httpx.HTTPError) means that its server, asked again and again, is away."""
+    response = getattr(error, "response", None)
+    return response is None or response.status_code >= 500
+
+
+def server_went_away() -> str:
+    """Say what to do about a server that was there and is no longer."""
+    url = os.environ.get("PREFECT_API_URL", "").rpartition("@")[2]
+    return (
+        f"the Prefect server at {url} went away and did not come back while it was asked again; start it "
+        "(graphmill up, or prefect server start) and run again: what is done is found"
+    )
+
+
 def prepare_database(home: Home) -> None:
     """Make this version's SQLite database whole, unless it is: a server killed while it does so leaves a wreck."""
     server = EmbeddedServer(home)

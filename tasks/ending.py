@@ -124,6 +124,10 @@ def prompt_ending() -> Iterator[None]:
     threading.Thread(target=_watch, args=(reader,), daemon=True, name="ending").start()
     try:
         yield
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            kill_children()  # the thread may not have come to it yet
+        raise
     finally:
         signal.set_wakeup_fd(pipe_before)
         os.close(writer)
@@ -148,26 +152,30 @@ def _leave_terminals(numbers: list[int]) -> None:
 
 def _watch(reader: int) -> None:
     """Wait for the first signal; then see to it that the process ends."""
-    try:
-        while content := os.read(reader, 1):
-            if content[0] in _SIGNALS:
-                break
-        else:
-            return  # the block was left
-    finally:
+    while content := os.read(reader, 1):
+        if content[0] in _SIGNALS:
+            break
+    else:  # the block was left
         os.close(reader)
+        return
     _state.told, _state.number = time.monotonic(), content[0]
     kill_children()
-    _sleep_until(_AGAIN_SECONDS)
+    time.sleep(max(0.0, _left(_AGAIN_SECONDS)))
     if not _state.unwinding and _state.watching:
         os.kill(os.getpid(), _state.number)
-    _sleep_until(GRACE_SECONDS)
+    time.sleep(max(0.0, _left(GRACE_SECONDS)))
     _end_now()
 
 
-def _sleep_until(seconds: float) -> None:
+def _left(seconds: float) -> float:
+    """Return how much is left of so many seconds since the first signal."""
     assert _state.told is not None
-    time.sleep(max(0.0, _state.told + seconds - time.monotonic()))
+    return _state.told + seconds - time.monotonic()
+
+
+def _close_quietly(close: Callable[[], None]) -> None:
+    with contextlib.suppress(BaseException):
+        close()
 
 
 def kill_children() -> None:
@@ -182,16 +190,12 @@ def kill_children() -> None:
 def _end_now() -> None:
     """Close what is open, each as far as it gets, and end."""
     kill_children()
-    closers = list(reversed(_state.closers))
-
-    def close_all() -> None:
-        for close in closers:
-            with contextlib.suppress(BaseException):
-                close()
-
-    closer = threading.Thread(target=close_all, daemon=True, name="closing")
-    closer.start()
-    closer.join(_CLOSE_SECONDS)
+    # Side by side: a server that does not answer must not keep the others waiting.
+    threads = [threading.Thread(target=_close_quietly, args=(close,), daemon=True) for close in _state.closers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, _left(GRACE_SECONDS + _CLOSE_SECONDS)))
     with contextlib.suppress(OSError):
         os.write(2, f"error: {_state.reason}\n".encode() if _state.reason else b"terminated\n")
     os._exit(130 if _state.number == signal.SIGINT else 1)

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from configs.errors import IntegrityError
 from configs.schema import Recipe
+from tasks import ending
 from tasks.artifacts import (
     MANIFEST_NAME,
     ArtifactStore,
@@ -204,12 +205,16 @@ def run_stage(
         work.mkdir(parents=True, exist_ok=True)
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         built = time.perf_counter()
-        try:
-            with PeakMemory() as memory:
-                fields = stage.build(context, recipe, parents)
-        except BaseException:
+
+        def leave() -> None:
             if not stage.resumable:
                 shutil.rmtree(work, ignore_errors=True)
+
+        try:
+            with ending.closing(leave), PeakMemory() as memory:
+                fields = stage.build(context, recipe, parents)
+        except BaseException:
+            leave()
             raise
         manifest = stage.manifest(
             stage=stage.name,
