@@ -33,6 +33,7 @@ from tasks.artifacts import file_lock
 from tasks.home import Home
 from tasks.processes import describe_exit, die_with_parent
 
+_COMMAND = [sys.executable, "-m", "flows.server"]
 _START_SECONDS = 180.0
 _MIGRATION_SECONDS = 3600.0
 """A new version rewrites the tables of months of runs; killed half-way it leaves neither the old ones nor the new."""
@@ -122,7 +123,7 @@ class EmbeddedServer:
             environment.pop(name, None)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.server", str(self._listener.fileno()), str(os.getpid())],
+                [*_COMMAND, str(self._listener.fileno()), str(os.getpid())],
                 pass_fds=[self._listener.fileno()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
