@@ -104,8 +104,8 @@ def shared_array(length: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return zeros, (length,), that a forked child and this process both see."""
     import numpy as np
 
-    size = max(1, length * np.dtype(dtype).itemsize)
-    return np.frombuffer(mmap.mmap(-1, size), dtype)[:length]
+    memory = mmap.mmap(-1, max(1, length) * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype)[:length]
 
 
 def describe_exit(code: int) -> str:

@@ -24,9 +24,7 @@ from tasks.home import Home
 @pytest.fixture
 def small(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedServer]:
     """A server whose process starts in a moment."""
-    monkeypatch.setattr(
-        server_module, "_COMMAND", [sys.executable, str(Path(__file__).with_name("small_server.py"))]
-    )
+    monkeypatch.setattr(server_module, "_COMMAND", [sys.executable, str(Path(__file__).with_name("small_server.py"))])
     monkeypatch.setenv("PREFECT_HOME", str(home.prefect))
     home.prefect.mkdir()
     (home.prefect / "mode").write_text("")
