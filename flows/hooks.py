@@ -74,7 +74,7 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
         if buried is None:
             continue
         dead.append(buried)
-        _bury_tracking(home, buried)
+        bury_tracking(home, buried)
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
             run = client.read_flow_run(uuid.UUID(record.id))
             # One that was cancelled or is to start again already stays so.
@@ -83,7 +83,7 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
     return dead
 
 
-def _bury_tracking(home: Home, record: RunRecord) -> None:
+def bury_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
