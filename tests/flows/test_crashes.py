@@ -1,8 +1,8 @@
 """One member of a run is killed, or all at once, anywhere after ingest: the end is an undisturbed run's, to the bit.
 
 Members are the run's own process (the leader), its Prefect server, torchrun, a rank, and the evaluation's worker;
-`group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run can do without,
-the same run goes on; after another one's, the same command is given again.
+`group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run can do
+without, the same run goes on; after another one's, the same command is given again.
 """
 
 from __future__ import annotations
