@@ -19,6 +19,8 @@ from flows.parameters import BACKFILL_TAG
 from flows.runs import RunRecord, all_runs, is_alive, lock_path, record_path
 from tasks.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.home import Home
+from tasks.temporary import PREFIX
+from tasks.temporary import lock_path as lock_path_of_temporary
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -109,6 +111,10 @@ def _work_folders(home: Home, limit: float, dry_run: bool, size: _Sizes) -> Iter
             if owner.isdigit() and Path(f"/proc/{owner}").exists():
                 continue
             reason = "left by a process that ended"
+        elif folder.name.startswith(PREFIX):
+            if is_locked(lock_path_of_temporary(folder)):
+                continue
+            reason = "temporary files of a process that ended"
         elif is_locked(home.locks / f"{folder.name}.lock") or _last_used(folder) >= limit:
             continue  # being built, or its run waits to be started again and goes on from here
         else:

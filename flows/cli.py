@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -314,9 +315,20 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (SystemExit, KeyboardInterrupt) as error:
-        sys.exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
+        _exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
     except BaseException as error:
-        sys.exit(_report(error))
+        _exit(_report(error))
+
+
+def _exit(code: Any) -> None:
+    from tasks import ending
+
+    if ending.is_ending():  # all is closed, and the interpreter's own end takes seconds after torch and Prefect
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    sys.exit(code)
 
 
 def _report(error: BaseException) -> int:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.console import Reporter, err, format_bytes, format_seconds, out, table
@@ -21,8 +20,10 @@ from flows.environment import own_server_url, prepare_environment
 from flows.room import check_home
 from flows.runs import RunRecord, all_runs, now_text
 from flows.selection import select_stages
-from flows.server import EmbeddedServer, check_answers, embedded_server
+from flows.server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
+from tasks import ending
 from tasks.home import Home
+from tasks.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 T = TypeVar("T")
-
-
-class TerminatedError(BaseException):
-    """SIGTERM arrived."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,12 @@ def run(home: Home, request: RunRequest) -> None:
     def read() -> None:
         recipes.append(load_own_recipe(request.recipe, request.overrides))
 
-    record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
+    def say_cancelled() -> None:
+        if request.as_json:
+            print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
+
+    with ending.closing(say_cancelled):
+        record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
     if request.as_json:
         show_outcome(err(), home, recipes[0], record)
         print(json.dumps(outcome_json(record)), flush=True)
@@ -75,7 +77,7 @@ def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
     """Take part in a training that another machine runs, and print where its artifact is."""
     from tasks.train.join import join_training
 
-    with _sigterm_unwinds():
+    with ending.prompt_ending(), temporary_folder(home):
         folder = join_training(recipe, home, force=force, say=err().print)
     out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
@@ -119,7 +121,9 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
     check_home(home)
     prepare_environment(home, verbose=verbose)
     with ExitStack() as stack:
-        stack.enter_context(_sigterm_unwinds())
+        stack.enter_context(_told_why())
+        stack.enter_context(ending.prompt_ending())
+        stack.enter_context(temporary_folder(home))
         own = own_server_url()
         if own is not None:
             check_answers(own)
@@ -128,6 +132,7 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
     """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
+    import httpx
     from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.listening import REPORTER
@@ -141,6 +146,10 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
     with temporary_settings(quiet):
         try:
             return call()
+        except httpx.HTTPError as error:
+            if is_away(error):
+                raise StageError(server_went_away()) from error
+            raise
         finally:
             _flush_prefect()
 
@@ -150,23 +159,21 @@ def _flush_prefect() -> None:
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    APILogWorker.drain_all(timeout=10)
-    EventsWorker.drain_all(timeout=10)
+    patience = 0.5 if ending.is_ending() else 10.0
+    APILogWorker.drain_all(timeout=patience)
+    EventsWorker.drain_all(timeout=patience)
 
 
 @contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that children are ended and the record is closed."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise TerminatedError
-
-    before = signal.signal(signal.SIGTERM, handle)
+def _told_why() -> Iterator[None]:
+    """Raise the reason for which the run was given up instead of the interrupt that ended it."""
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    except BaseException:
+        why = ending.reason()
+        if why is None:
+            raise
+        raise why from None
 
 
 def outcome_json(record: RunRecord) -> dict[str, Any]:

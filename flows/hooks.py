@@ -9,17 +9,20 @@ import socket
 import tempfile
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from configs.errors import UserError
+from configs.errors import GraphmillError, UserError
 from configs.schema import Recipe
 from flows.console import format_bytes, format_seconds
 from flows.listening import RunListener
 from flows.runs import KILLED, RunRecord, all_runs, bury
 from tasks.artifacts import ArtifactStore
-from tasks.calls import expected_key, find_stage, load_stage
+from tasks.calls import expected_key, find_stage, load_parents, load_stage
 from tasks.home import Home
 from tasks.publish.context import current_run
+
+if TYPE_CHECKING:
+    from tasks.publish.tracking import RunStatus
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
 logger = logging.getLogger(__name__)
@@ -34,31 +37,25 @@ def open_tracking(listener: RunListener, home: Home, recipe: Recipe, record: Run
 
     key = expected_key("train", recipe, keys, home)
     listener.tracker = LiveTracker(home, recipe, key, current_run(), warn=lambda text: listener.warning("train", text))
-    listener.tracked_key = key
 
 
-def close_tracking(listener: RunListener, error: BaseException | None = None, *, last: bool = False) -> None:
-    """End the live view: the run goes on (publish ends it), is finished (`last`), failed or was killed."""
+def close_tracking(listener: RunListener, status: RunStatus | None = None) -> None:
+    """End the live view; the MLflow run ends with it where a status is given, else with publication or the flow."""
     tracker, listener.tracker = listener.tracker, None
-    if tracker is None:
-        return
-    if error is None:
-        tracker.close("FINISHED" if last else None)
-    else:
-        tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
+    if tracker is not None:
+        tracker.close(status)
+        listener.tracked_run = tracker.run_id
 
 
-def fail_tracking(listener: RunListener, home: Home, recipe: Recipe, error: BaseException) -> None:
-    """Close the MLflow run of a flow run that ended badly, whether training or a later stage did."""
+def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
+    """Say how the MLflow run of a flow run ended that no publication has ended."""
     if listener.tracker is not None:
-        close_tracking(listener, error)
-    elif listener.tracked_key:
-        from tasks.publish.tracking import Tracker
+        close_tracking(listener, status)
+    elif listener.tracked_run:
+        from tasks.publish.run_states import set_state
 
-        with contextlib.suppress(Exception):  # the error that is under way matters more
-            tracker = Tracker(home, recipe.tracking.experiment)
-            tracker.open_run(listener.tracked_key, recipe.name)
-            tracker.close("FAILED" if isinstance(error, Exception) else "KILLED")
+        with contextlib.suppress(Exception):  # the error that is under way matters more, or the run is done
+            set_state(home, listener.tracked_run, status)
 
 
 def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
@@ -77,12 +74,52 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
         if buried is None:
             continue
         dead.append(buried)
+        bury_tracking(home, buried)
         with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
             run = client.read_flow_run(uuid.UUID(record.id))
             # One that was cancelled or is to start again already stays so.
             if run.state is not None and run.state.is_running():
                 client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
     return dead
+
+
+def bury_tracking(home: Home, record: RunRecord) -> None:
+    """End the MLflow run of a dead flow run; only one that came to its training has one."""
+    if not {"partition", "train"} & set(record.stages):
+        return
+    from tasks.publish.run_states import bury as bury_tracked
+
+    with contextlib.suppress(Exception):  # a store that is away: the next look at the run says what it is
+        bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)
+
+
+def leave_crashed(run_id: str) -> None:
+    """Tell Prefect that this run's process ends, where it is not on its way out by itself."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Crashed
+
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(uuid.UUID(run_id))
+        if run.state is not None and run.state.is_running():
+            client.set_flow_run_state(run.id, Crashed(message="its process was told to end"), force=True)
+
+
+def log_what_was_found(home: Home, recipe: Recipe, record: RunRecord) -> None:
+    """Log a deployment's run that found its publication as an MLflow run of its own: each night is one.
+
+    A command that is typed again asks for what there is, and has that run.
+    """
+    publish = record.stages.get("publish")
+    if not record.deployment or publish is None or publish["status"] != "cached":
+        return
+    from tasks.publish.run_states import log_found
+
+    stage, published_in = load_stage("publish"), record.mlflow_run_id or ""
+    try:
+        parents = load_parents(stage, home, record.parent_keys(stage.parents))
+        record.mlflow_run_id, record.mlflow_run_url = log_found(home, recipe, parents, published_in, current_run())
+    except GraphmillError as error:
+        logger.warning("MLflow has no run of this flow run: %s", error)
 
 
 def conclude(home: Home, record: RunRecord) -> None:

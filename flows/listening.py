@@ -36,8 +36,8 @@ class RunListener(Listener):
         self.reporter = reporter
         self.tracker: LiveTracker | None = None
         """Gets training metrics while they are made."""
-        self.tracked_key = ""
-        """Key of the training whose MLflow run was opened."""
+        self.tracked_run = ""
+        """MLflow run of the training, once its live view is closed."""
         self._thread = threading.get_ident()
         self._stage_began = time.monotonic()
         self._artifact: Any = None
@@ -113,14 +113,18 @@ class RunListener(Listener):
 
     def _write_artifact(self, stage: str, percent: float, text: str) -> None:
         import prefect.artifacts
+        from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
         artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
         try:
-            if self._artifact is None:
-                self._artifact = artifacts.create_progress_artifact(
-                    percent, key=f"progress-{stage}", description=f"{stage} {text}", _sync=True
-                )
-            else:
-                artifacts.update_progress_artifact(self._artifact, percent, description=f"{stage} {text}", _sync=True)
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):  # nor is it worth waiting for
+                if self._artifact is None:
+                    self._artifact = artifacts.create_progress_artifact(
+                        percent, key=f"progress-{stage}", description=f"{stage} {text}", _sync=True
+                    )
+                else:
+                    artifacts.update_progress_artifact(
+                        self._artifact, percent, description=f"{stage} {text}", _sync=True
+                    )
         except Exception as error:  # a picture of progress is not worth a failed run
             logger.debug("no progress artifact: %s", error)

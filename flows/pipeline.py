@@ -20,18 +20,21 @@ from flows.hooks import (
     bury_dead_runs,
     close_tracking,
     conclude,
-    fail_tracking,
+    end_tracking,
     leave_artifacts,
+    leave_crashed,
     leave_failure,
+    log_what_was_found,
     open_tracking,
 )
 from flows.listening import RunListener, current_reporter
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.runs import RunRecord, earlier_failure, finished_record, now_text, recorded
+from flows.runs import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
 from flows.selection import Selection, select_stages
 from flows.shards import make_map_shards
+from tasks import ending
 from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
 from tasks.components.task import components
 from tasks.evaluate.task import evaluate
@@ -42,6 +45,7 @@ from tasks.preprocess.task import preprocess
 from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.task import publish
 from tasks.snapshots import check_snapshot
+from tasks.temporary import temporary_folder
 from tasks.train.task import train
 from tasks.trusted_code import remember_in_home
 
@@ -132,25 +136,40 @@ def train_graph(
         parent_run=parent_run or "",
         leave_champion=leaves_champion(record.tags),
     )
-    bury_dead_runs(place, besides=record.id)
     with ExitStack() as stack:
+        stack.enter_context(ending.prompt_ending())
+        stack.enter_context(temporary_folder(place))
+        bury_dead_runs(place, besides=record.id)
+        stack.enter_context(ending.closing(lambda: leave_crashed(record.id)))
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
+        _run_stages(_Run(place, checked, selection, record, listener))
+        conclude(place, record)
+        log_what_was_found(place, checked, record)
+        leave_artifacts(place, record)
+        announce(place, record)
+    return record.model_dump(mode="json")
+
+
+def _run_stages(run: _Run) -> None:
+    """Run the stages; however they end, the run's MLflow run and its line on the terminal end with them."""
+    home, listener, record = run.home, run.listener, run.record
+    with ending.closing(lambda: end_tracking(listener, home, "KILLED")):
         try:
-            _Run(place, checked, selection, record, listener).stages()
+            run.stages()
         except BaseException as error:
-            fail_tracking(listener, place, checked, error)
+            if not isinstance(error, Exception):
+                ending.unwinding()
+            end_tracking(listener, home, "KILLED" if ending_of(error)[0] == "cancelled" else "FAILED")
             if isinstance(error, Exception):
                 leave_failure(record, error)
             raise
         finally:
             if listener.reporter is not None:
                 listener.reporter.close()
-        conclude(place, record)
-        leave_artifacts(place, record)
-        announce(place, record)
-    return record.model_dump(mode="json")
+        if record.stages.get("publish", {}).get("status") != "ran":  # which would have ended it
+            end_tracking(listener, home, "FINISHED")
 
 
 def read_recipe(recipe: str | dict[str, Any], overrides: list[str] | None) -> Recipe:
@@ -205,7 +224,7 @@ class _Run:
                 self.record.stages[parent] = self._call(parent, again=True)
             result = self._call(name, again=True)
         if name == "train":
-            close_tracking(self.listener, last="publish" not in self.selection.stages)
+            close_tracking(self.listener)
         self.listener.end(name, describe(result))
         return result
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from tasks import ending
 from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
 from tasks.file_names import file_name
 from tasks.home import Home
@@ -103,20 +104,30 @@ def lock_path(home: Home, run_id: str) -> Path:
 def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
     """Keep the record true while the block runs, however it ends; the run's lock tells a living run from a dead one."""
     record.process, record.host = os.getpid(), socket.gethostname()
-    with file_lock(lock_path(home, record.id)):
+
+    def close(error: BaseException | None) -> None:
+        record.status, record.error = ending_of(error)
+        record.finished_at = now_text()
+        record.write(home)
+
+    with file_lock(lock_path(home, record.id)), ending.closing(lambda: close(ending.TerminatedError())):
         record.write(home)
         try:
             yield record
-            record.status = "completed"
-        except Exception as error:
-            record.status, record.error = "failed", f"{type(error).__name__}: {error}"
-            raise
         except BaseException as error:
-            record.status, record.error = "cancelled", type(error).__name__
+            close(error)
             raise
-        finally:
-            record.finished_at = now_text()
-            record.write(home)
+        close(None)
+
+
+def ending_of(error: BaseException | None) -> tuple[Status, str]:
+    """Return status and error of a run that ends with `error`: it failed, or was told to end."""
+    error = ending.reason() or error
+    if error is None:
+        return "completed", ""
+    if isinstance(error, Exception):
+        return "failed", f"{type(error).__name__}: {error}"
+    return "cancelled", type(error).__name__
 
 
 def read_record(home: Home, run_id: str) -> RunRecord | None:

@@ -4,6 +4,9 @@ Prefect can start such a server by itself, but after `kill -9` that one stays be
 talk to it, and it starts only when the flow does. This one dies with its parent, wants a password, and starts while
 the libraries are still being imported (about 4 of the 8 s of a run that finds everything cached, on 2 cores).
 
+It is only a record of the run: where it is killed it starts again, over the same database, with the same password and
+on the same socket. The run's process keeps that open, so that requests wait in its queue meanwhile.
+
 `python -m flows.server FD PARENT` is the server itself; `EmbeddedServer` is the side that starts it.
 """
 
@@ -11,11 +14,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import http.client
 import os
 import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,13 +28,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.errors import StageError
+from tasks import ending
 from tasks.artifacts import file_lock
 from tasks.home import Home
-from tasks.processes import die_with_parent
+from tasks.processes import describe_exit, die_with_parent
 
+_COMMAND = [sys.executable, "-m", "flows.server"]
 _START_SECONDS = 180.0
 _MIGRATION_SECONDS = 3600.0
 """A new version rewrites the tables of months of runs; killed half-way it leaves neither the old ones nor the new."""
+_MAX_DEATHS, _DEATHS_WITHIN_SECONDS = 5, 120.0
+"""A server that ends more often is not started again: something that will not pass keeps it from living."""
+_STOP_SECONDS, _HURRIED_STOP_SECONDS = 5.0, 1.0
 
 
 class EmbeddedServer:
@@ -40,7 +50,13 @@ class EmbeddedServer:
         self.home = home
         self.url = ""
         self._password = f"graphmill:{secrets.token_urlsafe(24)}"
+        self._listener: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._answered = threading.Event()
+        self._stopped = threading.Event()
+        """It is not, or no longer, kept alive."""
+        self._starting = threading.Lock()
+        self._deaths: list[float] = []
         self._first_start = contextlib.ExitStack()
 
     @property
@@ -78,8 +94,16 @@ class EmbeddedServer:
         os.environ["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] = "3600"
 
     def launch(self) -> None:
-        """Start the server's process."""
+        """Open the socket and start the server's process; start it again where it is killed."""
         self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/api"
+        self._log.write_bytes(b"")
+        self._start_process()
+        threading.Thread(target=self._keep_alive, daemon=True, name="prefect-server").start()
+
+    def _start_process(self) -> None:
+        assert self._listener is not None
         environment = {
             **os.environ,
             "PREFECT_SERVER_API_AUTH_STRING": self._password,
@@ -97,30 +121,62 @@ class EmbeddedServer:
             environment["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"
         for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
             environment.pop(name, None)
-        listener = socket.create_server(("127.0.0.1", 0))
-        with listener, self._log.open("wb") as log:
-            self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.server", str(listener.fileno()), str(os.getpid())],
-                pass_fds=[listener.fileno()],
+                [*_COMMAND, str(self._listener.fileno()), str(os.getpid())],
+                pass_fds=[self._listener.fileno()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the run; the server still takes its last state
             )
+        ending.spare(self._process.pid)
+
+    def _keep_alive(self) -> None:
+        """Start the server again whenever it ends, until it is stopped or there is no hope.
+
+        The kernel ends a server when the thread that started it ends: this one lives as long as the server is wanted.
+        """
+        while True:
+            assert self._process is not None
+            code = self._process.wait()
+            with self._starting:
+                if self._stopped.is_set() or ending.is_ending():
+                    return
+                if not self._may_start_again(code):
+                    self._lose(code)
+                    return
+                if not self.has_database and not self._answered.is_set():
+                    self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
+                self._start_process()
+
+    def _lose(self, code: int) -> None:
+        """Give the server up: requests are refused from now on, and a run that has begun ends."""
+        self._stopped.set()
+        assert self._listener is not None
+        self._listener.close()
+        if self._answered.is_set():  # else `wait` says it
+            what = f"ended {len(self._deaths)} times ({describe_exit(code)}); run again, what is done is found"
+            ending.give_up(StageError(self._trouble(what)))
+
+    def _may_start_again(self, code: int) -> bool:
+        """Whether another start may help: it was killed, or it had lived; not too often, and not while it migrates."""
+        now = time.monotonic()
+        self._deaths = [moment for moment in self._deaths if now - moment < _DEATHS_WITHIN_SECONDS] + [now]
+        if self._answered.is_set():
+            return len(self._deaths) < _MAX_DEATHS
+        if self.has_older_database:
+            return False
+        first_start = not self.has_database  # what it stumbles over may be what an earlier one left half-made
+        return len(self._deaths) < _MAX_DEATHS if code < 0 else first_start and len(self._deaths) == 1
 
     def wait(self) -> None:
         """Wait until the server answers. Raises StageError with its log's last lines."""
         try:
             if not self._answers():
-                if self.has_database or self.has_older_database:
-                    raise StageError(self._trouble())
-                self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
-                self.launch()
-                os.environ["PREFECT_API_URL"] = self.url
-                if not self._answers():
-                    raise StageError(self._trouble())
+                raise StageError(self._trouble("did not start"))
+            self._answered.set()
             self._ready_mark.touch()
         except BaseException:
             self.stop()
@@ -129,20 +185,18 @@ class EmbeddedServer:
             self._first_start.close()
 
     def _answers(self) -> bool:
-        assert self._process is not None
         token = base64.b64encode(self._password.encode()).decode()
         request = urllib.request.Request(f"{self.url}/health", headers={"Authorization": f"Basic {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline = time.monotonic() + (_MIGRATION_SECONDS if self.has_older_database else _START_SECONDS)
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and not self._stopped.is_set():
             try:
                 # The socket listens from the beginning: the connection waits in its queue until the server is up.
                 with opener.open(request, timeout=5) as response:
                     if response.status == 200:
                         return True
-            except (OSError, urllib.error.URLError):
+            except (OSError, http.client.HTTPException):  # it may be killed in the middle of its answer
                 time.sleep(0.05)
-        self.stop()
         return False
 
     def _set_database_aside(self) -> None:
@@ -151,21 +205,24 @@ class EmbeddedServer:
             if path.exists():
                 path.replace(path.with_name(f"{path.name}.broken"))
 
-    def _trouble(self) -> str:
+    def _trouble(self, what: str) -> str:
         tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-8:]) if self._log.exists() else ""
-        return f"the Prefect server of this run did not start; its log is {self._log}:\n{tail}"
+        return f"the Prefect server of this run {what}; its log is {self._log}:\n{tail}"
 
     def stop(self) -> None:
         """End the server."""
-        process, self._process = self._process, None
-        if process is None:
+        with self._starting:
+            self._stopped.set()
+        process, listener = self._process, self._listener
+        if process is None or listener is None:
             return
         process.terminate()
         try:
-            process.wait(timeout=5)
+            process.wait(timeout=_HURRIED_STOP_SECONDS if ending.is_ending() else _STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        listener.close()
 
 
 def check_answers(url: str) -> None:
@@ -182,6 +239,21 @@ def check_answers(url: str) -> None:
     raise StageError(
         f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server start) "
         "or unset PREFECT_API_URL: each run then brings its own"
+    )
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error of Prefect's client (httpx.HTTPError) means that its server, asked again and again, is away."""
+    response = getattr(error, "response", None)
+    return response is None or response.status_code >= 500
+
+
+def server_went_away() -> str:
+    """Say what to do about a server that was there and is no longer."""
+    url = os.environ.get("PREFECT_API_URL", "").rpartition("@")[2]
+    return (
+        f"the Prefect server at {url} went away and did not come back while it was asked again; start it "
+        "(graphmill up, or prefect server start) and run again: what is done is found"
     )
 
 

@@ -26,6 +26,7 @@ from flows.parameters import requested_overrides
 from flows.pipeline import TASKS, describe
 from flows.results import result_storage
 from flows.shards import make_map_shards
+from tasks import ending
 from tasks.calls import ParentGoneError, calling, expected_key, load_parents, load_stage
 from tasks.dataset_store import DatasetStore
 from tasks.home import Home
@@ -35,6 +36,7 @@ from tasks.serve.published import Published, model_recipe, read_published
 from tasks.serve.run import Wanted, What, write_outputs
 from tasks.snapshots import check_snapshot
 from tasks.stage import Parent
+from tasks.temporary import temporary_folder
 from tasks.trusted_code import remember_in_home
 
 logger = logging.getLogger(__name__)
@@ -172,6 +174,10 @@ class Serving:
 
     def run(self) -> dict[str, Any]:
         """Prepare the data, write what is wanted, and say so."""
+        with ending.prompt_ending(), temporary_folder(self.home):
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         record: dict[str, Any] = {
             "what": self.wanted.what,
             "model": self.version.name,

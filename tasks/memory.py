@@ -7,6 +7,7 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -118,9 +119,24 @@ def descendants(process: int | None = None) -> list[int]:
     return found
 
 
+_shared: dict[int, int] = {}
+"""Forked child to the memory that it shares with this process."""
+
+
+@contextlib.contextmanager
+def sharing(child: int, num_bytes: int) -> Iterator[None]:
+    """Count of a forked child only what it takes beyond these bytes, which it had from this process."""
+    _shared[child] = num_bytes
+    try:
+        yield
+    finally:
+        del _shared[child]
+
+
 def tree_bytes(without: frozenset[int] = frozenset()) -> int:
     """Return the same for this process and all its descendants, leaving out those with a process id in `without`."""
-    return process_bytes() + sum(process_bytes(child) for child in descendants() if child not in without)
+    children = (child for child in descendants() if child not in without)
+    return process_bytes() + sum(max(0, process_bytes(child) - _shared.get(child, 0)) for child in children)
 
 
 class PeakMemory:

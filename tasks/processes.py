@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 import os
 import signal
 import subprocess
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tasks.memory import process_bytes, sharing
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 _PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,8 +52,11 @@ def die_with_parent(expected: int | None = None) -> None:
         os._exit(1)
 
 
-def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 5.0) -> None:
-    """End a process that leads its own group, and all that are in the group: SIGTERM, then SIGKILL."""
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 1.0) -> None:
+    """End a process that leads its own group, and all that are in the group: SIGTERM, then SIGKILL.
+
+    What they write is whole or absent: nothing of theirs is worth a longer wait.
+    """
     for number, wait in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, grace_seconds)):
         try:
             os.killpg(process.pid, number)
@@ -55,6 +68,44 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 5.0) -> N
         if process.poll() is not None and number == signal.SIGKILL:
             break
     process.wait()
+
+
+def call_apart(function: Callable[[], object]) -> int:
+    """Call a library in a forked child; return its exit code (0: `function` returned), negative for a signal.
+
+    For libraries that do not let a process end: METIS takes SIGTERM for an error of its own and goes on with half a
+    result, KaMinPar holds the interpreter's lock for as long as it works. The child has this process's memory;
+    what `function` is to leave goes into `shared_array`. It must not wait for locks: other threads may hold them.
+    """
+    parent, began_with = os.getpid(), process_bytes()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            die_with_parent(parent)
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+            function()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    try:
+        with sharing(pid, began_with):
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except BaseException:
+        with contextlib.suppress(OSError):  # it has just been waited for
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        raise
+
+
+def shared_array(length: int, dtype: DTypeLike) -> NDArray[Any]:
+    """Return zeros, (length,), that a forked child and this process both see."""
+    import numpy as np
+
+    memory = mmap.mmap(-1, max(1, length) * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype)[:length]
 
 
 def describe_exit(code: int) -> str:

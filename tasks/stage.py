@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from configs.errors import DataError, IntegrityError
 from configs.schema import Recipe
+from tasks import ending
 from tasks.artifacts import (
     MANIFEST_NAME,
     ArtifactStore,
@@ -214,13 +215,17 @@ def run_stage(
         work.mkdir(parents=True, exist_ok=True)
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         built = time.perf_counter()
+
+        def leave() -> None:
+            if not stage.resumable:
+                shutil.rmtree(work, ignore_errors=True)
+
         try:
-            with PeakMemory() as memory:
+            with ending.closing(leave), PeakMemory() as memory:
                 fields = stage.build(context, recipe, parents)
             _refuse_change(stage, recipe, config, sources)
         except BaseException:
-            if not stage.resumable:
-                shutil.rmtree(work, ignore_errors=True)
+            leave()
             raise
         manifest = stage.manifest(
             stage=stage.name,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, RecipeError
 from configs.load import load_recipe
@@ -19,6 +19,9 @@ from flows.selection import select_stages
 from tasks.home import Home
 from tasks.publish.context import RunContext, publishing_from
 from tasks.snapshots import check_snapshot
+
+if TYPE_CHECKING:
+    from tasks.publish.tracking import RunStatus
 
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
 ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
@@ -173,7 +176,7 @@ def _refuse_another(known: Backfill, asked: Backfill) -> None:
 
 def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
     """Return the MLflow run under which the partitions' runs stand; empty where MLflow does not answer."""
-    from tasks.publish.tracking import open_parent
+    from tasks.publish.run_states import open_parent
 
     if not planned:
         return ""
@@ -183,6 +186,32 @@ def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> st
         )
     except GraphmillError:
         return ""
+
+
+def tracked_state(backfill: Backfill, runs: Iterable[Any]) -> RunStatus:
+    """Return how the backfill's MLflow run stands: as its partitions do, and what went wrong counts."""
+    states = {str(run.state_type.value) if has_ended(run) else "RUNNING" for run in runs}
+    if not backfill.complete or "RUNNING" in states:
+        return "RUNNING"
+    if states & BAD_STATES:
+        return "FAILED"
+    return "FINISHED" if states <= {"COMPLETED"} else "KILLED"
+
+
+def settle_tracking(client: Any, home: Home, backfill: Backfill) -> None:
+    """Say in MLflow how the backfill stands, where that has changed; a store that is away is told the next time."""
+    if not backfill.mlflow_run_id:
+        return
+    state = tracked_state(backfill, store.runs_of(client, backfill).values())
+    if state == backfill.mlflow_state:
+        return
+    from tasks.publish.run_states import set_state
+
+    try:
+        set_state(home, backfill.mlflow_run_id, state)
+    except GraphmillError:
+        return
+    store.save(client, store.get(client, backfill.id).model_copy(update={"mlflow_state": state}))
 
 
 def pause(client: Any, backfill: Backfill, paused: bool) -> None:

@@ -151,11 +151,12 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
 @app.command()
 def watch(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Follow a backfill until all partitions have ended; Ctrl-C ends the watching only. Exit code 0 if all is well."""
-    from flows.backfill import showing, store
+    from flows.backfill import actions, showing, store
     from flows.backfill.status import with_results
 
     with _server(home) as (place, client):
         ended = showing.watch(client, store.get(client, backfill_id))
+        actions.settle_tracking(client, place, store.get(client, backfill_id))
         showing.show_status(with_results(client, place, ended))
     if not ended.good:
         raise typer.Exit(1)
@@ -186,8 +187,9 @@ def cancel(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Cancel what waits and what runs; results that are there stay."""
     from flows.backfill import actions, store
 
-    with _server(home) as (_, client):
+    with _server(home) as (place, client):
         number = actions.cancel(client, store.get(client, backfill_id))
+        actions.settle_tracking(client, place, store.get(client, backfill_id))
     print(f"{backfill_id}: {number} {'run' if number == 1 else 'runs'} cancelled")
 
 
@@ -206,8 +208,9 @@ def retry_failed(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Run again what failed or crashed, from where it stopped."""
     from flows.backfill import actions, store
 
-    with _server(home) as (_, client):
+    with _server(home) as (place, client):
         found = actions.retry_failed(client, store.get(client, backfill_id))
+        actions.settle_tracking(client, place, store.get(client, backfill_id))
     print(f"{backfill_id}: " + (f"scheduled again: {', '.join(found)}" if found else "nothing has failed"))
 
 

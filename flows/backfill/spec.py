@@ -55,11 +55,13 @@ class Backfill(BaseModel, frozen=True):
     complete: bool = False
     """All flow runs were created; what has none was skipped."""
     mlflow_run_id: str = ""
+    mlflow_state: str = ""
+    """What that run says of the backfill: RUNNING, FINISHED, FAILED or KILLED; empty until somebody looked."""
 
     @property
     def asked(self) -> dict[str, Any]:
         """What decides the partitions and how they run: two backfills with the same are the same."""
-        return self.model_dump(exclude={"created_at", "complete", "mlflow_run_id", "resume_schedule"})
+        return self.model_dump(exclude={"created_at", "complete", "mlflow_run_id", "mlflow_state", "resume_schedule"})
 
     @property
     def tag(self) -> str:

@@ -9,7 +9,7 @@
 - runs that a worker had taken and never started, since it was killed in between: they are given back to the queue;
 - runs that were cancelled while no worker was there to end them;
 - runs that went with their machine while the server was away, and runs that were taken for dead while it was;
-- schedules that a backfill had paused, when it has ended.
+- schedules that a backfill had paused, and its run in MLflow, when it has ended.
 
 A run that is started twice in spite of all this does its work once: the second process waits for the run's lock, and
 finds the record of the first (`flows.pipeline`).
@@ -67,7 +67,7 @@ class Recovery:
             self._end(run, records.get(str(run.id)))
         for run in self._runs("RUNNING"):
             self._bury(run, records.get(str(run.id)))
-        self._resume_schedules()
+        self._look_after_backfills()
 
     def _start_again(self, run: Any, record: RunRecord | None) -> None:
         """Start a crashed run again after 10, 40, 160 seconds; one that lives after all goes on."""
@@ -140,11 +140,13 @@ class Recovery:
         workers = self._client.read_workers_for_work_pool(run.work_pool_name)
         return not any(worker.name == host and worker.status == "ONLINE" for worker in workers)
 
-    def _resume_schedules(self) -> None:
+    def _look_after_backfills(self) -> None:
         from flows.backfill import store
-        from flows.backfill.actions import resume_schedule_if_done
+        from flows.backfill.actions import resume_schedule_if_done, settle_tracking
 
         for backfill in store.all_backfills(self._client):
+            if backfill.mlflow_state in ("", "RUNNING"):
+                settle_tracking(self._client, self._home, backfill)
             if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
                 logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig
+from tasks.processes import call_apart, describe_exit, shared_array
 
 # ParHIP's header: version bits, nodes, edges, then N + 1 byte offsets and the neighbours. Bits 1 and 2: neither edge
 # nor node weights; bit 8: node ids of 32 bits.
@@ -51,15 +52,26 @@ class KaminparPartitioner(Partitioner):
             ) from error
         aids = aids or Aids()
         path = aids.scratch / f"kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip"
-        try:
-            write_parhip(path, csr)
+        part = shared_array(csr.num_nodes, np.int32)
+
+        def fill() -> None:
             kaminpar.reseed(self.config.seed)
             graph = kaminpar.load_graph(str(path), kaminpar.GraphFileFormat.PARHIP, False)
+            context = getattr(kaminpar, f"{self.config.preset}_context")()
+            solver = kaminpar.KaMinPar(self.config.threads, context)
+            part[:] = solver.compute_partition(graph, num_parts, self.config.imbalance)
+
+        try:
+            write_parhip(path, csr)
+            code = call_apart(fill)
         finally:
             path.unlink(missing_ok=True)
-        context = getattr(kaminpar, f"{self.config.preset}_context")()
-        solver = kaminpar.KaMinPar(self.config.threads, context)
-        return np.asarray(solver.compute_partition(graph, num_parts, self.config.imbalance), np.int32)
+        if code:
+            raise StageError(
+                f"KaMinPar could not split {csr.num_nodes:,} nodes and {csr.num_edges:,} edges into {num_parts} parts "
+                f"({describe_exit(code)}); take partition.name=coarsened or partition.name=fennel"
+            )
+        return np.array(part)
 
 
 def write_parhip(path: Path, csr: Csr) -> None:

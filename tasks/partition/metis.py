@@ -13,6 +13,7 @@ from configs.registry import PARTITIONERS
 from tasks.graph_store import Array
 from tasks.memory import available_bytes
 from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, node_weights
+from tasks.processes import call_apart, describe_exit, shared_array
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
 _NUM_OPTIONS, _OPTION_NCUTS, _OPTION_SEED, _OPTION_UFACTOR = 40, 7, 8, 16
@@ -76,7 +77,8 @@ def part_graph(
     """Call METIS_PartGraphKway or METIS_PartGraphRecursive.
 
     pymetis' own function takes one weight a node and answers with a Python list; the library that it brings is
-    therefore called directly. The GIL is released meanwhile.
+    therefore called directly, in a forked child: during a call METIS takes SIGTERM for an error of its own, leaves its
+    work half-done and says that all is well.
 
     Args:
         indptr: (N + 1,) integers.
@@ -107,7 +109,8 @@ def part_graph(
     library.METIS_SetDefaultOptions(_pointer(options))
     options[_OPTION_NCUTS] = tries
     options[_OPTION_SEED], options[_OPTION_UFACTOR] = seed, max(1, round(imbalance * 1000))
-    part = np.zeros(num_nodes, index)
+    part = shared_array(num_nodes, index)
+    status = shared_array(1, np.int64)
     # Names keep the converted arrays alive during the call.
     arrays = [
         None if array is None else np.ascontiguousarray(array, index)
@@ -118,23 +121,16 @@ def part_graph(
     n, ncon, nparts = (ctypes.byref(count) for count in counts)
     cut = scalar(0)
     solve = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
-    status = solve(
-        n,
-        ncon,
-        xadj,
-        adjncy,
-        vwgt,
-        None,
-        adjwgt,
-        nparts,
-        None,
-        None,
-        _pointer(options),
-        ctypes.byref(cut),
-        _pointer(part),
-    )
-    if status != _METIS_OK:
-        reason = "it ran out of memory" if status == _METIS_ERROR_MEMORY else f"error {status}"
+    given = (n, ncon, xadj, adjncy, vwgt, None, adjwgt, nparts, None, None, _pointer(options), ctypes.byref(cut))
+
+    def fill() -> None:
+        status[0] = solve(*given, _pointer(part))
+
+    code = call_apart(fill)
+    if code or status[0] != _METIS_OK:
+        reason = describe_exit(code) if code else f"error {status[0]}"
+        if status[0] == _METIS_ERROR_MEMORY:
+            reason = "it ran out of memory"
         raise StageError(
             f"METIS could not split {num_nodes:,} nodes and {len(indices):,} edges into {num_parts} parts ({reason}); "
             "take partition.name=coarsened or partition.name=fennel"

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 from configs.schema import Recipe
+from tasks import ending
 from tasks.home import Home
 from tasks.publish.context import RunContext
 from tasks.publish.records import Record, thin
@@ -22,7 +23,7 @@ from tasks.publish.tracking import RunStatus, Tracker
 _FLUSH_SECONDS = 2.0
 _SAMPLE_SECONDS = 10.0
 _RECORDS_A_FLUSH = 20  # a curve drawn live needs no more; the publish stage fills in what was thinned out
-_CLOSE_SECONDS = 60.0
+_CLOSE_SECONDS, _HURRIED_CLOSE_SECONDS = 60.0, 2.0
 
 
 class LiveTracker:
@@ -46,8 +47,10 @@ class LiveTracker:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._status: RunStatus | None = None
+        self.run_id = ""
+        """The MLflow run, once it is open."""
         self.run_url = ""
-        """The run's page, once it is open."""
+        """Its page."""
         self._thread = threading.Thread(target=self._work, daemon=True, name="live-tracker")
         self._thread.start()
 
@@ -57,16 +60,18 @@ class LiveTracker:
             self._waiting.append(dict(record))
 
     def close(self, status: RunStatus | None = None) -> None:
-        """Log what is left and set the run's status (None: it goes on); waits a minute at most."""
+        """Log what is left and set the run's status (None: it goes on); waits a minute at most, less at an end."""
         self._status = status
         self._closing.set()
-        self._thread.join(_CLOSE_SECONDS)
+        self._thread.join(_HURRIED_CLOSE_SECONDS if ending.is_ending() else _CLOSE_SECONDS)
 
     def _work(self) -> None:
         try:
             tracker = Tracker(self._home, self._recipe.tracking.experiment)
+            if ending.is_ending():
+                return  # what never began need not be said to have ended
             tracker.open_run(self._train_key, self._recipe.name, self._context)
-            self.run_url = tracker.run_url
+            self.run_id, self.run_url = tracker.run_id, tracker.run_url
             self._follow(tracker)
             tracker.close(self._status)
         except Exception as error:  # whatever it is, it must not end a training

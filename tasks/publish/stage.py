@@ -14,6 +14,7 @@ from typing import Any
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
+from tasks import ending
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
 from tasks.publish import profile, snapshots
 from tasks.publish.comparison import Challenge
@@ -68,9 +69,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     new = candidate(recipe, parents, challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment)
-    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context)
+    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
     try:
-        fields = _publish(context, recipe, parents, tracker, challenge, new)
+        with ending.closing(lambda: _close_quietly(tracker, "KILLED")):
+            fields = _publish(context, recipe, parents, tracker, challenge, new)
     except BaseException as error:
         _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -88,7 +90,7 @@ def _publish(
     new: Candidate,
 ) -> dict[str, Any]:
     evaluation: EvalReport = parents["evaluate"].manifest
-    _log_run(tracker, recipe, parents)
+    log_run(tracker, recipe, parents)
     context.progress(2, _STEPS, "steps", "model")
     model_id = _log_model(recipe, parents, tracker, challenge.files)
     context.progress(3, _STEPS, "steps", "registry")
@@ -131,7 +133,7 @@ def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Par
     return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
 
 
-def _log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
+def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
     """Parameters, lineage, the data set, and the curves of the training."""
     train, folder = parents["train"].manifest, parents["train"].folder
     tracker.log_params(flatten(dump_recipe(recipe)))
@@ -163,12 +165,17 @@ def _log_model(recipe: Recipe, parents: dict[str, Parent], tracker: Tracker, fil
     train: RunResult = parents["train"].manifest
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
     model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
+    log_finals(tracker, parents, model_id)
+    return model_id
+
+
+def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | None = None) -> None:
+    """The evaluation's metrics, also as the model's own where that is given."""
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
     for name, splits in evaluation.controls.items():
         values |= {f"control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()}
-    tracker.log_metrics(values, train.best_epoch, model_id)
-    return model_id
+    tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 
 def _register(

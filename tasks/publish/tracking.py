@@ -1,9 +1,10 @@
 """MLflow: the run of a training, its metrics and its model. The only file that imports mlflow.
 
-A run is found by the tags `graphmill.train_key` and `graphmill.recipe`: a retry, a rerun after a crash or a second
-publication goes on in the run that is there. Everything here can be repeated: what is stored already is not stored
-twice. A server that is away is asked again with growing pauses; after that a StageError says what to do, and nothing is
-lost, since the training is in the artifact store and a rerun publishes it.
+An MLflow run is of one flow run, and ends as that does. A retry of the flow run goes on in it; so does the flow run
+that takes up an interrupted training. One that finds its training done has a run of its own, with a link to the run of
+the training, and changes no other. Everything here can be repeated: what is stored already is not stored twice. A
+server that is away is asked again with growing pauses; after that a StageError says what to do, and nothing is lost,
+since the training is in the artifact store and a rerun publishes it.
 
 The store is SQLite with local artifacts under the home, or what `MLFLOW_TRACKING_URI` says.
 """
@@ -22,6 +23,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from configs.errors import StageError
+from tasks import ending
 from tasks.artifacts import file_lock
 from tasks.file_names import beside
 from tasks.home import Home
@@ -30,11 +32,14 @@ from tasks.publish.records import Record, metric_key, step_of, unique_by_step, v
 
 P = ParamSpec("P")
 T = TypeVar("T")
-RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 TRAIN_KEY = "graphmill.train_key"
 RECIPE = "graphmill.recipe"
-BACKFILL = "graphmill.backfill"
+FLOW_RUN = "prefect.flow_run_id"
+TRAINED_IN = "graphmill.training_run"
+"""MLflow run of the training, in a run that found it done."""
+_INTERRUPTED = ("FAILED", "KILLED")
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
 _PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
@@ -110,27 +115,25 @@ def _make_database(path: Path) -> None:
     draft.replace(path)
 
 
-def open_parent(home: Home, experiment: str, name: str, tags: dict[str, str]) -> str:
-    """Return the id of the run that a backfill's runs stand under, made if there is none. Raises StageError."""
-    tracker = Tracker(home, experiment, pauses=(1.0,))
-    where = f"tags.`{BACKFILL}` = '{name}'"
-    with file_lock(home.locks / "mlflow.lock"):
-        found = tracker.call(tracker.client.search_runs, [tracker.experiment_id], where, max_results=1)
-        if found:
-            return str(found[0].info.run_id)
-        tags = {**tags, BACKFILL: name}
-        run = tracker.call(tracker.client.create_run, tracker.experiment_id, tags=tags, run_name=f"backfill {name}")
-        tracker.call(tracker.client.set_terminated, run.info.run_id, "FINISHED")  # it holds the others, it does nothing
-        return str(run.info.run_id)
+def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
+    """Return which of a training's runs, newest first, a flow run (empty: none) goes on in; None: in a new one."""
+    if not flow_run:
+        return known[0] if known else None
+    own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]
+    interrupted = [run for run in known if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
+    return next(iter([*own, *(interrupted if trains else [])]), None)
 
 
 class Tracker:
     """One MLflow run, opened or resumed."""
 
     def __init__(
-        self, home: Home, experiment: str, uri: str | None = None, pauses: Sequence[float] = _PAUSES_SECONDS
+        self, home: Home, experiment: str | None, uri: str | None = None, pauses: Sequence[float] = _PAUSES_SECONDS
     ) -> None:
-        """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached."""
+        """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached.
+
+        Without an experiment there are only the calls for runs whose id is known.
+        """
         self.home = home
         self.uri = uri or tracking_uri(home)
         self._pauses = tuple(pauses)
@@ -143,36 +146,55 @@ class Tracker:
                 self.call(_make_database, Path(self.uri.removeprefix("sqlite:///")))
             registry = os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
             self.client: Any = self.call(MlflowClient, tracking_uri=self.uri, registry_uri=registry)
-            self.experiment_id: str = self.call(self._experiment, experiment)
+            self.experiment_id: str = "" if experiment is None else self.call(self._experiment, experiment)
         self.run_id = ""
+        self.trained_in = ""
+        """MLflow run of the training, where that is another one."""
         self._buffer: list[Record] = []
 
     # ------------------------------------------------------------------ the run
 
-    def open_run(self, train_key: str, recipe_name: str, context: RunContext | None = None) -> bool:
-        """Resume the run of this training, or start one. Returns whether it was there already."""
+    def open_run(
+        self, train_key: str, recipe_name: str, context: RunContext | None = None, *, trains: bool = True
+    ) -> bool:
+        """Resume the flow run's own run, or start one. Returns whether it was there already.
+
+        Args:
+            train_key: the training's.
+            recipe_name: the recipe's.
+            context: the flow run; none: the newest run of the training is resumed.
+            trains: whether the flow run trains; then it resumes the run of a training that was interrupted, too.
+        """
         tags = {TRAIN_KEY: train_key, RECIPE: recipe_name}
         where = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        flow_run = context.flow_run_id if context is not None else ""
         with file_lock(self._lock):  # else two processes both find none and start two
-            found = self.call(self.client.search_runs, [self.experiment_id], where, max_results=1)
-            if found:
-                self.run_id = found[0].info.run_id
+            known = list(self.call(self.client.search_runs, [self.experiment_id], where))
+            found = _to_resume(known, flow_run, trains)
+            if found is not None:
+                self.run_id, self.trained_in = found.info.run_id, found.data.tags.get(TRAINED_IN, "")
                 self.call(self.client.update_run, self.run_id, status="RUNNING")
             else:
+                if not trains:
+                    self.trained_in = next((run.info.run_id for run in known if TRAINED_IN not in run.data.tags), "")
+                    tags |= {TRAINED_IN: self.trained_in} if self.trained_in else {}
                 name = (context.name if context is not None else "") or recipe_name
                 run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
                 self.run_id = run.info.run_id
         if context is not None and context.flow_run_id:
             note = f"Prefect run [{context.flow_run_id}]({context.flow_run_url})"
+            if self.trained_in:
+                note += f"; its training was done, and was logged in [this run](#/experiments/{self.experiment_id}"
+                note += f"/runs/{self.trained_in})"
             self.set_tags(
                 {
-                    "prefect.flow_run_id": context.flow_run_id,
+                    FLOW_RUN: context.flow_run_id,
                     "prefect.flow_run_url": context.flow_run_url,
                     "mlflow.note.content": note,
                     **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
                 }
             )
-        return bool(found)
+        return found is not None
 
     @property
     def run_url(self) -> str:
@@ -261,9 +283,10 @@ class Tracker:
 
     def log_model(self, folder: Path, name: str, digest: str, params: dict[str, str]) -> str:
         """Log a folder of plain files as a model (no pickled code) and return its id; done once a digest."""
-        where = f"source_run_id = '{self.run_id}' and tags.`graphmill.digest` = '{digest}'"
+        where = f"tags.`graphmill.digest` = '{digest}'"
         found = self.call(self.client.search_logged_models, [self.experiment_id], where)
-        ready = [model for model in found if str(model.status).endswith("READY")]
+        runs = (self.run_id, self.trained_in)  # the training's own has the model already
+        ready = [model for model in found if str(model.status).endswith("READY") and model.source_run_id in runs]
         if ready:
             return str(ready[0].model_id)
         model = self.call(
@@ -346,7 +369,7 @@ class Tracker:
             try:
                 return function(*args, **kwargs)
             except MlflowException as error:
-                if error.error_code in _PASSING_CODES and pause is not None:
+                if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
                     time.sleep(pause)
                     continue
                 raise StageError(self._explain(error)) from error

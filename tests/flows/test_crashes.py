@@ -1,0 +1,209 @@
+"""One member of a run is killed, or all at once, anywhere after ingest: the end is an undisturbed run's, to the bit.
+
+Members are the run's own process (the leader), its Prefect server, torchrun, a rank, and the evaluation's worker;
+`group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run can do
+without, the same run goes on; after another one's, the same command is given again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tasks.artifacts import ArtifactStore, is_locked
+from tasks.calls import load_stage
+from tasks.home import Home
+from tests.flows.conftest import command, environment, write_recipe
+from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, processes_of
+
+STAGES_KILLED = ("train", "evaluate", "publish")
+MEMBERS = ("leader", "server", "torchrun", "rank", "worker", "group", "tree")
+_WORDS = {
+    "server": "flows.server",
+    "torchrun": "tasks.train.torchrun",
+    "rank": "tasks.train.worker",
+    "worker": "tasks.evaluate.worker",
+}
+
+
+@dataclass
+class Run:
+    """`graphmill run` in a process group of its own; what it leaves in the temporary folder is seen."""
+
+    home: Path
+    arguments: list[str]
+    temporary: Path
+    process: subprocess.Popen[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.temporary.mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            command(self.home, *self.arguments, "--json"),
+            env={**environment(), "GRAPHMILL_TEST_HOME": str(self.home), "TMPDIR": str(self.temporary)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait_for(self, stage: str) -> bool:
+        """Wait until the stage is being built; False where the run ends before."""
+        while self.process.poll() is None:
+            if _is_building(self.home, stage):
+                return True
+            time.sleep(0.005)
+        return False
+
+    def kill(self, member: str, rng: random.Random) -> bool:
+        """Kill a member if there is one now."""
+        if self.process.poll() is not None:
+            return False
+        if member == "group":
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return True
+        found = self._members(member)
+        for process in found if member == "tree" else rng.sample(found, min(1, len(found))):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return bool(found)
+
+    def _members(self, member: str) -> list[psutil.Process]:
+        below = processes_of(self.home)
+        if member == "tree":
+            return below
+        if member == "leader":
+            return [process for process in below if process.pid == self.process.pid]
+        return [process for process in below if self._is(process, _WORDS[member])]
+
+    @staticmethod
+    def _is(process: psutil.Process, word: str) -> bool:
+        """By the module that the interpreter was told to run; torchrun's own words hold the ranks' too."""
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            return word in words[: words.index("-m") + 3] if "-m" in words else False
+        return False
+
+    def end(self) -> dict[str, Any] | None:
+        """Wait for the end; nothing of the run may be about after it. Returns the outcome of one that ended well."""
+        said, _ = self.process.communicate(timeout=600)
+        deadline = time.monotonic() + GONE_SECONDS
+        while (left := processes_of(self.home)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left, [process.cmdline() for process in left]
+        assert not [lock for lock in (self.home / "locks").glob("*.lock") if is_locked(lock)]
+        assert "please report it" not in said, said
+        check_artifacts(self.home)
+        return json.loads(said.splitlines()[-1]) if self.process.returncode == 0 else None
+
+
+def left_behind(run: Run, shared_before: set[str]) -> list[str]:
+    """Temporary files outside of the home, in its work folder, and in shared memory."""
+    work = [path.name for path in (run.home / "work").iterdir()]
+    mine = {path.name for path in Path("/dev/shm").iterdir() if path.stat().st_uid == os.getuid()} - shared_before
+    return [*(path.name for path in run.temporary.iterdir()), *work, *sorted(mine & _of_torch(mine))]
+
+
+def _of_torch(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith(("torch_", "nccl-", "pymp-", "psm_", "sem.mp-"))}
+
+
+def result(home: Path, outcome: dict[str, Any]) -> dict[str, Any]:
+    """What must not differ by a bit: the weights, the predictions, the metrics."""
+    store, keys = ArtifactStore(Home(home)), {stage["name"]: stage["key"] for stage in outcome["stages"]}
+    files = {}
+    for name in ("train", "evaluate"):
+        manifest = store.load(name, keys[name], load_stage(name).manifest, deep=True)
+        assert manifest is not None
+        # A journal tells seconds, a last checkpoint what a machine was like.
+        files |= {file: entry.sha256 for file, entry in manifest.files.items() if file != "metrics.jsonl"}
+    return {"files": files, "metrics": outcome["metrics"]}
+
+
+def disturb(run: Run, kills: list[tuple[str, str, float]], rng: random.Random, counts: Counter[str]) -> int:
+    """Kill members at their stages, one after the other, as long as the run lives. Returns how many of `kills`."""
+    for number, (stage, member, delay) in enumerate(kills):
+        if not run.wait_for(stage):
+            return number
+        time.sleep(delay)
+        if run.kill(member, rng):
+            counts[f"{stage}: {member}"] += 1
+        if member in ("leader", "group", "tree"):
+            run.process.wait(timeout=60)
+            return number + 1
+        time.sleep(0.3)
+    return len(kills)
+
+
+def crash(home: Path, arguments: list[str], kills: list[tuple[str, str, float]], counts: Counter[str]) -> Run:
+    """Give the command again and again, with a kill at its time, until it ends well."""
+    rng, done = random.Random(len(arguments)), 0
+    for _ in range(len(kills) + 3):
+        run = Run(home, arguments, home.parent / "temporary")
+        done += disturb(run, kills[done:], rng, counts)
+        outcome = run.end()
+        if outcome is not None:
+            run.outcome = outcome  # type: ignore[attr-defined]
+            return run
+    raise AssertionError("it never ended well")
+
+
+def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str, str, float]]) -> Counter[str]:
+    """Crash a run as told, and have an undisturbed one beside it."""
+    before = {path.name for path in Path("/dev/shm").iterdir()}
+    counts: Counter[str] = Counter()
+    run = crash(home, arguments, kills, counts)
+    assert left_behind(run, before) == []
+    quiet = Run(calm, arguments, calm.parent / "temporary")
+    outcome = quiet.end()
+    assert outcome is not None
+    assert result(home, run.outcome) == result(calm, outcome)  # type: ignore[attr-defined]
+    return counts
+
+
+def test_members_are_killed_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=30", "train.checkpoint_every=5", "train.num_ranks=2"]
+    kills = [("train", "server", 1.0), ("train", "rank", 2.0), ("evaluate", "worker", 0.5), ("publish", "group", 0.2)]
+    counts = compare(tmp_path / "home", tmp_path / "calm", [*arguments, "train.device=cpu"], kills)
+    assert sum(counts.values()) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_sixty_kills(tmp_path: Path) -> None:
+    """Stages, members and moments by the dice; one and two ranks in turn."""
+    rng, wanted = random.Random(11), int(os.environ.get("GRAPHMILL_TEST_KILLS", "60"))
+    counts: Counter[str] = Counter()
+    recipe, seed = write_recipe(tmp_path), 0
+    while sum(counts.values()) < wanted:
+        seed += 1
+        ranks = 1 + seed % 2
+        arguments = ["run", str(recipe), f"seed={seed}", "train.epochs=40", "train.checkpoint_every=5"]
+        arguments += ["train.device=cpu", f"train.num_ranks={ranks}", "train.max_restarts=5"]
+        kills = []
+        for stage in STAGES_KILLED:
+            of_stage = [member for member in MEMBERS if _lives(member, stage, ranks)]
+            longest = 8.0 if stage == "train" else 2.0
+            kills += [(stage, rng.choice(of_stage), rng.uniform(0, longest)) for _ in range(3)]
+        found = compare(tmp_path / "home", tmp_path / "calm", arguments, kills)
+        counts += found
+        print(f"seed {seed}, {ranks} rank(s): {sum(found.values())} kills, {sum(counts.values())} in all", flush=True)
+    print(f"{sum(counts.values())} kills in {seed} trainings: {dict(sorted(counts.items()))}")
+
+
+def _lives(member: str, stage: str, ranks: int) -> bool:
+    """Whether a stage has such a member."""
+    if member == "torchrun":
+        return stage == "train" and ranks > 1
+    return {"rank": "train", "worker": "evaluate"}.get(member, stage) == stage

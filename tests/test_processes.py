@@ -1,0 +1,97 @@
+"""Libraries that do not let a process end are called apart from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import numpy as np
+import pytest
+
+from tasks.memory import PeakMemory, descendants
+from tasks.partition import kaminpar
+from tasks.processes import call_apart, shared_array
+from tests.partition.test_partitioners import grid, make
+
+
+class ToldError(BaseException):
+    pass
+
+
+@pytest.fixture
+def told_soon() -> Iterator[Callable[[float], None]]:
+    """Send this process SIGTERM after so many seconds; its handler raises."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise ToldError
+
+    before = signal.signal(signal.SIGTERM, end)
+    yield lambda seconds: threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_what_a_child_leaves_is_seen_here() -> None:
+    numbers = shared_array(5, np.int32)
+
+    def fill() -> None:
+        numbers[:] = np.arange(5)
+
+    assert call_apart(fill) == 0
+    assert numbers.tolist() == [0, 1, 2, 3, 4]
+    assert len(shared_array(0, np.int64)) == 0
+
+
+def test_how_a_child_ends_is_known(capfd: pytest.CaptureFixture[str]) -> None:
+    assert call_apart(lambda: 1 / 0) == 1
+    assert "ZeroDivisionError" in capfd.readouterr().err
+    assert call_apart(lambda: os.kill(os.getpid(), signal.SIGKILL)) == -signal.SIGKILL
+    assert call_apart(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0, "its parent ends it, nobody else"
+
+
+def test_a_child_goes_with_the_call(told_soon: Callable[[float], None]) -> None:
+    before = set(descendants())
+    told_soon(0.3)
+    with pytest.raises(ToldError):
+        call_apart(lambda: time.sleep(600))
+    assert set(descendants()) <= before
+
+
+def test_metis_at_work_is_ended_by_a_signal(told_soon: Callable[[float], None]) -> None:
+    """It takes SIGTERM for an error of its own, and would go on with half a partition."""
+    graph = grid(300)
+
+    def partition_on() -> None:
+        for _ in range(200):
+            make("metis", num_parts=64).partition(graph, 64)
+
+    told_soon(0.5)
+    with pytest.raises(ToldError):
+        partition_on()
+
+
+def test_kaminpar_works_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the interpreter's lock as long as it works: no signal would be heard."""
+    pytest.importorskip("kaminpar")
+    calls: list[int] = []
+    monkeypatch.setattr(kaminpar, "call_apart", lambda fill: calls.append(call_apart(fill)) or calls[-1])
+    make("kaminpar", num_parts=2).partition(grid(20), 2)
+    assert calls == [0]
+
+
+def test_memory_that_a_child_shares_is_counted_once() -> None:
+    held = np.ones(30_000_000)  # 240 MB
+    taken = 5_000_000
+
+    def work() -> None:
+        more = np.ones(taken)
+        time.sleep(0.5)
+        assert more.sum() + held[0] > 0
+
+    with PeakMemory() as memory:
+        before = memory.peak_bytes
+        call_apart(work)
+    assert before + 0.8 * 8 * taken < memory.peak_bytes < before + 0.5 * held.nbytes
