@@ -13,7 +13,9 @@ import numpy as np
 from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.graph_store import Array, ArrayWriter
+from tasks.evaluate.ids import class_names
+from tasks.evaluate.measurable import check_splits, split_labels
+from tasks.graph_store import Array, ArrayWriter, open_array
 from tasks.manifests import DatasetManifest, GraphManifest
 from tasks.preprocess.edges import build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
@@ -70,6 +72,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     write_graphs(store, layout, writer)
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
+    check_labels(context, recipe, store, writer)
     counts, data = build_edges(context, store, layout, options, writer, dealt.edges if dealt else None, source)
     indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
     if ingested.task == "graph":
@@ -108,6 +111,18 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     }
 
 
+def check_labels(context: StageContext, recipe: Recipe, store: DatasetStore, writer: ArrayWriter) -> None:
+    """Refuse splits that the recipe's metric cannot be measured on, which would show when training is over."""
+
+    def array(name: str) -> Array | None:
+        entry = writer.entries.get(name)
+        return None if entry is None else open_array(writer.folder / entry.path, entry)
+
+    labels = split_labels(store.manifest.task, array)
+    if labels is not None:
+        check_splits(recipe.evaluate, store.manifest, labels, context.warn, class_names(store))
+
+
 def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
     splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
     context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
@@ -139,4 +154,4 @@ def degree_report(indptr: Array) -> dict[str, Any]:
     }
 
 
-STAGE: Stage[GraphManifest] = Stage("preprocess", 2, GraphManifest, ("ingest",), config, build)
+STAGE: Stage[GraphManifest] = Stage("preprocess", 3, GraphManifest, ("ingest",), config, build)
