@@ -80,8 +80,8 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
     known = classes_of(labels["train"])
     if len(known) < 2:
         warn(
-            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): there "
-            "is nothing to learn; split otherwise (dataset.split, snapshot)"
+            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): "
+            "there is nothing to learn; split otherwise (dataset.split, snapshot)"
         )
     for split in ("valid", "test"):
         if split in labels:

@@ -45,7 +45,11 @@ def config(recipe: Recipe) -> dict[str, Any]:
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
     dataset: Dataset = DATASETS.create(recipe.dataset)
-    fields = dataset.ingest(context)
+    return checked_fields(recipe, dataset.ingest(context))
+
+
+def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
     splits = fields["splits"]
     empty = [split for split in ("train", "valid", "test") if not splits.get(split)]
     if empty:

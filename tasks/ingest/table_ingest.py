@@ -39,7 +39,7 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = LabelStore(config) if config.task == "node" else None
-    owner = _scan(config, nodes, target, labels, intake)
+    owner = _scan(config, nodes, target, labels, context, intake)
     with DatasetWriter(context.work) as writer:
         column, names = None, None
         if labels is not None:
@@ -121,7 +121,12 @@ def _target_type(config: Tables.Config, nodes: dict[str, NodeSet]) -> str:
 
 
 def _scan(
-    config: Tables.Config, nodes: dict[str, NodeSet], target: str, labels: LabelStore | None, intake: Intake
+    config: Tables.Config,
+    nodes: dict[str, NodeSet],
+    target: str,
+    labels: LabelStore | None,
+    context: StageContext,
+    intake: Intake,
 ) -> Array | None:
     """First pass: get to know all ids; return the split column's codes of the target nodes, where there is one."""
     owner = None
@@ -138,7 +143,28 @@ def _scan(
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
+    for node_set in nodes.values():
+        _note_policies(node_set, context, intake)
     return owner
+
+
+def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
+    """Say what the policies of a node table did."""
+    if nodes.config is None:
+        return
+    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
+    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
+    where = ", ".join(nodes.config.files) or f"nodes of type {nodes.kind}"
+    if nodes.num_repeated:
+        context.warn(
+            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
+            f"{nodes.config.on_duplicate_id})"
+        )
+    if nodes.num_added:
+        context.warn(
+            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
+            "features (on_unknown_id: add)"
+        )
 
 
 def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) -> None:
