@@ -8,18 +8,30 @@ from typing import Any
 
 from configs.schema import Recipe
 from flows.console import Reporter, err, out, table
-from flows.listening import RunListener
 from tasks.data_check import DataCheck, check_data
 from tasks.home import Home
+from tasks.stage import Listener
 
 _SHOWN_CLASSES = 30
+
+
+class _Progress(Listener):
+    """Shows how far the reading is. No flow runs: Prefect is left alone."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Show it."""
+        self.reporter.progress(stage, done, total, unit, note)
 
 
 def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
     """Check the data of a recipe and print what was found; returns whether it is good."""
     reporter = Reporter()
+    reporter.start("check")
     try:
-        found = check_data(recipe, home, RunListener(reporter))
+        found = check_data(recipe, home, _Progress(reporter))
     finally:
         reporter.close()
     if as_json:
