@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
+import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import UserError
+from configs.errors import RecipeError, UserError
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.artifacts import describe_files, disk_errors
@@ -93,11 +95,13 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
 
     The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
     `run` would. Disk and memory: as of these stages.
+
+    Raises:
+        RecipeError: the home cannot be written.
+        StageError: its disk is full.
     """
     found = DataCheck()
-    home.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="check-", dir=home.work) as folder, disk_errors(home.root):
-        place = Path(folder)
+    with disk_errors(home.root), _folder(home) as place:
         hears = _Warnings(listener, found.warnings)
         with found.taking_mistakes():
             check_snapshot(recipe)
@@ -106,6 +110,20 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
             if found.ok:
                 _preprocess(recipe, home, place, hears, found, ingested)
     return found
+
+
+@contextmanager
+def _folder(home: Home) -> Iterator[Path]:
+    """Make a folder for as long as the block runs; `graphmill clean` takes what a killed check leaves."""
+    place = home.work / f".trash-check-{secrets.token_hex(4)}-{os.getpid()}"
+    try:
+        place.mkdir(parents=True)
+    except PermissionError as error:
+        raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:

@@ -136,15 +136,21 @@ class Intake:
             for batch in files.batches(columns, texts, numbers):
                 yield self._prepared(table, batch, seen)
                 done += 1
+            return
         except DataError as error:
-            if not numbers or "conversion error" not in str(error.__cause__):
+            if not _is_of_kinds(error):
                 raise
-            # Some cell is no number. Read on behind the batches that were, numbers as texts: each such cell is named.
+            first = error
+        # Some cell is no number. Read on behind the batches that were good, numbers as texts: each such cell is named.
+        try:
             for place, batch in enumerate(files.batches(columns, (*texts, *numbers))):
                 if place >= done:
                     yield self._prepared(table, self._cell_by_cell(batch, numbers), seen)
-            if not self.problems:
-                raise
+        except DataError as error:
+            hint = "; the cells before are of another kind: if these are ids, dataset.text_ids=true reads all as texts"
+            raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
+        if not self.problems:
+            raise first
 
     def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
         data = batch.data
@@ -199,6 +205,11 @@ class Intake:
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     return TableFiles(config.files, config.format, config.header, config.delimiter, config.missing_values)
+
+
+def _is_of_kinds(error: DataError) -> bool:
+    """Whether Arrow could not make of a cell what it made of those before."""
+    return "conversion error" in str(error.__cause__)
 
 
 def replace_files(table: FilesConfig, path: Path) -> FilesConfig:

@@ -176,6 +176,18 @@ def test_words_among_numbers_far_into_a_file(ingest: Ingest, folder: Path, heade
     assert values[[169_999, 170_000, 170_001]].tolist() == [4.5, 0, 6.5]
 
 
+def test_a_text_among_ids_far_into_a_file(ingest: Ingest, folder: Path) -> None:
+    lines = [f"{i},{'ab'[i % 2]},{'x' * 60}" for i in range(180_000)]
+    lines[170_000] = "x7,a,x"
+    Path("n.csv").write_text("\n".join(["id,y,pad", *lines]) + "\n")
+    Path("e.csv").write_text("src,dst\n0,1\n")
+    options = section(nodes={"files": "n.csv", "label": "y"}, edges={"files": "e.csv"})
+    said = refused(ingest, **options)
+    assert said.startswith("n.csv (row 170000, column ")
+    assert "'x7'; the cells before are of another kind: if these are ids, dataset.text_ids=true" in said
+    assert ingest(**options, text_ids=True).manifest.num_nodes == 180_000
+
+
 IDS: list[tuple[str, str, dict[str, Any], str]] = [
     ("3.0 in a CSV", "src,dst\n1,3\n3,5.0\n", {}, r"e.csv (row 1, column dst): the id 5.0 is a decimal number"),
     ("a fraction", "src,dst\n1,3\n3.5,5\n", {}, r"e.csv (row 1, column src): the id 3.5 is a decimal number"),
