@@ -153,6 +153,18 @@ def test_rows_are_counted_over_batches_and_within_files(ingest: Ingest, folder: 
     assert f"e1.{ending} (row {rows - 2}, column {weight}): inf is not a finite number" in said
 
 
+def test_rows_behind_those_that_a_policy_left_out(ingest: Ingest, folder: Path) -> None:
+    Path("n.csv").write_text("id,x,y\n1,0,0\n1,x,1\n2,0,1\n1,0,1\n3,0,7\n4,inf,1\n")
+    Path("e.csv").write_text("src,dst,w\n9,1,1\n1,2,1\n8,8,inf\n1,2,inf\n")
+    nodes = {"files": "n.csv", "features": "x", "label": "y", "on_duplicate_id": "first"}
+    edges = {"files": "e.csv", "weight": "w", "on_unknown_id": "drop"}
+    said = refused(ingest, **section(nodes=nodes, edges=edges, task_type="binary"))
+    assert "n.csv (row 4, column y): label 7 is not 0 or 1" in said
+    assert "n.csv (row 5, column x): inf is not a finite number" in said
+    assert "e.csv (row 3, column w): inf is not a finite number" in said
+    assert "(row 2, column w)" not in said
+
+
 @pytest.mark.parametrize("header", [True, False])
 def test_words_among_numbers_far_into_a_file(ingest: Ingest, folder: Path, header: bool) -> None:
     rows = 180_000
