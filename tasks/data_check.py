@@ -20,7 +20,7 @@ from tasks.artifacts import describe_files, disk_errors
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
-from tasks.evaluate.measurable import split_labels
+from tasks.evaluate.measurable import check_graph, split_labels
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
 from tasks.ingest.problems import TableError
@@ -158,10 +158,12 @@ def _preprocess(
     fields = STAGE.build(context, recipe, {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_common("preprocess", context.work), **fields))
     found.splits = graph.manifest.splits
-    labels = split_labels(graph.manifest.task, graph.get)
+    dataset = DatasetStore(ingested.folder, ingested.manifest)
+    labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
-        names = class_names(DatasetStore(ingested.folder, ingested.manifest))
-        found.classes = _class_counts(labels, names, max(2, graph.manifest.num_classes))
+        found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
+    with found.taking_mistakes():
+        check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
     label = graph.get("label")
     if label is not None:
         known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)

@@ -7,21 +7,33 @@ metric that is defined on them is defined on all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
+from tasks.dataset_store import DatasetStore
 from tasks.evaluate.evaluators import Prediction, make_evaluator
+from tasks.evaluate.ids import class_names
 from tasks.evaluate.metrics import Array
+from tasks.graph_store import GraphStore
+from tasks.manifests import GraphManifest
 
 _LISTED = 5
 
 
+def check_graph(
+    evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
+) -> None:
+    """Do what `check_splits` does with the labels of a graph; `dataset` knows the names of its classes."""
+    labels = split_labels(graph)
+    if labels is not None:
+        check_splits(evaluate, graph.manifest, labels, warn, class_names(dataset))
+
+
 def check_splits(
     evaluate: EvaluateConfig,
-    graph: Any,
+    graph: GraphManifest,
     labels: Mapping[str, Array],
     warn: Callable[[str], None],
     names: list[str] | None = None,
@@ -30,7 +42,7 @@ def check_splits(
 
     Args:
         evaluate: names the evaluator and the splits to report; validation needs a metric in any case.
-        graph: manifest of the data or the graph: task, metric, kind of label.
+        graph: task, metric and kind of label.
         labels: split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none.
         warn: takes the warnings.
         names: of the classes, where they have some.
@@ -105,14 +117,10 @@ def _words(classes: Array, names: list[str] | None) -> str:
     return ", ".join(words) + (", ..." if len(classes) > _LISTED else "") or "none"
 
 
-def split_labels(task: str, arrays: Callable[[str], Array | None]) -> dict[str, Array] | None:
-    """Return the labels of each split of a graph's arrays; None where the task has none."""
-    label = arrays("graph_label" if task == "graph" else "label")
-    if task == "link" or label is None:
+def split_labels(graph: GraphStore) -> dict[str, Array] | None:
+    """Return the labels of each split; None where the task has none."""
+    label = graph.get("graph_label" if graph.manifest.task == "graph" else "label")
+    if graph.manifest.task == "link" or label is None:
         return None
-    found = {}
-    for split in ("train", "valid", "test"):
-        index = arrays(f"{split}_idx")
-        if index is not None:
-            found[split] = np.asarray(label[np.asarray(index)])
-    return found
+    indices = {split: graph.get(f"{split}_idx") for split in ("train", "valid", "test")}
+    return {split: np.asarray(label[np.asarray(index)]) for split, index in indices.items() if index is not None}

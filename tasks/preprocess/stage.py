@@ -13,9 +13,7 @@ import numpy as np
 from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
-from tasks.evaluate.measurable import check_splits, split_labels
-from tasks.graph_store import Array, ArrayWriter, open_array
+from tasks.graph_store import Array, ArrayWriter
 from tasks.manifests import DatasetManifest, GraphManifest
 from tasks.preprocess.edges import build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
@@ -72,7 +70,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     write_graphs(store, layout, writer)
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
-    check_labels(context, recipe, store, writer)
     counts, data = build_edges(context, store, layout, options, writer, dealt.edges if dealt else None, source)
     indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
     if ingested.task == "graph":
@@ -109,18 +106,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "report": report,
         "rows": rows,
     }
-
-
-def check_labels(context: StageContext, recipe: Recipe, store: DatasetStore, writer: ArrayWriter) -> None:
-    """Refuse splits that the recipe's metric cannot be measured on, which would show when training is over."""
-
-    def array(name: str) -> Array | None:
-        entry = writer.entries.get(name)
-        return None if entry is None else open_array(writer.folder / entry.path, entry)
-
-    labels = split_labels(store.manifest.task, array)
-    if labels is not None:
-        check_splits(recipe.evaluate, store.manifest, labels, context.warn, class_names(store))
 
 
 def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,13 @@ import pytest
 
 from configs.errors import DataError
 from configs.load import build_recipe
-from configs.schema import EvaluateConfig
+from configs.schema import STAGES, EvaluateConfig
+from flows.pipeline import _Run
+from tasks.calls import check_labels, load_stage
 from tasks.evaluate.evaluators import Prediction, make_evaluator
 from tasks.evaluate.measurable import check_splits, representatives
 from tasks.home import Home
-from tasks.ingest.stage import STAGE as INGEST
-from tasks.preprocess.stage import STAGE as PREPROCESS
-from tasks.stage import run_stage
+from tasks.stage import Parent, run_stage
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
 
@@ -105,22 +106,41 @@ def test_classes_that_training_never_shows() -> None:
     assert said[1].startswith("the 2 rows of the train split are all of one class (b): there is nothing to learn")
 
 
-def test_preprocess_refuses_before_it_sorts_edges(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_ends_behind_preprocess_and_serving_does_not_mind(home: Home, tmp_path: Path) -> None:
     parts = ["train", "valid", "test"] * 10
     label = [1 if part == "test" else i % 2 for i, part in enumerate(parts)]
-    pq.write_table(pa.table({"id": range(30), "y": label, "part": parts}), "n.parquet")
-    pq.write_table(pa.table({"src": [0], "dst": [1]}), "e.parquet")
+    pq.write_table(pa.table({"id": range(30), "y": label, "part": parts}), tmp_path / "n.parquet")
+    pq.write_table(pa.table({"src": [0], "dst": [1]}), tmp_path / "e.parquet")
     dataset = {
         "name": "tables",
         "task_type": "binary",
         "metric": "rocauc",
-        "nodes": {"files": "n.parquet", "label": "y"},
-        "edges": {"files": "e.parquet"},
+        "nodes": {"files": str(tmp_path / "n.parquet"), "label": "y"},
+        "edges": {"files": str(tmp_path / "e.parquet")},
         "split": {"by": "column", "column": "part"},
     }
     recipe = build_recipe({"name": "x", "dataset": dataset, "model": "gcn"})
-    ingested = run_stage(INGEST, recipe, {}, home, listener=Ears()).parent
-    monkeypatch.setattr("tasks.preprocess.stage.build_edges", lambda *_: pytest.fail("edges were sorted"))
+    parents: dict[str, Parent] = {}
+    for name in ("ingest", "preprocess"):
+        parents[name] = run_stage(load_stage(name), recipe, parents, home, listener=Ears()).parent
+    keys = {name: parent.manifest.key for name, parent in parents.items()}
     with pytest.raises(DataError, match="the test split of 10 rows cannot be measured by rocauc"):
-        run_stage(PREPROCESS, recipe, {"ingest": ingested}, home, listener=Ears())
+        check_labels(recipe, keys, home)
+    check_labels(recipe.model_copy(update={"evaluate": EvaluateConfig(splits=("valid",))}), keys, home)
+
+
+def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    record = SimpleNamespace(stages={}, write=lambda _: None, parent_keys=lambda _: {})
+    selection = SimpleNamespace(all=STAGES, stages=STAGES)
+
+    def refuse(*_: object) -> None:
+        raise DataError("no metric")
+
+    monkeypatch.setattr("flows.pipeline.check_labels", refuse)
+    monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
+    run: Any = _Run.__new__(_Run)
+    run.home, run.recipe, run.selection, run.record = None, None, selection, record
+    with pytest.raises(DataError):
+        run.stages()
+    assert done == ["ingest", "preprocess"]
