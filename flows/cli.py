@@ -169,6 +169,24 @@ def plan(
 
 
 @app.command()
+def check(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Read and check a recipe's data, nothing else: what stands in it, and all that is wrong with it.
+
+    Example: `graphmill check my-graph.yaml dataset.nodes.on_duplicate_id=first`
+    """
+    from configs.load import load_recipe
+    from flows.checking import check_recipe
+
+    if not check_recipe(open_home(home), load_recipe(recipe, overrides or ()), as_json=as_json):
+        raise typer.Exit(2)
+
+
+@app.command()
 def recipes() -> None:
     """List the shipped recipes."""
     from flows.showing import list_recipes

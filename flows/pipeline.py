@@ -35,7 +35,7 @@ from flows.runs import RunRecord, earlier_failure, ending_of, finished_record, n
 from flows.selection import Selection, select_stages
 from flows.shards import make_map_shards
 from tasks import ending
-from tasks.calls import ParentGoneError, calling, find_stage, load_stage, mark_used, stage_record
+from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.components.task import components
 from tasks.evaluate.task import evaluate
 from tasks.home import Home
@@ -198,6 +198,8 @@ class _Run:
         for name in self.selection.all:
             self.record.stages[name] = self._run(name) if name in self.selection.stages else self._given(name)
             self.record.write(self.home)
+            if name == "preprocess" and "train" in self.selection.stages:
+                check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
 
     def _given(self, name: str) -> dict[str, Any]:
         """Find an artifact that the selected stages build on."""

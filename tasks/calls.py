@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from configs.errors import IntegrityError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.artifacts import ArtifactStore
@@ -115,6 +116,24 @@ def call_stage(
     )
     mark_used(outcome.folder)
     return stage_record(outcome)
+
+
+def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
+    """Refuse a preprocessed graph whose splits the recipe's metric cannot be measured on, before more is made of it.
+
+    `keys` names `ingest` and `preprocess`. Raises UserError.
+    """
+    from tasks.dataset_store import DatasetStore
+    from tasks.evaluate.measurable import check_graph
+    from tasks.graph_store import GraphStore
+
+    try:
+        dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
+        graph = load_parents(load_stage("components"), home, keys)["preprocess"]
+    except (ParentGoneError, IntegrityError):
+        return  # the next stage notices, and has it made again; training looks too
+    names = DatasetStore(dataset.folder, dataset.manifest)
+    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training warns
 
 
 def mark_used(folder: Path) -> None:

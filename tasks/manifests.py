@@ -106,6 +106,8 @@ class FeatureColumn(_Frozen):
     """Values a row: 1 for a scalar column, else the length of its fixed-size list."""
     cardinalities: tuple[int, ...] = ()
     """Categorical codes only: how many codes each of the `dim` values has, where known beforehand (OGB's atoms)."""
+    gaps: bool = False
+    """Whether NaN stands where a cell was empty: preprocess puts the training rows' mean there."""
 
 
 class NodeType(_Frozen):
@@ -158,6 +160,8 @@ class DatasetManifest(Manifest):
     num_self_loops: int = 0
     num_duplicate_edges: int = -1
     """Exact repetitions of (source, target); -1 where not counted."""
+    adjusted: dict[str, int] = {}
+    """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`."""

@@ -43,7 +43,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         note = "" if keep == "all" else f"; components.keep={keep} has no use here"
         context.message(f"every graph of a set is a sample of its own and passes through whole{note}")
         return _pass_through(store, writer, fields)
-    count, component = _number_components(store)
+    count, component = number_components(store)
     sizes = np.bincount(component, minlength=count)
     chosen = choose_components(sizes, keep)
     report = size_report(sizes) | {"kept": int(chosen.sum()), "dropped_nodes": 0, "dropped": {}}
@@ -57,7 +57,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return _filter(context, store, writer, fields, mask)
 
 
-def _number_components(store: GraphStore) -> tuple[int, Array]:
+def number_components(store: GraphStore) -> tuple[int, Array]:
+    """Return how many weakly connected components a graph has, and that of each node, (N,)."""
     names = (
         ("csc_indptr", "csc_indices")
         if store.manifest.symmetric

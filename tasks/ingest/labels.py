@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from configs.errors import DataError
 from tasks.manifests import TaskType
 
 Array = NDArray[Any]
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -28,31 +31,44 @@ class LabelKind:
         return 1 if self.task_type == "multiclass" else self.num_tasks
 
 
-def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, column: object = None) -> Array:
-    """Return (n, width) float64, NaN where there is no label, as the column `label`.
+def wrong_labels(values: Array, kind: LabelKind) -> Array:
+    """Return which labels (NaN: none) are none of the kind, bool of the values' shape."""
+    if kind.task_type == "regression":
+        return np.abs(values) > _FLOAT32_MAX
+    limit = kind.num_classes if kind.task_type == "multiclass" else 2
+    return ~np.isnan(values) & ((values < 0) | (values >= limit) | (values != np.floor(values)))
+
+
+def wrong_label(value: float, kind: LabelKind) -> str:
+    """Say what is wrong with such a label."""
+    if kind.task_type == "regression":
+        return f"label {value:g} does not fit float32"
+    limit = kind.num_classes if kind.task_type == "multiclass" else 2
+    return f"label {value:g} is not {f'0..{limit - 1}' if limit > 2 else '0 or 1'}"
+
+
+def label_codes(values: Array, kind: LabelKind) -> Array:
+    """Return (n, width) float64, none of which is wrong, as the column `label`.
 
     Multiclass: int64 (n,), -1 for none. Others: float32 (n, width), NaN for none.
+    """
+    if kind.task_type == "multiclass":
+        return np.where(np.isnan(values), -1, values)[:, 0].astype(np.int64)
+    return values.astype(np.float32)
+
+
+def to_labels(values: Array, kind: LabelKind, path: object, first_row: int = 0, column: object = None) -> Array:
+    """Return (n, width) float64, NaN where there is no label, as the column `label` (see `label_codes`).
 
     Raises:
-        DataError: a class out of range, or a binary label that is neither 0 nor 1.
+        DataError: a class out of range, a binary label that is neither 0 nor 1, a number beyond float32.
     """
-    none = np.isnan(values)
-    if kind.task_type == "regression":
-        return values.astype(np.float32)
-    limit = kind.num_classes if kind.task_type == "multiclass" else 2
-    wrong = ~none & ((values < 0) | (values >= limit) | (values != np.floor(values)))
+    wrong = wrong_labels(values, kind)
     if wrong.any():
         row, at = (int(x[0]) for x in np.nonzero(wrong))
-        known = f"0..{limit - 1}" if limit > 2 else "0 or 1"
-        raise DataError(
-            f"label {values[row, at]:g} is not {known}",
-            path=path,
-            row=first_row + row,
-            column=at if column is None else column,
-        )
-    if kind.task_type == "multiclass":
-        return np.where(none, -1, values)[:, 0].astype(np.int64)
-    return values.astype(np.float32)
+        message, place = wrong_label(values[row, at], kind), at if column is None else column
+        raise DataError(message, path=path, row=first_row + row, column=place)
+    return label_codes(values, kind)
 
 
 def has_label(labels: Array) -> Array:
@@ -60,12 +76,14 @@ def has_label(labels: Array) -> Array:
     return np.asarray(labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).all(axis=1))
 
 
-def check_labelled(labelled: Array, ids: Array, split: str, what: str, path: object) -> None:
-    """Raise DataError where a node or graph of a split has no label."""
+def check_labelled(
+    labelled: Array, ids: Array, split: str, what: str, path: object, name: Callable[[int], Any] = int
+) -> None:
+    """Raise DataError where a node or graph of a split has no label; `name` says what its owner calls it."""
     without = np.flatnonzero(~labelled[ids])
     if len(without):
         raise DataError(
             f"{len(without):,} of {len(ids):,} {what}s of the {split} split have no label, such as {what} "
-            f"{int(ids[without[0]])}",
+            f"{name(int(ids[without[0]]))!r}",
             path=path,
         )

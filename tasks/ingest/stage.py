@@ -56,7 +56,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     counts = expected_counts(recipe)
     if counts is not None:
         need_disk(context.work, disk_bytes("ingest", recipe, counts), "the data set")
-    fields = dataset.ingest(context)
+    return checked_fields(recipe, dataset.ingest(context))
+
+
+def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
     splits = fields["splits"]
     empty = [split for split in ("train", "valid", "test") if not splits.get(split)]
     if empty:

@@ -1,4 +1,8 @@
-"""Cells of users' tables as checked NumPy arrays."""
+"""Cells of users' tables as checked NumPy arrays.
+
+Mistakes are gathered by the batch, row by row, and harmless values take the places of the wrong ones, so that the
+check goes on to the next column.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +13,143 @@ import pyarrow as pa
 import pyarrow.compute as compute
 from numpy.typing import NDArray
 
-from configs.moments import TimeUnit
-from tasks.ingest.id_index import IdIndex, is_text
+from tasks.ingest.id_index import is_text
 from tasks.ingest.table_files import Batch
-from tasks.manifests import FeatureColumn
+from tasks.ingest.table_intake import TableBatch, plain_batch, plain_cells
 
 Array = NDArray[Any]
+
+EXACT = 2**53
+"""Whole numbers up to here are exact in float64."""
 
 
 def ids(batch: Batch, column: str) -> pa.Array:
     """Return ids without gaps: whole numbers >= 0 (int64) or texts. Raises DataError naming row and column."""
-    values = batch.column(column)
-    _refuse_nulls(batch, column, values, "the id is missing")
-    if is_text(values.type):
-        texts = values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values
-        empty = np.flatnonzero(np.asarray(compute.equal(texts, "")))
-        if len(empty):
-            raise batch.error("the id is missing", int(empty[0]), column)
-        return texts
-    if not pa.types.is_integer(values.type):
-        raise batch.error(f"ids are whole numbers or texts, not {values.type}", 0, column)
-    if pa.types.is_uint64(values.type):
-        values = _to_int64(batch, column, values)
-    values = values.cast(pa.int64())
-    negative = np.flatnonzero(np.asarray(values) < 0)
-    if len(negative):
-        row = int(negative[0])
-        raise batch.error(f"the id {values[row].as_py()} is negative", row, column)
+    data = pa.RecordBatch.from_arrays([plain_cells(batch.column(column), ("",))], names=[column])
+    own = plain_batch(batch.path, batch.first_row, data)
+    values, _ = checked_ids(own, column)
+    own.problems.raise_any()
     return values
 
 
-def _to_int64(batch: Batch, column: str, values: pa.Array) -> pa.Array:
-    large = np.flatnonzero(np.asarray(values) > np.iinfo(np.int64).max)
-    if len(large):
-        row = int(large[0])
-        raise batch.error(f"the id {values[row].as_py()} does not fit int64; store ids as texts", row, column)
-    return values
+def checked_ids(batch: TableBatch, column: str, *, texts: bool = False) -> tuple[pa.Array, Array | None]:
+    """Return ids, whole numbers >= 0 (int64) or texts, and which rows have none (bool; None: all have one).
 
-
-def _refuse_nulls(batch: Batch, column: str, values: pa.Array, message: str) -> None:
-    if values.null_count:
-        row = int(np.flatnonzero(np.asarray(compute.is_null(values)))[0])
-        raise batch.error(message, row, column)
-
-
-def numbers(batch: Batch, column: str, *, missing: bool = False) -> Array:
-    """Return a column as float64, (n,) or (n, width) for lists. `missing` lets empty cells and NaN pass as NaN.
-
-    Raises:
-        DataError: text, an empty cell, NaN or Inf, or lists of different lengths.
+    `texts` takes whole numbers as texts too.
     """
     values = batch.column(column)
-    if not missing:
-        _refuse_nulls(batch, column, values, "the cell is empty")
-    if _is_list(values.type):
-        _refuse_nulls(batch, column, values, "the cell is empty")
-        flat, width = _flatten(batch, column, values)
-        out = _as_float(batch, column, flat, max(1, width)).reshape(len(values), width)
+    if is_text(values.type):
+        none = batch.wrong(compute.fill_null(compute.equal(values, ""), True), column, "the id is missing")
+        return values, none
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), pa.int64()), batch.wrong(compute.is_null(values), column, "the id is missing")
+    if not pa.types.is_integer(values.type):
+        return pa.nulls(len(values), pa.int64()), _no_ids(batch, column, values)
+    wrong = [batch.wrong(compute.is_null(values), column, "the id is missing")] if values.null_count else []
+    values, large = int64(batch, column, values, "id")
+    wrong.append(large)
+    if not texts and len(values) and (compute.min(values).as_py() or 0) < 0:
+        kind = "the id is negative"
+        below = compute.fill_null(compute.less(values, 0), False)
+        wrong.append(batch.wrong(below, column, kind, lambda row: f"the id {values[row]} is negative"))
+    found = [rows for rows in wrong if rows is not None]
+    return values.cast(pa.string()) if texts else values, np.logical_or.reduce(found) if found else None
+
+
+def int64(batch: TableBatch, column: str, values: pa.Array, what: str) -> tuple[pa.Array, Array | None]:
+    """Return whole numbers as int64, null where they do not fit, and which those are (bool; None: none)."""
+    if not pa.types.is_uint64(values.type):
+        return values.cast(pa.int64()), None
+    large = compute.greater(values, pa.scalar(np.iinfo(np.int64).max, pa.uint64()))
+    bad = batch.wrong(
+        compute.fill_null(large, False),
+        column,
+        f"the {what} does not fit int64",
+        lambda row: f"the {what} {values[row]} does not fit int64" + ("; store ids as texts" if what == "id" else ""),
+    )
+    return (values if bad is None else compute.if_else(large, None, values)).cast(pa.int64()), bad
+
+
+def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
+    """Say why a column of another kind holds no ids; no row has one then."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        _refuse_decimals(batch, column, values)
     else:
-        out = _as_float(batch, column, values, 1)
+        what = "true and false" if pa.types.is_boolean(kind) else str(kind)
+        batch.wrong_column(
+            column,
+            f"holds {what}; ids are whole numbers or texts: store them so, or read a CSV's ids as texts "
+            "(dataset.text_ids=true)",
+        )
+    return np.ones(len(values), np.bool_)
+
+
+def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
+    kind = "ids are whole numbers or texts"
+    if batch.problems.known(batch.path, column, kind, 0):
+        return
+    # One cell makes decimals of a CSV's column: find it.
+    texts = batch.as_written(column)
+    if texts is None:
+        odd, cells = compute.is_valid(values), values
+    else:
+        odd, cells = compute.invert(compute.match_substring_regex(texts, r"^\s*[+-]?[0-9]+\s*$")), texts
+    batch.wrong(
+        compute.fill_null(odd, False),
+        column,
+        kind,
+        lambda row: (
+            f"the id {cells[row]} is a decimal number; ids are whole numbers or texts: write them without a fraction "
+            "(many tools write 3.0 for 3 where a column has empty cells), or read a CSV's ids as texts "
+            "(dataset.text_ids=true)"
+        ),
+    )
+
+
+def numbers(batch: TableBatch, column: str, *, missing: bool = False, width: int | None = None) -> Array:
+    """Return a column as float64, (n,) or (n, width) for lists; 0 in the place of what is wrong.
+
+    Args:
+        batch: rows of a table.
+        column: its name.
+        missing: let empty cells and NaN pass as NaN.
+        width: of lists, where it is known.
+    """
+    values = batch.column(column)
+    empty = np.asarray(compute.is_null(values)) if values.null_count else np.zeros(len(values), np.bool_)
+    if not missing:
+        batch.wrong(empty, column, "the cell is empty")
+    if _is_list(values.type):
+        rows = np.flatnonzero(~empty)
+        lists, width = _flatten(batch, column, values.drop_null(), rows, width)
+        out = np.full((len(values), width), np.nan if missing else 0.0)
+        out[rows] = _as_float(batch, column, lists, np.repeat(rows, width)).reshape(len(rows), width)
+    else:
+        out = _as_float(batch, column, values, None)
+        if not missing:
+            out[empty] = 0
     wrong = np.isinf(out) if missing else ~np.isfinite(out)
     if wrong.any():
-        row = int(np.nonzero(wrong)[0][0])
-        raise batch.error(f"{out[wrong].flat[0]} is not a finite number", row, column)
+        rows = wrong if wrong.ndim == 1 else wrong.any(1)
+        batch.wrong(
+            rows, column, "not a finite number", lambda row: f"{out[row][wrong[row]].flat[0]} is not a finite number"
+        )
+        out[wrong] = 0
+    return out
+
+
+def float32(batch: TableBatch, column: str, values: Array) -> Array:
+    """Return numbers (n,) or (n, width) as float32; those beyond its range are wrong. NaN stays."""
+    with np.errstate(over="ignore"):
+        out = values.astype(np.float32)
+    wrong = np.isinf(out)
+    if wrong.any():
+        rows = wrong if wrong.ndim == 1 else wrong.any(1)
+        batch.wrong(
+            rows, column, "does not fit float32", lambda row: f"{values[row][wrong[row]].flat[0]} does not fit float32"
+        )
+        out[wrong] = 0
     return out
 
 
@@ -79,100 +157,33 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _flatten(batch: Batch, column: str, values: pa.Array) -> tuple[pa.Array, int]:
-    if pa.types.is_fixed_size_list(values.type):
-        return values.flatten(), int(values.type.list_size)
-    lengths = np.asarray(compute.list_value_length(values))
-    if len(lengths) == 0:
-        return values.flatten(), 0
-    ragged = np.flatnonzero(lengths != lengths[0])
-    if len(ragged):
-        row = int(ragged[0])
-        raise batch.error(f"the list has {int(lengths[row])} values, the others have {int(lengths[0])}", row, column)
-    return values.flatten(), int(lengths[0])
+def _flatten(batch: TableBatch, column: str, lists: pa.Array, rows: Array, width: int | None) -> tuple[pa.Array, int]:
+    """Return the values of lists end to end and how many each has; `rows` are the batch's rows that they stand in."""
+    if pa.types.is_fixed_size_list(lists.type):
+        return lists.flatten(), int(lists.type.list_size)
+    lengths = np.asarray(compute.list_value_length(lists))
+    if width is None:
+        width = int(lengths[0]) if len(lengths) else 1
+    ragged = np.zeros(batch.num_rows, np.bool_)
+    ragged[rows] = lengths != width
+    if not ragged.any():
+        return lists.flatten(), width
+    size = dict(zip(rows.tolist(), lengths.tolist(), strict=True))
+    batch.wrong(ragged, column, "lists differ", lambda row: f"the list has {size[row]} values, the others have {width}")
+    return pa.array(np.zeros(len(rows) * width)), width
 
 
-def _as_float(batch: Batch, column: str, values: pa.Array, width: int) -> Array:
+def _as_float(batch: TableBatch, column: str, values: pa.Array, rows: Array | None) -> Array:
+    """Return flat values as float64, NaN for null. `rows`: of lists' values, the row of each."""
     kind = values.type
-    if is_text(kind):
-        raise batch.error("is text; numbers are needed (texts can be categorical)", 0, column)
-    if not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
-    ):
-        raise batch.error(f"is {kind}; numbers are needed", 0, column)
-    if values.null_count and width > 1:
-        row = int(np.flatnonzero(np.asarray(compute.is_null(values)))[0]) // width
-        raise batch.error("the list has an empty value", row, column)
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if not plain and not pa.types.is_null(kind):
+        why = "text; numbers are needed (texts can be categorical)" if is_text(kind) else f"{kind}; numbers are needed"
+        batch.wrong_column(column, f"is {why}")
+        return np.zeros(len(values))
+    if rows is not None and values.null_count:
+        gaps = np.zeros(batch.num_rows, np.bool_)
+        gaps[rows[np.asarray(compute.is_null(values))]] = True
+        batch.wrong(gaps, column, "the list has an empty value")
+        values = compute.fill_null(values, 0)
     return np.array(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-
-
-def time_unit(batch: Batch, column: str) -> TimeUnit:
-    """Return what `times` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
-    kind = batch.column(column).type
-    return "seconds" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else "number"
-
-
-def times(batch: Batch, column: str) -> Array:
-    """Return whole numbers as they are, dates and time stamps as seconds since 1970, int64 (n,). Raises DataError."""
-    values = batch.column(column)
-    _refuse_nulls(batch, column, values, "the time is missing")
-    kind = values.type
-    if time_unit(batch, column) == "seconds":
-        return np.asarray(values.cast(pa.timestamp("s"), safe=False).cast(pa.int64()))
-    if pa.types.is_integer(kind):
-        return np.asarray(values.cast(pa.int64()))
-    out = numbers(batch, column)
-    wrong = np.flatnonzero(out != np.floor(out))
-    if len(wrong):
-        row = int(wrong[0])
-        raise batch.error(f"the time {out[row]} is not a whole number, a date or a time stamp", row, column)
-    return out.astype(np.int64)
-
-
-class FeatureReader:
-    """Feature columns of one table: numbers and categories, batch by batch."""
-
-    def __init__(self, features: tuple[str, ...], categorical: tuple[str, ...]) -> None:
-        self.features, self.categorical = features, categorical
-        self.codes = {column: IdIndex() for column in categorical}
-        self._widths: dict[str, int] = {}
-
-    def read(self, batch: Batch) -> dict[str, Array]:
-        """Return the columns: float32 (n,) or (n, width), and int32 codes (n,). Raises DataError."""
-        out: dict[str, Array] = {}
-        for column in self.features:
-            values = numbers(batch, column)
-            width = values.shape[1] if values.ndim == 2 else 1
-            known = self._widths.setdefault(column, width)
-            if width != known:
-                raise batch.error(f"the list has {width} values, those before have {known}", 0, column)
-            with np.errstate(over="ignore"):
-                out[column] = values.astype(np.float32)
-            wrong = ~np.isfinite(out[column])
-            if wrong.any():
-                row = int(np.nonzero(wrong)[0][0])
-                raise batch.error(f"{values[wrong].flat[0]} does not fit float32", row, column)
-        for column in self.categorical:
-            out[column] = self._code(batch, column)
-        return out
-
-    def _code(self, batch: Batch, column: str) -> Array:
-        """Number the categories in the order in which they appear; an empty cell is the category ``""``."""
-        values = batch.column(column)
-        if not is_text(values.type):
-            if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
-                raise batch.error(f"categories are texts or whole numbers, not {values.type}", 0, column)
-            values = values.cast(pa.int64() if pa.types.is_boolean(values.type) else values.type)
-        texts = compute.fill_null(values.cast(pa.string()), "")
-        return self.codes[column].add(texts).astype(np.int32)
-
-    def describe(self) -> tuple[FeatureColumn, ...]:
-        """Return the manifest's entries; call it when all batches have passed."""
-        numeric = [
-            FeatureColumn(column=column, kind="numeric", dim=self._widths.get(column, 1)) for column in self.features
-        ]
-        codes = [
-            FeatureColumn(column=column, kind="categorical", dim=1, cardinalities=(max(1, index.count),))
-            for column, index in self.codes.items()
-        ]
-        return (*numeric, *codes)

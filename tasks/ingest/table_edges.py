@@ -17,10 +17,12 @@ from configs.errors import DataError, RecipeError
 from tasks.file_names import file_name, joined_name
 from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.table_columns import FeatureReader, numbers, times
-from tasks.ingest.table_files import Batch
-from tasks.ingest.table_nodes import NodeSet, stored_name, table_files
-from tasks.ingest.tables import EdgesConfig, Tables
+from tasks.ingest.node_set import UNKNOWN, NodeSet
+from tasks.ingest.table_columns import float32, numbers
+from tasks.ingest.table_features import FeatureReader
+from tasks.ingest.table_intake import Intake, TableBatch
+from tasks.ingest.table_times import TimeReader
+from tasks.ingest.tables import EdgesConfig
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.manifests import EdgeType
 from tasks.stage import StageContext
@@ -31,17 +33,14 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, missing: dict[str, NodeSet], text_ids: bool) -> None:
-    """Add the ids that an edge table holds to node types without a table of their own."""
-    columns = [
-        (column, missing[kind])
-        for column, kind in ((edges.source, edges.source_type), (edges.target, edges.target_type))
-        if kind in missing
-    ]
-    names = [column for column, _ in columns]
-    for batch in table_files(edges).batches(names, names if text_ids else ()):
-        for column, nodes in columns:
-            nodes.add(batch, column, unique=False)
+def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+    """Add the ids that an edge table holds to those of `nodes`, by type."""
+    ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
+    columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
+    texts = [column for column, node_set in columns if node_set.texts(column)]
+    for batch in intake.batches(edges, [column for column, _ in columns], texts):
+        for column, node_set in columns:
+            node_set.discover(batch, column)
 
 
 class _Sink:
@@ -54,63 +53,96 @@ class _Sink:
 class EdgeReader:
     """Reads one edge table into one table for each relation."""
 
-    def __init__(self, edges: EdgesConfig, config: Tables.Config, nodes: dict[str, NodeSet]) -> None:
-        self.edges, self.config = edges, config
+    def __init__(self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+        self.edges, self.intake = edges, intake
         self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
-        self.features = FeatureReader(edges.features, edges.categorical)
+        self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
+        self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
         self.sinks: dict[str, _Sink] = {}
+        self.num_dropped = 0
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
 
     def read(self, writer: DatasetWriter, context: StageContext, taken: set[Triplet], splits: Any = None) -> None:
-        """Write all edges; `splits` (a link splitter) takes those that do not train. Raises DataError."""
+        """Write all edges; `splits` (a link splitter) takes those that do not train.
+
+        Raises:
+            DataError: a file that cannot be read to its end, or holds no edges.
+        """
         edges = self.edges
         plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]
         columns = [edges.source, edges.target, *plain, *edges.features, *edges.categorical]
         texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
-        texts += self.source.texts(self.config.text_ids, edges.source)
-        texts += self.target.texts(self.config.text_ids, edges.target)
+        texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
+        texts += self.times.texts if self.times else ()
         if splits is not None and splits.column:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
         count = 0
         with ExitStack() as stack:
-            for batch in table_files(edges).batches(columns, texts, values):
-                parts = self._columns(batch)
+            for whole in self.intake.batches(edges, columns, texts, values):
+                batch, parts = self._ends(whole)
+                parts |= self._columns(batch)
                 if splits is not None:
                     parts = splits.deal(batch, parts, count)
-                count += batch.data.num_rows
-                self._deliver(batch, parts, writer, stack, taken)
+                count += whole.num_rows
+                if not self.intake.problems:
+                    self._deliver(batch, parts, writer, stack, taken)
                 context.progress(count, count, "edges")
-            if not self.sinks:
+            if count == 0:
                 raise DataError("has no edges", path=", ".join(edges.files))
+            self.intake.problems.raise_any()
+        if self.num_dropped == count:
+            raise DataError(
+                f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
+                path=", ".join(edges.files),
+            )
+        self._note_policies(context)
 
-    def _columns(self, batch: Batch) -> dict[str, Array]:
+    def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
+        """Return the rows that are edges, and the dense ids of their ends."""
         edges = self.edges
-        src, dst = self.source.find(batch, edges.source), self.target.find(batch, edges.target)
-        self.source.check_range(batch, edges.source, src)
-        self.target.check_range(batch, edges.target, dst)
-        parts: dict[str, Array] = {"src": src.astype(self.kind), "dst": dst.astype(self.kind)}
+        src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
+        if edges.on_unknown_id == "drop":
+            known = (src != UNKNOWN) & (dst != UNKNOWN)
+            batch, src, dst = batch.keep(known), src[known], dst[known]
+            self.num_dropped += int(np.count_nonzero(~known))
+        self.source.refuse_unknown(batch, edges.source, src)
+        self.target.refuse_unknown(batch, edges.target, dst)
+        return batch, {"src": np.maximum(src, 0).astype(self.kind), "dst": np.maximum(dst, 0).astype(self.kind)}
+
+    def _columns(self, batch: TableBatch) -> dict[str, Array]:
+        edges = self.edges
+        parts: dict[str, Array] = {}
         if edges.weight:
             weight = numbers(batch, edges.weight)
             if weight.ndim != 1:
-                raise batch.error("is a column of lists; a weight is a number", 0, edges.weight)
-            parts["weight"] = weight.astype(np.float32)
-        if edges.time:
-            parts["time"] = times(batch, edges.time)
-        return parts | {stored_name(name): values for name, values in self.features.read(batch).items()}
+                batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
+                weight = np.zeros(len(weight))
+            parts["weight"] = float32(batch, edges.weight, weight)
+        if self.times:
+            parts["time"] = self.times.read(batch)
+        return parts | self.features.read(batch)
+
+    def _note_policies(self, context: StageContext) -> None:
+        self.intake.adjust(self.edges, "edges with an unknown end dropped", self.num_dropped)
+        for column, count in self.features.num_empty.items():
+            self.intake.adjust(self.edges, f"empty cells of {column} filled", count)
+        if self.num_dropped:
+            context.warn(
+                f"{', '.join(self.edges.files)}: {self.num_dropped:,} edges are left out, for an end of theirs is in "
+                "no table of nodes (on_unknown_id: drop)"
+            )
 
     def _deliver(
-        self, batch: Batch, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
+        self, batch: TableBatch, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
     ) -> None:
         if self.edges.relation_column is None:
             self._write(self._sink(self.edges.relation, writer, stack, taken), parts)
             return
         names = batch.column(self.edges.relation_column)
-        if names.null_count:
-            row = int(np.flatnonzero(np.asarray(compute.is_null(names)))[0])
-            raise batch.error("the relation is missing", row, self.edges.relation_column)
-        encoded = compute.dictionary_encode(names.cast(pa.string()))
+        batch.wrong(compute.is_null(names), self.edges.relation_column, "the relation is missing")
+        encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
         codes = np.asarray(encoded.indices)
         for code, name in enumerate(encoded.dictionary.to_pylist()):
             chosen = codes == code
@@ -142,7 +174,7 @@ class EdgeReader:
 
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries."""
-        features = tuple(f.model_copy(update={"column": stored_name(f.column)}) for f in self.features.describe())
+        features = self.features.describe()
         return [
             EdgeType(
                 source=sink.triplet[0],

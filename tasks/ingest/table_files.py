@@ -61,6 +61,8 @@ class TableFiles:
     format: Format = "auto"
     header: bool = True
     delimiter: str | None = None
+    missing_values: tuple[str, ...] = ("",)
+    """Cells of a CSV that count as empty."""
 
     def paths(self) -> list[Path]:
         """Return the files in the order of patterns, each pattern's sorted. Raises DataError where there are none."""
@@ -111,7 +113,8 @@ class TableFiles:
                     yield from _read_edge_list(path, wanted, self.delimiter or "", numbers)
                 else:
                     delimiter = self.delimiter or ("\t" if kind == "tsv" else ",")
-                    yield from _read_csv(path, wanted, delimiter, self.header and kind != "edgelist", texts, numbers)
+                    header = self.header and kind != "edgelist"
+                    yield from _read_csv(path, wanted, delimiter, header, texts, numbers, self.missing_values)
             except pa.ArrowInvalid as error:
                 raise _arrow_error(error, path) from error
             except STREAM_ERRORS as error:
@@ -161,7 +164,13 @@ def _read_parquet(path: Path, wanted: list[str]) -> Iterator[Batch]:
 
 
 def _read_csv(
-    path: Path, wanted: list[str], delimiter: str, header: bool, texts: Sequence[str], numbers: Sequence[str]
+    path: Path,
+    wanted: list[str],
+    delimiter: str,
+    header: bool,
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    missing_values: Sequence[str],
 ) -> Iterator[Batch]:
     with open_stream(path) as stream:
         line = stream.readline()
@@ -169,7 +178,9 @@ def _read_csv(
     _check_columns(path, wanted, there)
     parse = pc.ParseOptions(delimiter=delimiter)
     kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
-    convert = pc.ConvertOptions(include_columns=wanted, column_types=kinds, strings_can_be_null=True)
+    convert = pc.ConvertOptions(
+        include_columns=wanted, column_types=kinds, strings_can_be_null=True, null_values=list(missing_values)
+    )
     read = pc.ReadOptions(column_names=there, skip_rows=int(header), block_size=_BLOCK_BYTES, use_threads=False)
     with open_stream(path) as stream:
         row = 0

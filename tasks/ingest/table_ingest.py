@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.ingest.edges import total_duplicates
+from tasks.ingest.node_set import NodeSet
 from tasks.ingest.table_edges import EdgeReader, Triplet, discover_nodes
-from tasks.ingest.table_nodes import LabelStore, NodeSet, SplitColumn, scan_nodes, table_files, write_nodes
+from tasks.ingest.table_intake import Intake
+from tasks.ingest.table_labels import LabelStore, read_labels
+from tasks.ingest.table_nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.table_splits import LinkSplitter, node_splits
 from tasks.ingest.tables import Tables
 from tasks.ingest.writer import DatasetWriter
@@ -24,29 +27,38 @@ Array = NDArray[Any]
 _METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
 
 
-def ingest_tables(config: Tables.Config, context: StageContext) -> dict[str, Any]:
-    """Write all tables; return the fields of DatasetManifest. Raises DataError and RecipeError."""
+def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest.
+
+    Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
+
+    Raises:
+        DataError: naming all mistakes.
+        RecipeError: options that do not go together.
+    """
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = LabelStore(config) if config.task == "node" else None
-    owner = _scan(config, nodes, target, labels)
+    owner = _scan(config, nodes, target, labels, context, intake)
     with DatasetWriter(context.work) as writer:
         column, names = None, None
         if labels is not None:
-            if config.labels is not None:
-                _read_labels(config, nodes[target], labels)
-            column, names = labels.finish(nodes[target].num_nodes)
+            with intake.problems.gathering():
+                if config.labels is not None:
+                    read_labels(config.labels, nodes[target], intake, labels)
+                if not intake.problems:
+                    column, names = labels.finish(nodes[target].num_nodes)
         node_types = []
         for kind, node_set in nodes.items():
-            features = write_nodes(node_set, writer, column if kind == target else None)
-            node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
-            node_set.write_ids(writer)
-        readers, sizes = _write_edges(config, nodes, writer, context)
+            with intake.problems.gathering():
+                features = write_nodes(node_set, intake, writer, column if kind == target else None)
+                node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
+                node_set.write_ids(writer)
+        readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
-            found = node_splits(config, nodes[target], column, owner)
-            for split, ids in found.items():
-                writer.write(f"split/{split}", {"node_id": ids})
-            sizes = {split: len(ids) for split, ids in found.items()}
+            with intake.problems.gathering():
+                sizes = _write_splits(node_splits(config, nodes[target], column, owner, intake), writer)
+        intake.problems.raise_any()
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
     task_type = config.task_type if config.task == "node" else "link"
@@ -64,8 +76,15 @@ def ingest_tables(config: Tables.Config, context: StageContext) -> dict[str, Any
         "splits": sizes,
         "num_self_loops": sum(s.check.num_self_loops for reader in readers for s in reader.sinks.values()),
         "num_duplicate_edges": total_duplicates([s.check for reader in readers for s in reader.sinks.values()]),
+        "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _write_splits(found: dict[str, Array], writer: DatasetWriter) -> dict[str, int]:
+    for split, ids in found.items():
+        writer.write(f"split/{split}", {"node_id": ids})
+    return {split: len(ids) for split, ids in found.items()}
 
 
 def _num_classes(config: Tables.Config, names: pa.Array | None) -> int:
@@ -78,14 +97,14 @@ def _num_classes(config: Tables.Config, names: pa.Array | None) -> int:
 
 def _node_sets(config: Tables.Config) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
-    nodes = {table.type: NodeSet(table.type, table) for table in config.nodes}
+    nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
     if config.nodes:
         for kind in sorted(used - set(nodes)):
             hint = did_you_mean(kind, nodes)
             if hint:
                 raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
-    return nodes | {kind: NodeSet(kind, None) for kind in sorted(used - set(nodes))}
+    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in sorted(used - set(nodes))}
 
 
 def _target_type(config: Tables.Config, nodes: dict[str, NodeSet]) -> str:
@@ -101,67 +120,92 @@ def _target_type(config: Tables.Config, nodes: dict[str, NodeSet]) -> str:
     return target
 
 
-def _scan(config: Tables.Config, nodes: dict[str, NodeSet], target: str, labels: LabelStore | None) -> Array | None:
+def _scan(
+    config: Tables.Config,
+    nodes: dict[str, NodeSet],
+    target: str,
+    labels: LabelStore | None,
+    context: StageContext,
+    intake: Intake,
+) -> Array | None:
     """First pass: get to know all ids; return the split column's codes of the target nodes, where there is one."""
     owner = None
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
         if node_set.config is not None:
             inside = labels if kind == target and node_set.config.label else None
-            found = scan_nodes(node_set, config, inside, split if kind == target else None)
-            owner = found if kind == target else owner
-    if split is not None and owner is None:
+            read = False
+            with intake.problems.gathering():
+                found = scan_nodes(node_set, intake, inside, split if kind == target else None)
+                owner = found if kind == target else owner
+                read = True
+            node_set.broken |= not read
+    if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
-    missing = {kind: found for kind, found in nodes.items() if not found.has_files and found.num_nodes == 0}
-    if missing:
-        for edges in config.edges:
-            if {edges.source_type, edges.target_type} & set(missing):
-                discover_nodes(edges, missing, config.text_ids)
-        for kind, node_set in missing.items():
-            assert node_set.index is not None
-            if node_set.index.count == 0:
-                raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
-            node_set.index.sort()
-            node_set.settle()
+    _discover(config, nodes, intake)
+    for node_set in nodes.values():
+        _note_policies(node_set, context, intake)
     return owner
 
 
-def _read_labels(config: Tables.Config, nodes: NodeSet, labels: LabelStore) -> None:
-    """Read labels that stand in a table of their own."""
-    table = config.labels
-    assert table is not None
-    kinds = {"texts": (), "numbers": ()} | labels.csv_kinds(table.label)
-    texts = [*kinds["texts"], *nodes.texts(config.text_ids, table.id)]
-    seen = np.zeros(nodes.num_nodes, np.bool_)
-    rows = 0
-    for batch in table_files(table).batches([table.id, *table.label], texts, kinds["numbers"]):
-        codes = nodes.find(batch, table.id)
-        nodes.check_range(batch, table.id, codes)
-        order = np.argsort(codes, kind="stable")
-        again = seen[codes]
-        again[order[1:]] |= codes[order][1:] == codes[order][:-1]
-        if again.any():
-            row = int(np.flatnonzero(again)[0])
-            raise batch.error(f"node {batch.column(table.id)[row].as_py()!r} has two labels", row, table.id)
-        seen[codes] = True
-        labels.put(batch, table.label, codes)
-        rows += len(codes)
-    if rows == 0:
-        raise DataError("has no rows", path=", ".join(table.files))
+def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
+    """Say what the policies of a node table did."""
+    if nodes.config is None:
+        return
+    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
+    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
+    where = ", ".join(nodes.config.files) or f"nodes of type {nodes.kind}"
+    if nodes.num_repeated:
+        context.warn(
+            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
+            f"{nodes.config.on_duplicate_id})"
+        )
+    if nodes.num_added:
+        context.warn(
+            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
+            "features (on_unknown_id: add)"
+        )
+
+
+def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) -> None:
+    """Get to know the nodes that only edges name, then drop the indexes that say nothing."""
+    only_in_edges = {kind: found for kind, found in nodes.items() if not found.has_files and found.num_nodes == 0}
+    before = {kind: found.index.count for kind, found in nodes.items() if found.index is not None}
+    for edges in config.edges:
+        ends = {edges.source_type, edges.target_type}
+        wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
+        if wanted:
+            with intake.problems.gathering():
+                discover_nodes(edges, {kind: nodes[kind] for kind in wanted}, intake)
+    for kind, node_set in nodes.items():
+        if node_set.index is None or node_set.broken:
+            continue
+        if kind not in only_in_edges:
+            node_set.num_added = node_set.index.count - before[kind]
+        elif node_set.index.count:
+            node_set.index.sort()
+        elif not intake.problems:
+            raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
+        node_set.settle()
 
 
 def _write_edges(
-    config: Tables.Config, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext
+    config: Tables.Config,
+    nodes: dict[str, NodeSet],
+    writer: DatasetWriter,
+    context: StageContext,
+    intake: Intake,
 ) -> tuple[list[EdgeReader], dict[str, int]]:
     taken: set[Triplet] = set()
     readers, sizes = [], {}
     for edges in config.edges:
-        reader = EdgeReader(edges, config, nodes)
-        splitter = None
-        if config.task == "link":
-            splitter = LinkSplitter(config, nodes[edges.source_type], edges, writer)
-        reader.read(writer, context, taken, splitter)
-        if splitter is not None:
-            sizes = splitter.finish()
-        readers.append(reader)
+        with intake.problems.gathering():
+            reader = EdgeReader(edges, nodes, intake)
+            splitter = None
+            if config.task == "link":
+                splitter = LinkSplitter(config, nodes[edges.source_type], edges, writer, intake)
+            reader.read(writer, context, taken, splitter)
+            if splitter is not None and not intake.problems:
+                sizes = splitter.finish()
+            readers.append(reader)
     return readers, sizes

@@ -13,17 +13,19 @@ from tasks.graph_store import id_dtype
 from tasks.ingest.generator import SPLITS, pair_keys, pick_splits
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.negatives import draw_negatives, written_pairs
-from tasks.ingest.ogb_splits import claim
-from tasks.ingest.table_columns import times
-from tasks.ingest.table_files import Batch, TableFiles
-from tasks.ingest.table_nodes import NodeSet, SplitColumn
-from tasks.ingest.tables import EdgesConfig, SplitConfig, Tables
+from tasks.ingest.node_set import NodeSet, came_before
+from tasks.ingest.table_intake import Intake, TableBatch, table_files
+from tasks.ingest.table_nodes import SplitColumn
+from tasks.ingest.table_times import TimeReader
+from tasks.ingest.tables import EdgesConfig, FilesConfig, SplitConfig, Tables
 from tasks.ingest.writer import DatasetWriter
 
 Array = NDArray[Any]
 
 
-def node_splits(config: Tables.Config, nodes: NodeSet, labels: Array, owner: Array | None) -> dict[str, Array]:
+def node_splits(
+    config: Tables.Config, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake
+) -> dict[str, Array]:
     """Return ascending dense ids (int64) of each split; `owner` holds the split column's codes, where one is used.
 
     Raises:
@@ -32,17 +34,20 @@ def node_splits(config: Tables.Config, nodes: NodeSet, labels: Array, owner: Arr
     split = config.split
     labelled = has_label(labels)
     if split.by == "files":
-        owner = _from_files(config, nodes)
+        owner = _from_files(config, nodes, intake)
+        intake.problems.raise_any()
     elif split.by != "column":
         owner = _dealt(split, nodes, labels, np.flatnonzero(labelled))
     assert owner is not None
+    # Nodes that only edges name are in no split.
+    owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
     found = {}
     for code, name in enumerate(SPLITS):
         ids = np.flatnonzero(owner == code).astype(np.int64)
         where = split.column or split.files.get(name) or f"split by {split.by}"
         if len(ids) == 0:
             raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} nodes are labelled)", path=where)
-        check_labelled(labelled, ids, name, "node", where)
+        check_labelled(labelled, ids, name, "node", where, nodes.original)
         found[name] = ids
     return found
 
@@ -84,34 +89,48 @@ def cut_by_time(time: Array, split: SplitConfig) -> Array:
     return codes
 
 
-def _from_files(config: Tables.Config, nodes: NodeSet) -> Array:
+def _from_files(config: Tables.Config, nodes: NodeSet, intake: Intake) -> Array:
     owner = np.full(nodes.num_nodes, -1, np.int8)
     for code, name in enumerate(SPLITS):
-        path = config.split.files[name]
-        parts = []
-        for batch, (column,) in _id_batches(path, config, nodes, 1):
-            codes = nodes.find(batch, column)
-            nodes.check_range(batch, column, codes)
-            parts.append(codes)
-        claim(owner, np.concatenate(parts) if parts else np.empty(0, np.int64), code, "node", path)
+        for batch, (column,) in _id_batches(config.split.files[name], config, nodes, 1, intake):
+            codes = nodes.look_up(batch, column)
+            nodes.refuse_unknown(batch, column, codes)
+            _claim(owner, batch.keep(codes >= 0), column, codes[codes >= 0], code)
     return owner
 
 
-def _id_batches(path: str, config: Tables.Config, nodes: NodeSet, width: int) -> Any:
+def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int) -> None:
+    """Mark nodes as belonging to a split; those that belong to one already are gathered."""
+    again = came_before(codes, 0)
+    before = owner[codes]
+    ids = batch.column(column)
+
+    def message(row: int) -> str:
+        other = SPLITS[before[row]] if before[row] >= 0 else SPLITS[code]
+        rest = "stands in the split twice" if other == SPLITS[code] else f"is in the {other} split too; splits overlap"
+        return f"node {ids[row].as_py()!r} {rest}"
+
+    batch.wrong(again | (before >= 0), column, "splits overlap", message)
+    owner[codes] = code
+
+
+def _id_batches(path: str, config: Tables.Config, nodes: NodeSet, width: int, intake: Intake) -> Any:
     """Yield batches of a file of ids and the names of its first `width` columns."""
-    files = TableFiles((path,), header=config.split.header)
-    names = files.column_names()[:width]
+    table = FilesConfig(files=(path,), header=config.split.header)
+    names = table_files(table).column_names()[:width]
     if len(names) < width:
         raise DataError(f"has {len(names)} column, {width} are needed", path=path)
-    for batch in files.batches(names, nodes.texts(config.text_ids, *names)):
+    for batch in intake.batches(table, names, nodes.texts(*names)):
         yield batch, names
 
 
 class LinkSplitter:
     """Deals the edges of a link task out while they stream by; training edges stay, the others are held back."""
 
-    def __init__(self, config: Tables.Config, nodes: NodeSet, edges: EdgesConfig, writer: DatasetWriter) -> None:
-        self.config, self.nodes, self.writer = config, nodes, writer
+    def __init__(
+        self, config: Tables.Config, nodes: NodeSet, edges: EdgesConfig, writer: DatasetWriter, intake: Intake
+    ) -> None:
+        self.config, self.nodes, self.writer, self.intake = config, nodes, writer, intake
         self.split = config.split
         self._column = SplitColumn(self.split.column) if self.split.column else None
         self._kind = id_dtype(nodes.num_nodes)
@@ -125,14 +144,14 @@ class LinkSplitter:
         return self.split.column
 
     def _cut_times(self, edges: EdgesConfig) -> Array:
-        from tasks.ingest.table_nodes import table_files
-
         if not edges.time:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
-        found = [times(batch, edges.time) for batch in table_files(edges).batches([edges.time])]
+        clock = TimeReader(edges.time, edges.time_format)
+        found = [clock.read(batch) for batch in self.intake.batches(edges, [edges.time], clock.texts)]
+        self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         return cut_by_time(np.concatenate(found) if found else np.empty(0, np.int64), self.split)
 
-    def deal(self, batch: Batch, parts: dict[str, Array], first: int) -> dict[str, Array]:
+    def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:
         """Write each split's edges and return those that train."""
         codes = self._pick(batch, parts, first)
         dealt = SPLITS[:1] if self.split.by == "files" else SPLITS
@@ -142,17 +161,18 @@ class LinkSplitter:
             self._tables[name].write({column: parts[column][chosen] for column in parts if column in kept})
         return {column: values[codes == 0] for column, values in parts.items()}
 
-    def _pick(self, batch: Batch, parts: dict[str, Array], first: int) -> Array:
+    def _pick(self, batch: TableBatch, parts: dict[str, Array], first: int) -> Array:
         if self._column is not None:
             return self._column.codes(batch)
         if self._codes is not None:
-            return self._codes[first : first + batch.data.num_rows]
+            codes = self._codes[first : first + batch.num_read]
+            return codes if batch.kept is None else codes[batch.kept]
         if self.split.by == "files":
-            return np.zeros(batch.data.num_rows, np.int8)
+            return np.zeros(batch.num_rows, np.int8)
         # Both directions and all repetitions of a pair go to one split: a held-out edge is never trained on.
         keys = pair_keys(parts["src"], parts["dst"])
-        codes: Array = pick_splits(keys, self.split.seed, self.split.valid, self.split.test)
-        return codes
+        picked: Array = pick_splits(keys, self.split.seed, self.split.valid, self.split.test)
+        return picked
 
     def finish(self) -> dict[str, int]:
         """Close the tables and draw negatives; return the sizes. Raises DataError where a split is empty."""
@@ -174,8 +194,6 @@ class LinkSplitter:
         return sizes
 
     def _read_pairs(self, name: str) -> None:
-        for batch, names in _id_batches(self.split.files[name], self.config, self.nodes, 2):
+        for batch, names in _id_batches(self.split.files[name], self.config, self.nodes, 2, self.intake):
             pair = [self.nodes.find(batch, column) for column in names]
-            for column, codes in zip(names, pair, strict=True):
-                self.nodes.check_range(batch, column, codes)
             self._tables[name].write({"src": pair[0].astype(self._kind), "dst": pair[1].astype(self._kind)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -11,8 +11,12 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from tasks.ingest.table_policies import Missing, Texts, check_columns, missing_by_column, refuse_repeated
 from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
+
+if TYPE_CHECKING:
+    from tasks.ingest.table_intake import Intake
 
 SPLIT_NAMES = ("train", "valid", "test")
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -31,6 +35,8 @@ class FilesConfig(ConfigModel):
     """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ..."""
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     """Another separator than the format's own."""
+    missing_values: Texts = ("",)
+    """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too."""
 
 
 class NodesConfig(FilesConfig):
@@ -42,7 +48,7 @@ class NodesConfig(FilesConfig):
     """Name of the node type."""
     id: str | None = "id"
     """Column of the node's own id, a whole number or a text; null: the row's number from 0."""
-    count: int | None = Field(default=None, ge=1)
+    count: int | None = Field(default=None, ge=1, le=10**10)
     """Without files: ids are 0..count-1 already, isolated nodes included."""
     features: StrTuple = ()
     """Columns of numbers, or of lists of numbers of one length."""
@@ -54,6 +60,33 @@ class NodesConfig(FilesConfig):
     """Column of the label; several for multilabel and regression."""
     time: str | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
+    time_format: str | None = None
+    """How the times are written, as of Python's strptime: `%d.%m.%Y`, say; null: ISO 8601 (2023-12-31, with a time and
+    an offset if there is one; without an offset it is UTC)."""
+    missing: Missing | dict[str, Missing] = "error"
+    """Empty cells of features: error; mean (of the training rows) or zero, with a column NAME_missing of 0 and 1 as a
+    further feature. One word for all columns of numbers, or a word for a column: `{age: mean, country: error}`;
+    category is what columns of categories have."""
+    on_duplicate_id: Literal["error", "first", "last"] = "error"
+    """A row whose id another row has: refused, or the first or last row of an id is taken."""
+
+    @property
+    def missing_by_column(self) -> dict[str, Missing]:
+        """What becomes of each feature's empty cells."""
+        return missing_by_column(self.missing, self.features, self.categorical)
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> NodesConfig:
+        where = f"nodes of type {self.type}"
+        refuse_repeated(where, (*self.features, *self.categorical))
+        check_columns(
+            where, {"id": self.id if self.files else None, "time": self.time}, self.label, self.missing_by_column
+        )
+        if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
+            raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
+        if self.time_format and not self.time:
+            raise ValueError(f"{where}: time_format without a column `time`")
+        return self
 
     @model_validator(mode="after")
     def _files_or_count(self) -> NodesConfig:
@@ -92,6 +125,30 @@ class EdgesConfig(FilesConfig):
     """Columns of numbers, or of lists of numbers of one length."""
     categorical: StrTuple = ()
     """Columns of categories."""
+    time_format: str | None = None
+    """How the times are written; see nodes."""
+    missing: Missing | dict[str, Missing] = "error"
+    """Empty cells of features: error or zero, with a column NAME_missing; see nodes."""
+    on_unknown_id: Literal["error", "drop", "add"] = "error"
+    """An end that is not in its table of nodes: refused, or the edge is left out, or the node added to those of the
+    table, without a label and with empty cells."""
+
+    @property
+    def missing_by_column(self) -> dict[str, Missing]:
+        """What becomes of each feature's empty cells."""
+        return missing_by_column(self.missing, self.features, self.categorical)
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> EdgesConfig:
+        where = f"edges {self.relation}"
+        refuse_repeated(where, (*self.features, *self.categorical))
+        if "mean" in self.missing_by_column.values():
+            raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
+        roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
+        check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
+        if self.time_format and not self.time:
+            raise ValueError(f"{where}: time_format without a column `time`")
+        return self
 
 
 class LabelsConfig(FilesConfig):
@@ -103,6 +160,11 @@ class LabelsConfig(FilesConfig):
     """Column of the node's id."""
     label: StrTuple = ("label",)
     """Column of the label; several for multilabel and regression."""
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> LabelsConfig:
+        check_columns("labels", {"id": self.id}, self.label, {})
+        return self
 
 
 class SplitConfig(ConfigModel):
@@ -168,12 +230,12 @@ class Tables:
         metric: str | None = None
         """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
         text_ids: bool = False
-        """Take ids in CSV files as texts even where they look like numbers (`007` and `7` are then two nodes)."""
+        """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
         directed: bool = False
         """Whether an edge means one direction only."""
         nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
         """Node tables, one a type. A type that stands only in edges may be left out."""
-        edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)] = Field(min_length=1)
+        edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)]
         """Edge tables."""
         labels: LabelsConfig | None = None
         """Labels that stand in files of their own; they belong to `target_type`."""
@@ -186,6 +248,8 @@ class Tables:
 
         @model_validator(mode="after")
         def _consistent(self) -> Tables.Config:
+            if not self.edges:
+                raise ValueError("edges: at least one table of edges is needed")
             types = [nodes.type for nodes in self.nodes]
             if len(set(types)) != len(types):
                 raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
@@ -194,7 +258,33 @@ class Tables:
                 self._check_labels(labelled)
             else:
                 self._check_link(labelled)
+            self._check_split_column()
+            self._check_added()
             return self
+
+        def _check_split_column(self) -> None:
+            tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
+            column = self.split.column
+            if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
+                raise ValueError(
+                    f"split.column: {column!r} is a feature too; a model must not read what it is tested on"
+                )
+
+        def _check_added(self) -> None:
+            """Nodes that only edges name have no row: refuse what every node needs one for."""
+            tables = {table.type: table for table in self.nodes}
+            for edges in self.edges:
+                for kind in (edges.source_type, edges.target_type) if edges.on_unknown_id == "add" else ():
+                    table = tables.get(kind)
+                    if table is None:
+                        continue
+                    for name in ("time", "feature_file", "count"):
+                        if getattr(table, name) is not None:
+                            raise ValueError(
+                                f"edges: on_unknown_id: add cannot make up {name} of {kind} nodes; use drop"
+                            )
+                    if table.files and table.id is None:
+                        raise ValueError(f"edges: on_unknown_id: add needs a column `id` in the {kind} nodes")
 
         def _check_labels(self, labelled: list[str]) -> None:
             if len(labelled) + (self.labels is not None) != 1:
@@ -227,6 +317,8 @@ class Tables:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.intake: Intake | None = None
+        """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read; files that are missing count none."""
@@ -247,15 +339,16 @@ class Tables:
             DataError: a file or column is missing.
             RecipeError: one column holds dates, another one numbers.
         """
-        from tasks.ingest.table_columns import time_unit
-        from tasks.ingest.table_nodes import table_files
+        from tasks.ingest.table_intake import table_files
+        from tasks.ingest.table_times import time_unit
 
         found: dict[TimeUnit, str] = {}
         for section, tables in (("nodes", self.config.nodes), ("edges", self.config.edges)):
             for table in tables:
                 if table.time:
                     first = next(table_files(table).batches([table.time]), None)
-                    unit = "number" if first is None else time_unit(first, table.time)
+                    unit: TimeUnit = "number" if first is None else time_unit(first, table.time)
+                    unit = "seconds" if table.time_format else unit
                     found[unit] = f"{table.time} of dataset.{section}"
         if len(found) > 1:
             raise RecipeError(
@@ -265,7 +358,9 @@ class Tables:
         return next(iter(found), None)
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
-        """Read nodes, then edges, then splits."""
+        """Read nodes, then edges, then splits. Raises DataError with all mistakes that were met."""
         from tasks.ingest.table_ingest import ingest_tables
+        from tasks.ingest.table_intake import Intake
 
-        return ingest_tables(self.config, context)
+        self.intake = Intake()
+        return ingest_tables(self.config, context, self.intake)

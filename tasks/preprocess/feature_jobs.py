@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from configs.base import ComponentConfig
+from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.dataset_store import ShardRef, read_shard, to_numpy
 from tasks.graph_store import Array
@@ -150,9 +151,15 @@ def transform_rows(rows: RowRange, work: Work) -> dict[str, Any]:
 
 
 def finished(work: Work, track: Track, x: Array) -> Array:
-    """Return a column in the dtype of the graph's array. Raises DataError where float16 cannot hold it."""
+    """Return a column in the dtype of the graph's array. Raises DataError where that cannot hold it."""
     if track.column.kind == "categorical":
         return x.astype(np.int32, copy=False)
+    if x.size and not np.isfinite([x.min(), x.max()]).all():
+        done = ", ".join(step.config.name for step in track.steps)
+        raise DataError(
+            f"feature {track.source.name!r} is no longer finite after {done or 'no transform'}: its values are too far "
+            "apart for float32; put log1p or min_max before, or look at its largest values"
+        )
     if work.dtype == "float16":
         refuse_overflow(x)
     return x.astype(work.dtype, copy=False)

@@ -35,6 +35,7 @@ from tasks.preprocess.feature_jobs import (
     summarise_rows,
     transform_rows,
 )
+from tasks.preprocess.filling import fills_gaps
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.layout import Layout, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
@@ -91,6 +92,8 @@ class FeatureBuilder:
 
     def build(self, writer: ArrayWriter) -> dict[str, Any]:
         """Run everything; returns feature_dim, categories and what was fitted."""
+        if any(track.column.gaps for track in self.tracks) and not any(map(fills_gaps, self.config.transforms)):
+            self._apply(TRANSFORMS.create(TRANSFORMS.config("fill_mean")))
         for config in self.config.transforms:
             transform = TRANSFORMS.create(config)
             if isinstance(transform, StructureTransform):
@@ -262,7 +265,7 @@ def _between(kept: Array | None, first: int, count: int) -> Any:
 
 def _source_column(feature: Any) -> Column:
     if feature.kind == "numeric":
-        return Column(feature.column, "numeric", feature.dim)
+        return Column(feature.column, "numeric", feature.dim, gaps=feature.gaps)
     if feature.cardinalities:
         return Column(feature.column, "categorical", feature.dim, feature.cardinalities)
     return Column(feature.column, "raw", feature.dim)

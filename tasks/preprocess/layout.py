@@ -118,6 +118,8 @@ def union_of_features(types: tuple[NodeType, ...] | tuple[EdgeType, ...]) -> tup
                     f"feature {feature.column!r} is {_describe(known)} on {owner} but {_describe(feature)} on "
                     f"{one_type.name}; all types share one feature matrix, so give the columns different names"
                 )
+            if feature.gaps:
+                found[feature.column] = (known.model_copy(update={"gaps": True}), owner)
     return tuple(feature for feature, _ in found.values())
 
 

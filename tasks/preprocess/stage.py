@@ -141,4 +141,4 @@ def degree_report(indptr: Array) -> dict[str, Any]:
     }
 
 
-STAGE: Stage[GraphManifest] = Stage("preprocess", 2, GraphManifest, ("ingest",), config, build)
+STAGE: Stage[GraphManifest] = Stage("preprocess", 3, GraphManifest, ("ingest",), config, build)

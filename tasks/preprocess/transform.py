@@ -42,6 +42,8 @@ class Column:
     """Codes of each of the `dim` values; categorical only."""
     dtype: Literal["float32", "float16"] = "float32"
     """Precision that a numeric column has been cast to."""
+    gaps: bool = False
+    """Whether NaN stands where a cell was empty; `fill_mean` goes before every other transform."""
 
 
 def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:

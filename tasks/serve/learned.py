@@ -95,10 +95,12 @@ def _learned_hops(hops: Hops, manifest: GraphManifest) -> Learned:
 
 
 def _anything_to_learn(options: PreprocessConfig, manifest: DatasetManifest) -> bool:
-    """Whether a transform learns, or categories have no codes yet, which then get some."""
+    """Whether a transform learns, empty cells are filled, or categories have no codes yet, which then get some."""
     features = [feature for node_type in manifest.node_types for feature in node_type.features]
     without_codes = any(feature.kind == "categorical" and not feature.cardinalities for feature in features)
-    return without_codes or any(getattr(TRANSFORMS.get(one.name), "fits", False) for one in options.transforms)
+    gaps = any(feature.gaps for feature in features)
+    fits = any(getattr(TRANSFORMS.get(one.name), "fits", False) for one in options.transforms)
+    return without_codes or gaps or fits
 
 
 def _unfitted(config: ComponentConfig) -> Learned:

@@ -185,7 +185,8 @@ def _names(names: Any) -> str:
 
 
 def _described(feature: FeatureColumn) -> str:
-    return f"{feature.column} ({feature.kind}, width {feature.dim})"
+    filled = ", empty cells filled by the mean" if feature.gaps else ""
+    return f"{feature.column} ({feature.kind}, width {feature.dim}{filled})"
 
 
 def _recode(needs: DataNeeds, store: DatasetStore) -> list[ComponentConfig]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from models.refusals import refuse_numbers_as_labels
+from tasks.evaluate.measurable import check_graph
+from tasks.graph_store import GraphStore
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
@@ -29,6 +31,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """
     graph = parents["partition"]
     strategy = _announce(context, recipe, graph.manifest)
+    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
     if warm is not None:
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")

@@ -13,7 +13,7 @@ import pytest
 
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
-from configs.schema import ComponentsConfig, PreprocessConfig, Recipe
+from configs.schema import ComponentsConfig, EvaluateConfig, PreprocessConfig, Recipe
 from tasks.artifacts import describe_files
 from tasks.graph_store import GraphStore
 from tasks.home import Home
@@ -103,7 +103,7 @@ def make_dataset(tmp_path: Path) -> Callable[..., Parent]:
             "task": "node",
             "task_type": "multiclass",
             "num_classes": 2,
-            "metric": "accuracy",
+            "metric": "rmse" if fields.get("task_type") == "regression" else "accuracy",
             "directed": True,
             "target_type": next(iter(nodes)),
         }
@@ -138,7 +138,11 @@ def make_recipe(**options: Any) -> Recipe:
     transforms = tuple(TRANSFORMS.config(t) for t in options.pop("transforms", ()))
     preprocess = PreprocessConfig(transforms=transforms, **{"workers": 2, **options})
     return Recipe.model_construct(
-        name="test", dataset=ComponentConfig(name="test"), preprocess=preprocess, components=ComponentsConfig()
+        name="test",
+        dataset=ComponentConfig(name="test"),
+        preprocess=preprocess,
+        components=ComponentsConfig(),
+        evaluate=EvaluateConfig(),
     )
 
 

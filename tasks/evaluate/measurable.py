@@ -1,0 +1,126 @@
+"""Whether the metric of a recipe can be measured on its splits: asked before hours are spent on training.
+
+Only the labels are looked at, and of those one row of each class (or each column's smallest and largest value): a
+metric that is defined on them is defined on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from configs.errors import DataError
+from configs.schema import EvaluateConfig
+from tasks.dataset_store import DatasetStore
+from tasks.evaluate.evaluators import Prediction, make_evaluator
+from tasks.evaluate.ids import class_names
+from tasks.evaluate.metrics import Array
+from tasks.graph_store import GraphStore
+from tasks.manifests import GraphManifest
+
+_LISTED = 5
+
+
+def check_graph(
+    evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
+) -> None:
+    """Do what `check_splits` does with the labels of a graph; `dataset` knows the names of its classes."""
+    labels = split_labels(graph)
+    if labels is not None:
+        check_splits(evaluate, graph.manifest, labels, warn, class_names(dataset))
+
+
+def check_splits(
+    evaluate: EvaluateConfig,
+    graph: GraphManifest,
+    labels: Mapping[str, Array],
+    warn: Callable[[str], None],
+    names: list[str] | None = None,
+) -> None:
+    """Refuse splits that the metric is not defined on; warn of classes that only held-out rows have.
+
+    Args:
+        evaluate: names the evaluator and the splits to report; validation needs a metric in any case.
+        graph: task, metric and kind of label.
+        labels: split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none.
+        warn: takes the warnings.
+        names: of the classes, where they have some.
+
+    Raises:
+        RecipeError: the metric does not fit the task.
+        DataError: naming the split and what its labels are.
+    """
+    evaluator = make_evaluator(evaluate.evaluator, graph)
+    for split in dict.fromkeys(("valid", *evaluate.splits)):
+        if split not in labels:
+            continue
+        found = representatives(labels[split])
+        width = max(2, graph.num_classes) if found.ndim == 1 else found.shape[1]
+        try:
+            evaluator(Prediction(scores=np.zeros((len(found), width), np.float32), label=found))
+        except DataError as error:
+            raise DataError(
+                f"the {split} split of {len(labels[split]):,} rows cannot be measured by {evaluator.metric}: {error} "
+                f"(its labels: {_listed(labels[split], names)}). Split otherwise (dataset.split, snapshot), leave the "
+                "split out of evaluate.splits, or choose another evaluate.evaluator"
+            ) from error
+    if graph.task_type in ("multiclass", "binary"):
+        _compare_classes(labels, warn, names)
+
+
+def representatives(labels: Array) -> Array:
+    """Return a few labels on which a metric is defined if it is on all: (k,) classes, or (2, T) extremes."""
+    if labels.ndim == 1:
+        return classes_of(labels)[:3]
+    if not len(labels):
+        return labels
+    empty = np.isnan(labels).all(axis=0)
+    filled = np.where(empty, 0, labels)  # nanmin warns of columns without a value
+    ends = np.stack([np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)])
+    return np.where(empty, np.nan, ends)
+
+
+def classes_of(labels: Array) -> Array:
+    """Return the classes that labels have, ascending int64."""
+    flat = labels if labels.ndim == 1 else labels[:, 0]
+    found = np.unique(flat[~np.isnan(flat)] if flat.dtype.kind == "f" else flat)
+    return found[found >= 0].astype(np.int64)
+
+
+def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None) -> None:
+    known = classes_of(labels["train"])
+    if len(known) < 2:
+        warn(
+            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): "
+            "there is nothing to learn; split otherwise (dataset.split, snapshot)"
+        )
+    for split in ("valid", "test"):
+        if split in labels:
+            new = np.setdiff1d(classes_of(labels[split]), known)
+            if len(new):
+                flat = labels[split].reshape(len(labels[split]), -1)[:, 0]
+                warn(
+                    f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
+                    f"the train split never shows ({_words(new, names)}): no model can get them right"
+                )
+
+
+def _listed(labels: Array, names: list[str] | None) -> str:
+    if labels.ndim == 1 or labels.shape[1] == 1:
+        return f"only of class {_words(classes_of(labels), names)}" if (labels >= 0).any() else "none"
+    return f"{int(np.count_nonzero(~np.isnan(labels))):,} values, no column of which has two kinds"
+
+
+def _words(classes: Array, names: list[str] | None) -> str:
+    words = [names[code] if names and code < len(names) else str(code) for code in classes[:_LISTED].tolist()]
+    return ", ".join(words) + (", ..." if len(classes) > _LISTED else "") or "none"
+
+
+def split_labels(graph: GraphStore) -> dict[str, Array] | None:
+    """Return the labels of each split; None where the task has none."""
+    label = graph.get("graph_label" if graph.manifest.task == "graph" else "label")
+    if graph.manifest.task == "link" or label is None:
+        return None
+    indices = {split: graph.get(f"{split}_idx") for split in ("train", "valid", "test")}
+    return {split: np.asarray(label[np.asarray(index)]) for split, index in indices.items() if index is not None}

@@ -1,0 +1,102 @@
+"""Feature columns of users' tables: numbers and categories, batch by batch, and what becomes of empty cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from tasks.ingest.id_index import IdIndex, is_text
+from tasks.ingest.table_columns import float32, numbers
+from tasks.ingest.table_intake import TableBatch
+from tasks.ingest.table_policies import Missing, mask_name, stored_name
+from tasks.manifests import FeatureColumn
+
+Array = NDArray[Any]
+
+
+class FeatureReader:
+    """Feature columns of one table.
+
+    An empty cell of numbers is refused, or becomes 0 or NaN (for preprocess to put the training rows' mean there), and
+    1 in a column of its own that says where cells were empty.
+    """
+
+    def __init__(self, features: tuple[str, ...], categorical: tuple[str, ...], missing: dict[str, Missing]) -> None:
+        """`missing` says for each column what becomes of its empty cells."""
+        self.features, self.categorical, self.missing = features, categorical, missing
+        self.codes = {column: IdIndex() for column in categorical}
+        self.num_empty = dict.fromkeys(features, 0)
+        """Cells that a policy filled, by column."""
+        self._widths: dict[str, int] = {}
+
+    def read(self, batch: TableBatch) -> dict[str, Array]:
+        """Return the columns under their stored names: float32 (n,) or (n, width), and int32 codes (n,)."""
+        out: dict[str, Array] = {}
+        for column in self.features:
+            out |= self._numbers(batch, column)
+        for column in self.categorical:
+            out[stored_name(column)] = self._code(batch, column)
+        return out
+
+    def absent(self, count: int) -> dict[str, Array]:
+        """Return the columns of rows that no table has: empty cells all of them."""
+        out: dict[str, Array] = {}
+        for column in self.features:
+            width = self._widths.get(column)
+            shape = (count,) if width is None else (count, width)
+            out |= self._filled(column, np.full(shape, np.nan, np.float32))
+        for column in self.categorical:
+            out[stored_name(column)] = self.codes[column].add(pa.array([""] * count, pa.string())).astype(np.int32)
+        return out
+
+    def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
+        known = self._widths.get(column)
+        values = numbers(batch, column, missing=self.missing[column] != "error", width=known)
+        if values.ndim == 2:
+            if values.shape[1] == 0:
+                batch.wrong_column(column, "its lists hold no values; leave the column out of features")
+            elif values.shape[1] != self._widths.setdefault(column, values.shape[1]):
+                batch.wrong_column(column, f"its lists have {values.shape[1]} values, those before have {known}")
+                values = np.zeros((len(values), known or 1))
+        return self._filled(column, float32(batch, column, values))
+
+    def _filled(self, column: str, values: Array) -> dict[str, Array]:
+        name, policy = stored_name(column), self.missing[column]
+        if policy == "error":
+            return {name: values}
+        empty = np.isnan(values)
+        rows: Array = np.asarray(empty.reshape(len(empty), -1).any(axis=1), np.float32)
+        self.num_empty[column] += int(np.count_nonzero(rows))
+        if policy == "zero":
+            values[empty] = 0
+        return {name: values, mask_name(column): rows}
+
+    def _code(self, batch: TableBatch, column: str) -> Array:
+        """Number the categories in the order in which they appear; an empty cell is the category ``""``, or refused."""
+        values = batch.column(column)
+        if pa.types.is_boolean(values.type):
+            values = values.cast(pa.int8())
+        if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+            batch.wrong_column(column, f"holds {values.type}; categories are texts or whole numbers")
+            return np.zeros(len(values), np.int32)
+        if self.missing[column] == "error":
+            batch.wrong(compute.is_null(values), column, "the cell is empty")
+        texts = compute.fill_null(values.cast(pa.string()), "")
+        return self.codes[column].add(texts).astype(np.int32)
+
+    def describe(self) -> tuple[FeatureColumn, ...]:
+        """Return the manifest's entries; call it when all batches have passed."""
+        found: list[FeatureColumn] = []
+        for column in self.features:
+            policy, width = self.missing[column], self._widths.get(column, 1)
+            found.append(FeatureColumn(column=stored_name(column), kind="numeric", dim=width, gaps=policy == "mean"))
+            if policy != "error":
+                found.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
+        for column, index in self.codes.items():
+            codes = (max(1, index.count),)
+            found.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
+        return tuple(found)

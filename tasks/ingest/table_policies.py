@@ -1,0 +1,114 @@
+"""What users' tables may hold besides clean rows: policies as options, and which columns go together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+Missing = Literal["error", "mean", "zero", "category"]
+"""What becomes of a feature's empty cell."""
+
+
+def _as_texts(value: Any) -> Any:
+    """A text is one value, commas and all; YAML's null and numbers are what somebody forgot to quote."""
+    values = [value] if isinstance(value, str) else value
+    if isinstance(values, list | tuple):
+        for one in values:
+            if not isinstance(one, str):
+                raise ValueError(f'{one!r} is not a text; quote it, such as ["", "NA", "-999"]')
+    return values
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
+
+RESERVED = frozenset({"node_id", "src", "dst", "label", "time", "weight", "feat"})
+
+
+def stored_name(column: str) -> str:
+    """Return the name under which a feature column is stored; other columns have other names.
+
+    Names that mean something else in our tables get a `_`, and so do those that are such a name with `_` behind it.
+    """
+    return f"{column}_" if column.rstrip("_") in RESERVED else column
+
+
+def mask_name(column: str) -> str:
+    """Return the name of the column that says where a feature's cells were empty."""
+    return f"{stored_name(column)}_missing"
+
+
+def missing_by_column(
+    missing: Missing | Mapping[str, Missing], features: tuple[str, ...], categorical: tuple[str, ...]
+) -> dict[str, Missing]:
+    """Return what becomes of each feature's empty cells.
+
+    One word goes for all columns of numbers; an empty category is one of its own unless its column says otherwise.
+
+    Raises:
+        ValueError: a column that is no feature, or a policy that its kind has not.
+    """
+    named: Mapping[str, Missing] = {} if isinstance(missing, str) else missing
+    for column in named:
+        if column not in (*features, *categorical):
+            raise ValueError(f"missing names {column!r}, which is neither in features nor in categorical")
+    numbers: Missing = missing if isinstance(missing, str) else "error"
+    found: dict[str, Missing] = {column: named.get(column, numbers) for column in features}
+    found |= {column: named.get(column, "category") for column in categorical}
+    for column in features:
+        if found[column] == "category":
+            raise ValueError(
+                f"missing: category is for columns of categories, and {column!r} is one of numbers: mean or zero, each "
+                f"of which adds a column {mask_name(column)} that says where cells were empty"
+            )
+    for column in categorical:
+        if found[column] not in ("error", "category"):
+            raise ValueError(f"missing: {found[column]} is for columns of numbers, and {column!r} holds categories")
+    return found
+
+
+def check_columns(
+    where: str, roles: Mapping[str, str | None], labels: tuple[str, ...], features: Mapping[str, Missing]
+) -> None:
+    """Refuse a column that means two things, and names that would collide in our tables.
+
+    Args:
+        where: the section, for messages.
+        roles: `id`, `source` ... to the column that has it. A time and a weight may be features too.
+        labels: columns of the label.
+        features: columns of numbers and categories, with what becomes of their empty cells.
+
+    Raises:
+        ValueError: naming the column.
+    """
+    taken: dict[str, str] = {}
+    for role, column in (*roles.items(), *(("label", label) for label in labels)):
+        if column is None:
+            continue
+        if column in taken:
+            again = "twice" if taken[column] == role else f"as {taken[column]} and as {role}"
+            raise ValueError(f"{where}: column {column!r} is named {again}")
+        taken[column] = role
+    for column in features:
+        if taken.get(column, "time") not in ("time", "weight"):
+            raise ValueError(
+                f"{where}: column {column!r} is named as {taken[column]} and as a feature"
+                + ("; a model that reads the label has nothing left to learn" if taken[column] == "label" else "")
+            )
+    masks = {mask_name(column): column for column, policy in features.items() if policy in ("mean", "zero")}
+    for column in features:
+        if stored_name(column) in masks:
+            raise ValueError(
+                f"{where}: column {column!r} has the name of the one that says where {masks[stored_name(column)]!r} is "
+                "empty; rename it, or leave out `missing`"
+            )
+
+
+def refuse_repeated(where: str, columns: Iterable[str]) -> None:
+    """Refuse a column that stands in a list twice. Raises ValueError naming it."""
+    seen: set[str] = set()
+    for column in columns:
+        if column in seen:
+            raise ValueError(f"{where}: column {column!r} stands twice among features and categorical")
+        seen.add(column)

@@ -1,0 +1,146 @@
+"""Splits that a metric is not defined on are refused before anything is trained; what nobody can learn is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import DataError
+from configs.load import build_recipe
+from configs.schema import STAGES, EvaluateConfig
+from flows.pipeline import _Run
+from tasks.calls import check_labels, load_stage
+from tasks.evaluate.evaluators import Prediction, make_evaluator
+from tasks.evaluate.measurable import check_splits, representatives
+from tasks.home import Home
+from tasks.stage import Parent, run_stage
+from tests.evaluate.test_evaluators import graph
+from tests.preprocess.ears import Ears
+
+METRICS = ("accuracy", "f1", "rocauc", "ap")
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values)[:, None]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_few_labels_tell_as_much_as_all(metric: str, seed: int) -> None:
+    """A metric is defined on the representatives exactly where it is on the labels."""
+    rng = np.random.default_rng(seed)
+    evaluator = make_evaluator(EvaluateConfig().evaluator, graph(task_type="multilabel", metric=metric))
+    high = rng.integers(1, 3, 3)
+    label = np.where(rng.random((20, 3)) < 0.4, np.nan, rng.integers(0, high, (20, 3)))
+    label[:, rng.random(3) < 0.3] = np.nan
+
+    def defined(values: np.ndarray) -> bool:
+        try:
+            evaluator(Prediction(scores=np.zeros(values.shape), label=values))
+        except DataError:
+            return False
+        return True
+
+    assert defined(representatives(label)) == defined(label)
+
+
+CASES: list[tuple[str, str, str | None, Any, str]] = [
+    (
+        "binary",
+        "rocauc",
+        None,
+        column(1, 1, 1),
+        r"the test split of 3 rows cannot be measured by rocauc: .*only of class",
+    ),
+    ("binary", "ap", None, column(0, 0), "the test split of 2 rows cannot be measured by ap"),
+    ("binary", "accuracy", None, column(1, 1), ""),
+    ("binary", "rocauc", "accuracy", column(1, 1), ""),
+    ("multiclass", "rocauc", None, np.array([2, 2]), "only of class c"),
+    ("multiclass", "accuracy", None, np.array([2, 2]), ""),
+    ("multiclass", "accuracy", "rmse", np.array([1, 2]), "rmse measures regression tasks"),
+    ("multiclass", "acuracy", None, np.array([1, 2]), "unknown metric 'acuracy'"),
+]
+
+
+@pytest.mark.parametrize(("task_type", "metric", "evaluator", "test", "message"), CASES)
+def test_splits(task_type: str, metric: str, evaluator: str | None, test: Any, message: str) -> None:
+    train = np.array([0, 1, 2]) if test.ndim == 1 else column(0, 1, 0)
+    labels = {"train": train, "valid": train, "test": test}
+    recipe = build_recipe(
+        {"name": "x", "dataset": "synthetic", "model": "gcn"}, [f"evaluate.evaluator={evaluator or 'auto'}"]
+    )
+    manifest = graph(task_type=task_type, metric=metric).model_copy(update={"num_classes": 3 if test.ndim == 1 else 2})
+    said: list[str] = []
+    if not message:
+        check_splits(recipe.evaluate, manifest, labels, said.append, ["a", "b", "c"])
+        assert not said
+        return
+    with pytest.raises(ValueError, match=message):
+        check_splits(recipe.evaluate, manifest, labels, said.append, ["a", "b", "c"])
+
+
+def test_a_split_that_nobody_reports_may_be_of_one_class() -> None:
+    both = column(0, 1)
+    labels = {"train": both, "valid": both, "test": column(1, 1)}
+    config = EvaluateConfig(splits=("valid",))
+    check_splits(config, graph(task_type="binary", metric="rocauc"), labels, print)
+
+
+def test_classes_that_training_never_shows() -> None:
+    labels = {"train": np.array([0, 1, 1]), "valid": np.array([0, 1]), "test": np.array([0, 2, 3, 2])}
+    manifest = graph().model_copy(update={"num_classes": 4})
+    said: list[str] = []
+    check_splits(EvaluateConfig(), manifest, labels, said.append, ["a", "b", "c", "d"])
+    assert said == [
+        "3 of 4 rows of the test split are of classes that the train split never shows (c, d): no model can get them "
+        "right"
+    ]
+    labels["train"] = np.array([1, 1])
+    check_splits(EvaluateConfig(), manifest, labels, said.append, ["a", "b", "c", "d"])
+    assert said[1].startswith("the 2 rows of the train split are all of one class (b): there is nothing to learn")
+
+
+def test_a_run_ends_behind_preprocess_and_serving_does_not_mind(home: Home, tmp_path: Path) -> None:
+    parts = ["train", "valid", "test"] * 10
+    label = [1 if part == "test" else i % 2 for i, part in enumerate(parts)]
+    pq.write_table(pa.table({"id": range(30), "y": label, "part": parts}), tmp_path / "n.parquet")
+    pq.write_table(pa.table({"src": [0], "dst": [1]}), tmp_path / "e.parquet")
+    dataset = {
+        "name": "tables",
+        "task_type": "binary",
+        "metric": "rocauc",
+        "nodes": {"files": str(tmp_path / "n.parquet"), "label": "y"},
+        "edges": {"files": str(tmp_path / "e.parquet")},
+        "split": {"by": "column", "column": "part"},
+    }
+    recipe = build_recipe({"name": "x", "dataset": dataset, "model": "gcn"})
+    parents: dict[str, Parent] = {}
+    for name in ("ingest", "preprocess"):
+        parents[name] = run_stage(load_stage(name), recipe, parents, home, listener=Ears()).parent
+    keys = {name: parent.manifest.key for name, parent in parents.items()}
+    with pytest.raises(DataError, match="the test split of 10 rows cannot be measured by rocauc"):
+        check_labels(recipe, keys, home)
+    check_labels(recipe.model_copy(update={"evaluate": EvaluateConfig(splits=("valid",))}), keys, home)
+
+
+def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    record = SimpleNamespace(stages={}, write=lambda _: None, parent_keys=lambda _: {})
+    selection = SimpleNamespace(all=STAGES, stages=STAGES)
+
+    def refuse(*_: object) -> None:
+        raise DataError("no metric")
+
+    monkeypatch.setattr("flows.pipeline.check_labels", refuse)
+    monkeypatch.setattr("flows.pipeline._Run._run", lambda _, name: done.append(name))
+    run: Any = _Run.__new__(_Run)
+    run.home, run.recipe, run.selection, run.record = None, None, selection, record
+    with pytest.raises(DataError):
+        run.stages()
+    assert done == ["ingest", "preprocess"]

@@ -1,0 +1,112 @@
+"""`graphmill check`: all that is in the data and all that is wrong with it, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from flows.cli import app
+from tests.flows.conftest import TINY
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(node_text: str, edge_text: str, **change: Any) -> None:
+    Path("n.csv").write_text(node_text)
+    Path("e.csv").write_text(edge_text)
+    dataset = {
+        "name": "tables",
+        "nodes": {"files": "n.csv", "label": "y", "features": "x", **change.pop("nodes", {})},
+        "edges": {"files": "e.csv"},
+        "split": {"by": "stratified"},
+        **change,
+    }
+    recipe = {"name": "mine", "dataset": dataset, "model": {"name": "gcn"}}
+    Path("mine.yaml").write_text(yaml.safe_dump(recipe))
+
+
+def check(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    """Run it twice: as people read it, and as JSON."""
+    shown = CliRunner().invoke(app, ["--home", "home", "check", *arguments])
+    told = CliRunner().invoke(app, ["--home", "home", "check", *arguments, "--json"])
+    assert shown.exit_code == told.exit_code, shown.output
+    assert [path for path in Path("home").rglob("*") if path.name != "work"] == []
+    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return shown.exit_code, found, shown.output
+
+
+NODES = "id,x,y\n" + "".join(f"{i},{'' if i == 7 else i / 2},{'ab'[i % 2] if i < 30 else ''}\n" for i in range(40))
+EDGES = "src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(20))
+
+
+def test_what_good_data_holds(place: Path) -> None:
+    write(NODES, EDGES, nodes={"missing": "mean"})
+    code, found, shown = check("mine.yaml")
+    assert code == 0
+    assert found["ok"]
+    assert found["tables"]["n.csv"]["x"] == {"kind": "double", "rows": 40, "missing": 1}
+    assert found["tables"]["n.csv"]["y"] == {"kind": "string", "rows": 40, "missing": 10}
+    assert found["tables"]["e.csv"]["src"] == {"kind": "int64", "rows": 20, "missing": 0}
+    assert found["nodes"] == {"node": 40}
+    assert found["edges"] == {"node__to__node": 20}
+    assert found["classes"] == {name: {"train": 9, "valid": 3, "test": 3} for name in "ab"}
+    assert found["unlabelled"] == 10
+    assert found["splits"] == {"train": 18, "valid": 6, "test": 6}
+    assert found["graph"] == {"without_in_edge": 19, "components": 20, "largest_component": 21}
+    assert found["adjusted"] == {"n.csv: empty cells of x filled": 1}
+    assert found["mistakes"] == found["warnings"] == []
+    for text in ("2.5 %", "node 40", "train 18", "20 connected components", "the data is good"):
+        assert text in shown
+
+
+def test_every_mistake_is_said_at_once(place: Path) -> None:
+    write(NODES.replace("3,1.5,b", "2,1.5,b"), EDGES + "99,1\n98,1\n")
+    code, found, shown = check("mine.yaml")
+    assert code == 2
+    assert [(one["message"].partition(":")[0], one["rows"]) for one in found["mistakes"]] == [
+        ("n.csv (row 3, column id)", 1),
+        ("n.csv (row 7, column x)", 1),
+        ("e.csv (row 3, column src)", 3),
+        ("e.csv (row 2, column dst)", 1),
+    ]
+    assert "error: e.csv (row 3, column src): unknown node id 3: it is not in n.csv (3 such rows)" in shown
+    assert found["tables"]["e.csv"]["src"]["rows"] == 22
+
+
+LATER: list[tuple[str, dict[str, Any], list[str], str]] = [
+    ("a metric", {"task_type": "binary", "metric": "rocauc", "split": {"by": "time"}}, [], "valid split of .* rocauc"),
+    ("a snapshot", {}, ["snapshot.as_of=1"], "split is empty"),
+    ("no times", {"nodes": {"time": None}}, ["snapshot.as_of=1"], "has no times"),
+    ("a transform", {}, ["preprocess.transforms=[{name: standardize, columns: z}]"], "standardize names column 'z'"),
+    ("a file", {"edges": {"files": "no.csv"}}, [], r"no\.csv: there is no such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "overrides", "message"), [x[1:] for x in LATER], ids=[x[0] for x in LATER])
+def test_what_only_later_stages_would_refuse(
+    place: Path, change: dict[str, Any], overrides: list[str], message: str
+) -> None:
+    nodes = "id,x,y,t\n" + "".join(f"{i},{i / 2},{int(i < 20) * (i % 2)},{i}\n" for i in range(40))
+    write(nodes, EDGES, nodes={"time": "t", **change.pop("nodes", {})}, **change)
+    code, found, _ = check("mine.yaml", *overrides)
+    assert code == 2
+    (said,) = [one["message"] for one in found["mistakes"]]
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(said)
+
+
+def test_data_that_is_no_table(place: Path) -> None:
+    Path("tiny.yaml").write_text(yaml.safe_dump(TINY))
+    code, found, _ = check("tiny.yaml", "dataset.num_nodes=200")
+    assert code == 0
+    assert found["nodes"] == {"node": 200}
+    assert found["tables"] == {}

@@ -1,0 +1,301 @@
+"""What users' tables may hold besides clean rows: empty cells, repeated ids, unknown ends, times in other forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import DataError, RecipeError
+from configs.load import build_recipe
+from tasks.ingest.table_policies import RESERVED, stored_name
+from tests.ingest.conftest import Ingest
+
+SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}
+WORDS = ["NA", "null", "nan", "None", "N/A", "NULL", "NaN", "#N/A", "n/a", "DE"]
+
+
+def section(**change: Any) -> dict[str, Any]:
+    nodes = {"files": "n.csv", "label": "y"}
+    return {"name": "tables", "nodes": nodes, "edges": {"files": "e.csv"}, "split": SPLIT, **change}
+
+
+def save(name: str, table: pa.Table) -> None:
+    if name.endswith(".parquet"):
+        pq.write_table(table, name)
+    else:
+        pc.write_csv(table, name, pc.WriteOptions(delimiter="\t" if name.endswith(".tsv") else ","))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
+def test_words_are_no_empty_cells_unless_named(ingest: Ingest, folder: Path, ending: str) -> None:
+    """As ids, classes, categories, relations, in label and split files; the same in all formats."""
+    table = pa.table({"id": WORDS, "y": WORDS, "c": WORDS, "part": ["train"] * 6 + ["valid", "NA", "test", ""]})
+    save(f"n.{ending}", table)
+    save(f"e.{ending}", pa.table({"src": WORDS[:3], "dst": WORDS[3:6], "how": ["NA", "null", "is"]}))
+    save(f"l.{ending}", pa.table({"id": WORDS, "label": WORDS}))
+    for name, ids in (("train", WORDS[:6]), ("valid", WORDS[6:8]), ("test", WORDS[8:])):
+        Path(f"{name}.csv").write_text("".join(f"{word}\n" for word in ids))
+    by_files = {"by": "files", "files": {name: f"{name}.csv" for name in ("train", "valid", "test")}}
+    edges = {"files": f"e.{ending}", "relation_column": "how"}
+    nodes = {"files": f"n.{ending}", "categorical": "c"}
+    for place in ({"nodes": {**nodes, "label": "y"}}, {"nodes": nodes, "labels": {"files": f"l.{ending}"}}):
+        store = ingest(**section(edges=edges, split=by_files, **place))
+        assert store.read("ids/node").column("original_id").to_pylist() == WORDS
+        assert store.read("classes").column("name").to_pylist() == sorted(WORDS)
+        assert store.read("categories/node/c").column("name").to_pylist() == WORDS
+        assert [t.relation for t in store.manifest.edge_types] == ["NA", "null", "is"]
+    named = {**nodes, "label": "y", "missing_values": ["", "NA", "null"]}
+    with pytest.raises(DataError, match=rf"n\.{ending} \(row 0, column id\): the id is missing \(2 such rows\)"):
+        ingest(**section(nodes=named, edges=edges, split=by_files))
+    save(f"n.{ending}", table.set_column(0, "id", pa.array([*"ab", *WORDS[2:]])))
+    save(f"e.{ending}", pa.table({"src": ["a"], "dst": ["b"]}))
+    by_column = {"by": "column", "column": "part"}
+    with pytest.raises(DataError, match=r"unknown split 'NA'"):
+        ingest(**section(nodes={**named, "missing_values": ""}, edges={"files": f"e.{ending}"}, split=by_column))
+    with pytest.raises(DataError, match=r"2 of 6 nodes of the train split have no label, such as node 'a'"):
+        ingest(**section(nodes=named, edges={"files": f"e.{ending}"}, split=by_column))
+
+
+def write_gaps(name: str) -> None:
+    """Twelve nodes; x is empty in every third, c in the first."""
+    x = [None if i % 3 == 0 else float(i) for i in range(12)]
+    columns: dict[str, Any] = {"id": list(range(12)), "x": x, "c": [None, *"abcabcabcab"], "y": list("ab" * 6)}
+    if name.endswith(".parquet"):
+        columns["v"] = [None if i == 5 else [1.0, float(i)] for i in range(12)]
+    save(name, pa.table(columns))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [2, 11]}))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_empty_cells_of_features(ingest: Ingest, folder: Path, ending: str) -> None:
+    write_gaps(f"n.{ending}")
+    nodes: dict[str, Any] = {"files": f"n.{ending}", "features": ["x"], "categorical": ["c"], "label": "y"}
+    with pytest.raises(DataError, match=r"\(row 0, column x\): the cell is empty \(4 such rows\)"):
+        ingest(**section(nodes=nodes))
+    with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty$"):
+        ingest(**section(nodes={**nodes, "missing": {"x": "zero", "c": "error"}}))
+    empty = np.arange(12) % 3 == 0
+    for policy in ("zero", "mean"):
+        store = ingest(**section(nodes={**nodes, "missing": policy}))
+        assert [(f.column, f.gaps) for f in store.manifest.node_types[0].features] == [
+            ("x", policy == "mean"),
+            ("x_missing", False),
+            ("c", False),
+        ]
+        x = store.column("nodes/node", "x")
+        assert (np.isnan(x) if policy == "mean" else x == 0).tolist() == empty.tolist()
+        assert store.column("nodes/node", "x_missing").tolist() == empty.tolist()
+        assert store.manifest.adjusted == {f"n.{ending}: empty cells of x filled": 4}
+    if ending == "parquet":
+        lists = ingest(**section(nodes={**nodes, "features": ["v"], "missing": "zero"}))
+        assert lists.column("nodes/node", "v")[[4, 5, 6]].tolist() == [[1, 4], [0, 0], [1, 6]]
+        assert np.flatnonzero(lists.column("nodes/node", "v_missing")).tolist() == [5]
+
+
+def test_empty_cells_of_edge_features(ingest: Ingest, folder: Path) -> None:
+    write_gaps("n.csv")
+    Path("e.csv").write_text("src,dst,f\n0,1,2\n1,2,\n2,3,nan\n")
+    store = ingest(**section(edges={"files": "e.csv", "features": "f", "missing": "zero"}))
+    assert store.column("edges/node__to__node", "f").tolist() == [2, 0, 0]
+    assert store.column("edges/node__to__node", "f_missing").tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("policy", ["first", "last"])
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_repeated_ids(ingest: Ingest, folder: Path, policy: str, size: int) -> None:
+    """Also where the rows of an id are batches apart; labels, splits, times and features are of one row."""
+    ids = [*(f"n{i}" for i in range(9 * size)), "n0", "n5", "n0"]
+    n = len(ids)
+    part = np.array(["train", "valid", "test"])[np.arange(n) % 3]
+    columns = {"id": ids, "x": np.arange(n) / 2, "y": [f"c{i % 4}" for i in range(n)], "t": np.arange(n), "part": part}
+    save("n.parquet", pa.table(columns))
+    save("e.csv", pa.table({"src": ["n0"], "dst": ["n5"]}))
+    nodes = {"files": "n.parquet", "label": "y", "features": "x", "time": "t"}
+    split = {"by": "column", "column": "part"}
+    with pytest.raises(DataError, match=rf"\(row {9 * size}, column id\): the id 'n0' stands .* \(3 such rows\)"):
+        ingest(**section(nodes=nodes, split=split))
+    store = ingest(**section(nodes={**nodes, "on_duplicate_id": policy}, split=split))
+    rows: dict[str, int] = {}
+    for row, one in enumerate(ids):
+        if policy == "last" or one not in rows:
+            rows[one] = row
+    wanted = sorted(rows.values())
+    assert store.read("ids/node").column("original_id").to_pylist() == [ids[row] for row in wanted]
+    assert store.column("nodes/node", "x").tolist() == [row / 2 for row in wanted]
+    assert store.column("nodes/node", "time").tolist() == wanted
+    assert store.column("nodes/node", "label").tolist() == [row % 4 for row in wanted]
+    assert store.column("split/valid", "node_id").tolist() == [i for i, row in enumerate(wanted) if row % 3 == 1]
+    place = {one: store.read("ids/node").column("original_id").to_pylist().index(one) for one in ("n0", "n5")}
+    assert store.read("edges/node__to__node").to_pydict() == {"src": [place["n0"]], "dst": [place["n5"]]}
+    assert store.manifest.adjusted == {"n.parquet: rows of a repeated id dropped": 3}
+    assert "3 rows are left out" in store.manifest.warnings[0]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_unknown_ends(ingest: Ingest, folder: Path, dense: bool) -> None:
+    ids = list(range(10)) if dense else [100 + i for i in range(10)]
+    save("n.csv", pa.table({"id": ids, "x": [float(i) for i in range(10)], "y": list("ab" * 5)}))
+    edges = {"src": [ids[0], 500, ids[2], 501], "dst": [ids[1], ids[1], 500, 501], "w": [1, 2, 3, 4]}
+    save("e.csv", pa.table(edges))
+    given: dict[str, Any] = {"files": "e.csv", "weight": "w"}
+    nodes = {"files": "n.csv", "features": "x", "label": "y"}
+    with pytest.raises(DataError, match=r"row 1, column src\): .*\(2 such rows\)\n.*row 2, column dst\): .*500"):
+        ingest(**section(edges=given))
+    dropped = ingest(**section(edges={**given, "on_unknown_id": "drop"}, nodes=nodes))
+    assert dropped.read("edges/node__to__node").to_pydict() == {"src": [0], "dst": [1], "weight": [1]}
+    assert dropped.manifest.adjusted == {"e.csv: edges with an unknown end dropped": 3}
+    assert "3 edges are left out" in dropped.manifest.warnings[0]
+    with pytest.raises(DataError, match=r"n\.csv: 2 node nodes that only edges name have no features; set nodes\.m"):
+        ingest(**section(edges={**given, "on_unknown_id": "add"}, nodes=nodes))
+    added = ingest(**section(edges={**given, "on_unknown_id": "add"}, nodes={**nodes, "missing": "zero"}))
+    assert added.read("edges/node__to__node").select(["src", "dst"]).to_pydict() == {
+        "src": [0, 10, 2, 11],
+        "dst": [1, 1, 10, 11],
+    }
+    assert added.read("ids/node").column("original_id").to_pylist() == [*ids, 500, 501]
+    assert added.column("nodes/node", "label")[10:].tolist() == [-1, -1]
+    assert added.column("nodes/node", "x_missing").tolist() == [0] * 10 + [1, 1]
+    assert added.manifest.adjusted["n.csv: nodes that only edges name added"] == 2
+    assert any("2 node ids" in text for text in added.manifest.warnings)
+
+
+@pytest.mark.parametrize("by", ["time", "column", "ratio"])
+def test_unknown_ends_of_link_tasks(ingest: Ingest, folder: Path, by: str) -> None:
+    """Each edge keeps its own split, wherever one was left out before it."""
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 40, (2, 400))
+    unknown = rng.random(400) < 0.3
+    src[unknown] += 100
+    part = np.array(["train", "train", "valid", "test"])[np.arange(400) % 4]
+    save("e.csv", pa.table({"src": src, "dst": dst, "t": np.arange(400), "part": part}))
+    split = {"time": {"by": "time"}, "column": {"by": "column", "column": "part"}, "ratio": {}}[by]
+    edges = {"files": "e.csv", "time": "t", "on_unknown_id": "drop"}
+    store = ingest(
+        name="tables", task="link", nodes={"count": 40}, edges=edges, split=split, directed=True, num_negatives=20
+    )
+    times = {name: store.column(f"split/{name}", "time") for name in ("train", "valid", "test")}
+    found = np.concatenate(list(times.values()))
+    for name in times:
+        pairs = store.read(f"split/{name}")
+        np.testing.assert_array_equal(pairs["src"], src[times[name]])
+        np.testing.assert_array_equal(pairs["dst"], dst[times[name]])
+        assert not unknown[times[name]].any()
+        if by == "column":
+            assert (part[times[name]] == name).all()
+    if by == "time":
+        assert times["train"].max() < times["valid"].min() <= times["valid"].max() < times["test"].min()
+    if by != "ratio":
+        assert sorted(found) == np.flatnonzero(~unknown).tolist()
+
+
+FORMS = [
+    ("2023-12-31", None, 1_703_980_800),
+    ("2023-12-31 23:59:59", None, 1_704_067_199),
+    ("2023-12-31T23:59:59Z", None, 1_704_067_199),
+    ("2023-12-31T23:59:59+01:00", None, 1_704_063_599),
+    ("2023-12-31T23:59:59.75-0230", None, 1_704_076_199),
+    ("1969-12-31T23:59:59.5Z", None, -1),
+    ("31.12.2023", "%d.%m.%Y", 1_703_980_800),
+    ("12/31/23 11:59 PM", "%m/%d/%y %I:%M %p", 1_704_067_140),
+    ("20231231", "%Y%m%d", 1_703_980_800),
+    ("31 Dec 2023 +0100", "%d %b %Y %z", 1_703_977_200),
+]
+
+
+@pytest.mark.parametrize(("text", "form", "seconds"), FORMS)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_forms_of_times(ingest: Ingest, folder: Path, text: str, form: str | None, seconds: int, ending: str) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save(f"e.{ending}", pa.table({"src": [0, 1, 2], "dst": [1, 2, 3], "t": [text] * 3}))
+    store = ingest(**section(edges={"files": f"e.{ending}", "time": "t", "time_format": form}))
+    assert store.column("edges/node__to__node", "time").tolist() == [seconds] * 3
+
+
+NO_TIMES = [
+    (["2023-12-31", "31.12.2023"], None, r"row 1, column t\): '31\.12\.2023' is not a date or time in a form"),
+    (["31.12.2023", "31.02.2023"], "%d.%m.%Y", r"row 1, column t\): '31\.02\.2023' is not a date or time as"),
+    (["31.12.2023", "31.12.2023x"], "%d.%m.%Y", r"row 1, column t\): '31\.12\.2023x' is not a date"),
+    (["2023-12-31", "2023-13-01"], None, r"row 1, column t\): '2023-13-01' is not a date"),
+]
+
+
+@pytest.mark.parametrize(("texts", "form", "message"), NO_TIMES)
+def test_what_is_no_time(ingest: Ingest, folder: Path, texts: list[str], form: str | None, message: str) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2], "t": texts}))
+    with pytest.raises(DataError, match=message):
+        ingest(**section(edges={"files": "e.csv", "time": "t", "time_format": form}))
+
+
+def test_dates_and_numbers_in_one_column(ingest: Ingest, folder: Path) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e1.csv").write_text("src,dst,t\n0,1,2020-01-01\n")
+    Path("e2.csv").write_text("src,dst,t\n0,1,20200101\n")
+    with pytest.raises(DataError, match=r"e2\.csv \(column t\): holds whole numbers here and dates .* do not compare"):
+        ingest(**section(edges={"files": ["e1.csv", "e2.csv"], "time": "t"}))
+
+
+def test_names_of_stored_columns_differ(ingest: Ingest, folder: Path) -> None:
+    names = [f"{word}{'_' * count}" for word in (*RESERVED, "x", "id") for count in range(4)]
+    assert len({stored_name(name) for name in names}) == len(names)
+    assert not {stored_name(name) for name in names} & RESERVED
+    columns = {name: [float(i + row) for row in range(10)] for i, name in enumerate(("label", "label_", "node_id"))}
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), **columns}))
+    save("e.csv", pa.table({"src": [0], "dst": [1], "src_": [1.0], "label": [2.0]}))
+    store = ingest(
+        **section(
+            nodes={"files": "n.parquet", "label": "y", "features": list(columns)},
+            edges={"files": "e.csv", "features": ["src_", "label"]},
+        )
+    )
+    for name, values in columns.items():
+        assert store.column("nodes/node", stored_name(name)).tolist() == values
+    assert store.read("edges/node__to__node").to_pydict() == {"src": [0], "dst": [1], "src__": [1.0], "label_": [2.0]}
+
+
+MEANINGS: list[tuple[str, dict[str, Any], str]] = [
+    ("nodes", {"features": ["x", "x"]}, "column 'x' stands twice"),
+    ("nodes", {"features": "x", "categorical": "x"}, "column 'x' stands twice"),
+    ("nodes", {"features": ["y"]}, "'y' is named as label and as a feature; a model that reads the label"),
+    ("nodes", {"features": ["id"]}, "'id' is named as id and as a feature"),
+    ("nodes", {"label": ["y", "y"]}, "column 'y' is named twice"),
+    ("nodes", {"time": "y"}, "'y' is named as time and as label"),
+    ("nodes", {"features": ["x", "x_missing"], "missing": "zero"}, "the name of the one that says where 'x' is empty"),
+    ("nodes", {"features": "x", "missing": "category"}, "category is for columns of categories, and 'x' is one of num"),
+    ("nodes", {"categorical": "c", "missing": {"c": "mean"}}, "mean is for columns of numbers, and 'c' holds categ"),
+    ("nodes", {"features": "x", "missing": {"z": "mean"}}, "missing names 'z', which is neither"),
+    ("nodes", {"time_format": "%Y"}, "time_format without a column `time`"),
+    ("nodes", {"on_duplicate_id": "first", "id": None}, "on_duplicate_id needs a column `id`"),
+    ("nodes", {"missing_values": [None]}, "None is not a text; quote it"),
+    ("nodes", {"missing_values": [-999]}, "-999 is not a text; quote it"),
+    ("edges", {"target": "src"}, "'src' is named as source and as target"),
+    ("edges", {"features": ["dst"]}, "'dst' is named as target and as a feature"),
+    ("edges", {"relation_column": "src"}, "'src' is named as source and as relation_column"),
+    ("edges", {"features": "f", "missing": "mean"}, "mean is for features of nodes"),
+]
+
+
+@pytest.mark.parametrize(("part", "change", "message"), MEANINGS)
+def test_columns_that_mean_two_things(part: str, change: dict[str, Any], message: str) -> None:
+    base = {"nodes": {"files": "n.csv", "label": "y"}, "edges": {"files": "e.csv"}}
+    dataset = {"name": "tables", **base, part: {**base[part], **change}}
+    with pytest.raises(RecipeError) as caught:
+        build_recipe({"name": "x", "dataset": dataset, "model": {"name": "graphsage"}})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("column", ["time", "feature_file"])
+def test_nodes_that_cannot_be_made_up(column: str) -> None:
+    dataset = {
+        "name": "tables",
+        "nodes": {"files": "n.csv", "label": "y", column: "t"},
+        "edges": {"files": "e.csv", "on_unknown_id": "add"},
+    }
+    with pytest.raises(RecipeError, match=f"on_unknown_id: add cannot make up {column} of node nodes"):
+        build_recipe({"name": "x", "dataset": dataset, "model": {"name": "graphsage"}})
