@@ -12,6 +12,8 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from tasks.readers.columns import is_text as is_text
+
 Array = NDArray[Any]
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -200,13 +202,3 @@ class IdIndex:
                 _rehash_texts(self._table, self._hashes, self.count)
             else:
                 _rehash_numbers(self._table, self._keys, self.count)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether ids of this type are texts (else whole numbers)."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
-    )

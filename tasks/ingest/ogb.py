@@ -13,6 +13,7 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from configs.source_files import is_folder, read_json, user_path
 from tasks.ingest.ogb_meta import OgbMeta, listed_meta, listed_names
 from tasks.stage import StageContext
 
@@ -74,7 +75,7 @@ class Ogb:
                 raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
             return listed_meta(name)
         if config.task is None:
-            if config.root is None or not self.folder(Path()).is_dir():
+            if config.root is None or not is_folder(self.folder(Path())):
                 hint = did_you_mean(name, listed_names())
                 raise RecipeError(
                     f"dataset.dataset: OGB has no {config.dataset!r}{hint}. For your own folder in OGB's layout give "
@@ -85,7 +86,7 @@ class Ogb:
 
     def folder(self, default_root: Path) -> Path:
         """Folder of the data set."""
-        root = Path(self.config.root).expanduser() if self.config.root else default_root
+        root = user_path(self.config.root) if self.config.root else default_root
         return root / self.config.dataset.replace("-", "_")
 
     def fingerprint(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Ogb:
         folder = self.folder(Path())
         if self.meta.task == "graph":
             return None
-        if self.config.root is None or not folder.is_dir():
+        if self.config.root is None or not is_folder(folder):
             return "years"
         raw = open_raw(folder, self.meta)
         dated = [raw.node_rows(kind, "node_year") for kind in raw.num_nodes]
@@ -120,7 +121,7 @@ class Ogb:
 
         meta = self.meta
         folder = self.folder(context.home.downloads / "ogb")
-        if not folder.is_dir():
+        if not is_folder(folder):
             if not meta.listed:
                 raise DataError("there is no such folder; check dataset.root and dataset.dataset", path=folder)
             self._download(meta, folder, context)
@@ -138,7 +139,7 @@ class Ogb:
 
         folder.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(folder.parent / f".{folder.name}.lock", lambda: context.message("another run downloads this")):
-            if not folder.is_dir():
+            if not is_folder(folder):
                 download_archive(meta.url, folder, meta.archive_folder, context)
                 write_atomic(folder / MARKER, json.dumps(source_files(folder)).encode())
 
@@ -181,6 +182,6 @@ def source_files(folder: Path) -> dict[str, list[int]]:
 def read_marker(folder: Path) -> dict[str, list[int]] | None:
     """Return what was there right after the download; None where graphmill did not download the folder."""
     try:
-        return dict(json.loads((folder / MARKER).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return dict(read_json(folder / MARKER))
+    except (DataError, ValueError, TypeError):
         return None

@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import is_file
 from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
@@ -303,7 +304,7 @@ def _write_graphs(job: _Job) -> None:
 
 
 def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
-    if (folder / "nodetype-has-split.csv.gz").is_file():
+    if is_file(folder / "nodetype-has-split.csv.gz"):
         kinds = labelled_types(folder / "nodetype-has-split.csv.gz")
         if kinds != [job.target]:
             raise DataError(f"marks {kinds}; labels are on {job.target}", path=folder / "nodetype-has-split.csv.gz")
@@ -340,7 +341,7 @@ def _write_mappings(job: _Job, folder: Path) -> None:
         if job.meta.task_type == "multiclass":
             write_mapping(job.writer, "classes", "label", path, job.meta.num_classes, job.context, names="name")
     molecules = mapping / "mol.csv.gz"
-    if job.meta.task == "graph" and molecules.is_file():
+    if job.meta.task == "graph" and is_file(molecules):
         _write_molecule_names(job, molecules)
 
 
@@ -348,9 +349,9 @@ def _write_molecule_names(job: _Job, path: Path) -> None:
     """Molecules are known by mol_id where there is one, else by SMILES."""
     from tasks.ingest.id_maps import read_text_table
 
-    names = read_text_table(path)
-    column = next((name for name in ("mol_id", "smiles") if name in names.column_names), None)
     graphs = len(job.raw.num_nodes[NODE])
+    names = read_text_table(path, graphs, ("mol_id", "smiles"))
+    column = next(iter(names.column_names), None)
     if column is None or names.num_rows != graphs:
         job.context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
         return

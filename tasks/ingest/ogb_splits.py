@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import is_file, is_folder
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
 from tasks.ingest.torch_files import load_torch
@@ -20,7 +21,7 @@ SPLITS = ("train", "valid", "test")
 def split_folder(folder: Path, meta: OgbMeta) -> Path:
     """Return the folder of the split that counts. Raises DataError."""
     split = folder / "split"
-    there = sorted(path.name for path in split.iterdir() if path.is_dir()) if split.is_dir() else []
+    there = sorted(path.name for path in split.iterdir() if is_folder(path)) if is_folder(split) else []
     name = meta.split or (there[0] if len(there) == 1 else "")
     if not name:
         what = f"several splits ({', '.join(there)}); choose one by dataset.split" if there else "no split/ folder"
@@ -37,7 +38,7 @@ def index_splits(folder: Path, num_items: int, what: str) -> dict[str, Array]:
         DataError: a missing file, an empty split, an id out of range or twice, or in two splits.
     """
     packed = folder / "split_dict.pt"
-    loaded = load_torch(packed) if packed.is_file() else None
+    loaded = load_torch(packed) if is_file(packed) else None
     owner = np.full(num_items, -1, np.int8)
     found = {}
     for code, split in enumerate(SPLITS):
