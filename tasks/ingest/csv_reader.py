@@ -132,9 +132,8 @@ class NumberReader:
             else:
                 stop = buffer.rfind(b"\n", start, end) + 1 or start
             if end - stop > _MAX_LINE_BYTES:
-                raise DataError(
-                    f"has a line of more than {_MAX_LINE_BYTES:,} bytes after row {self.num_rows - 1}", path=self.path
-                )
+                where = f" after row {self.num_rows - 1}" if self.num_rows else ""
+                raise DataError(f"has a line of more than {_MAX_LINE_BYTES:,} bytes{where}", path=self.path)
             if stop > start:
                 rows = self._parse(buffer, start, stop)
                 self.num_rows += len(rows)

@@ -159,8 +159,8 @@ class _Archive:
         if labels.max() >= _MAX_CLASSES:
             row = int(np.argmax(labels))
             raise DataError(
-                f"label {labels[row]}: classes are numbered from 0, and there are {_MAX_CLASSES:,} at most; for numbers "
-                "that mean an amount use tables and task_type: regression",
+                f"label {labels[row]}: classes are numbered from 0, and there are {_MAX_CLASSES:,} at most; for "
+                "amounts use tables and task_type: regression",
                 path=self.member(name),
                 row=row,
             )
@@ -197,11 +197,8 @@ class _Archive:
         """Return a dense matrix of the CSR parts `NAME_indptr`, `NAME_indices` and `NAME_data`."""
         import scipy.sparse as sp
 
-        indptr, indices, data = (
-            self.get(f"{name}_indptr", "iu"),
-            self.get(f"{name}_indices", "iu"),
-            self.get(f"{name}_data"),
-        )
+        indptr, indices = (self.whole(f"{name}_{part}") for part in ("indptr", "indices"))
+        data = self.get(f"{name}_data")
         path = self.member(f"{name}_indptr")
         if indptr.shape != (num_nodes + 1,) or indices.ndim != 1 or data.shape != indices.shape:
             shapes = f"{indptr.shape}, {indices.shape} and {data.shape}"

@@ -29,6 +29,7 @@ from tasks.ingest.ogb_splits import SPLITS, index_splits, link_split, split_fold
 from tasks.ingest.raw_rows import Rows, Taker
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import EdgeType, FeatureColumn, NodeType
+from tasks.readers.limits import check_memory
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
@@ -197,6 +198,7 @@ def _label_taker(job: _Job, total: int) -> Taker:
     rows = job.raw.graph_labels() if job.meta.task == "graph" else job.raw.node_rows(job.target, "label")
     if rows is None:
         raise DataError(f"has no labels: raw/ lacks the {job.meta.task}-label file", path=job.raw.folder)
+    check_memory(total, f"a mark for each of {total:,} labels", job.raw.count_file)
     job.labelled = np.zeros(total, np.bool_)
     chunks = rows.chunks(np.float64, job.label_kind.width, missing=True)
     return Taker(rows.path, chunks, total, job.raw.count_file)

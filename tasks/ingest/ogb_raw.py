@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from configs.source_files import is_file, is_folder
+from configs.source_files import is_file, is_folder, names_in
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
 from tasks.ingest.raw_rows import CsvRows, NpyRows, Rows, checked_cast
@@ -61,7 +61,7 @@ def open_raw(folder: Path, meta: OgbMeta) -> Raw:
         return HeteroCsvRaw(folder)
     missing = [name for name in _needed(raw, meta) if not is_file(raw / name)]
     if missing:
-        there = ", ".join(sorted(path.name for path in raw.iterdir())) if is_folder(raw) else "nothing"
+        there = ", ".join(sorted(path.name for path in names_in(raw))) if is_folder(raw) else "nothing"
         mend = (
             f"move the folder away and run again to download it from {meta.url}"
             if meta.listed

@@ -16,6 +16,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import user_path
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.id_maps import whole_numbers
 from tasks.ingest.labels import LabelKind, to_labels
@@ -283,9 +284,7 @@ def write_nodes(nodes: NodeSet, writer: DatasetWriter, labels: Array | None) -> 
     reader = FeatureReader(table.features, table.categorical) if table else FeatureReader((), ())
     matrix, taker = None, None
     if table and table.feature_file:
-        path = Path(table.feature_file).expanduser()
-        if not path.is_file():
-            raise DataError("there is no such file", path=path)
+        path = user_path(table.feature_file)
         matrix = NpyRows(path)
         shape, _ = matrix.shape()
         if shape[0] != nodes.num_nodes:

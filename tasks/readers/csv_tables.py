@@ -96,9 +96,9 @@ def _arrow_error(error: pa.ArrowInvalid, path: Path, names: Sequence[str], row: 
     """Give Arrow's message with our row count (Arrow counts from 1) and the column's name."""
     text = str(error)
     if "straddling" in text:
+        where = f" after row {row - 1}" if row else ""
         return DataError(
-            f'has a row of more than {MAX_ROW_BYTES:,} bytes, or a quote (") that is never closed, after row {row - 1}',
-            path=path,
+            f'has a row of more than {MAX_ROW_BYTES:,} bytes, or a quote (") that is never closed{where}', path=path
         )
     match = re.search(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?Row #(\d+): (.*)", text, re.DOTALL)
     if match is None:

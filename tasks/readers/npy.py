@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +71,7 @@ def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
         header = io.BytesIO(length + stream.read(count))
         read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(header)
-    except (ValueError, TypeError, KeyError, SyntaxError, struct.error) as error:
+    except (ValueError, TypeError, KeyError, SyntaxError, struct.error, tokenize.TokenError) as error:
         raise DataError(f"is not a .npy array ({str(error)[:200]})", path=path) from None
     except (RecursionError, MemoryError):
         raise DataError("is not a .npy array (brackets in its header are nested too deep)", path=path) from None
@@ -82,8 +83,8 @@ def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
     there = size - len(start) - len(length) - count
     if found.num_bytes > there:
         raise DataError(
-            f"its header says the shape {shape} of {dtype}, which takes {found.num_bytes:,} bytes; {max(0, there):,} are "
-            "there: it is cut off or damaged",
+            f"is cut off or damaged: its header says the shape {shape} of {dtype}, which takes {found.num_bytes:,} "
+            f"bytes, and {max(0, there):,} are there",
             path=path,
         )
     return found
@@ -129,7 +130,7 @@ class NpyFile:
         assert self.member is None
         header = self.header()
         # A mapping of no bytes is an error to the system.
-        mode = "r" if header.num_bytes else None
+        mode: Literal["r"] | None = "r" if header.num_bytes else None
         array: Array = np.load(self.path, mmap_mode=mode, allow_pickle=False)
         return array
 

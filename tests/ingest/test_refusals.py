@@ -155,7 +155,7 @@ TABLES: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
     ("dense id out of range", {"edges.csv": "src,dst\n0,1\n1,5\n"}, {"nodes": {"files": "nodes.csv", "id": None, "label": "y"}}, r"edges\.csv \(row 1, column dst\): node id 5 is not in 0\.\.4"),
     ("feature NaN", {"nodes.csv": NODES.replace("2.5", "nan")}, {}, r"nodes\.csv \(row 2, column x\)"),
     ("feature Inf", {"nodes.csv": NODES.replace("2.5", "inf")}, {}, r"nodes\.csv \(row 2, column x\): inf is not a finite"),
-    ("feature a word", {"nodes.csv": NODES.replace("2.5", "big")}, {}, r"nodes\.csv \(row 2, column 1\).*big"),
+    ("feature a word", {"nodes.csv": NODES.replace("2.5", "big")}, {}, r"nodes\.csv \(row 2, column x\).*big"),
     ("feature empty", {"nodes.csv": NODES.replace("2.5", "")}, {}, r"nodes\.csv \(row 2, column x\): the cell is empty"),
     ("feature too large", {"nodes.csv": NODES.replace("2.5", "1e300")}, {}, r"nodes\.csv \(row 2, column x\): 1e\+300 does not fit float32"),
     ("ragged rows", {"nodes.csv": NODES + "11,1\n"}, {}, r"nodes\.csv \(row 5\).*Expected 3 columns, got 2"),
@@ -176,7 +176,7 @@ TABLES: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
     ("matrix rows", {}, {"nodes": {"files": "nodes.csv", "label": "y", "feature_file": "x.npy"}}, r"x\.npy: has 4 rows, there are 5"),
     ("unknown node type", {}, {"edges": {"files": "edges.csv", "source_type": "nod"}}, r"unknown node type 'nod' \(did you mean 'node'"),
     ("ragged lists", {}, {"nodes": {"files": "lists.parquet", "features": "v", "label": "y"}, "edges": {"files": "dense.csv"}}, r"lists\.parquet \(row 2, column v\): the list has 3 values, the others have 2"),
-    ("weight a word", {"edges.csv": "src,dst,w\n1,2,0.5\n2,5,much\n"}, {"edges": {"files": "edges.csv", "weight": "w"}}, r"edges\.csv \(row 1, column 2\).*much"),
+    ("weight a word", {"edges.csv": "src,dst,w\n1,2,0.5\n2,5,much\n"}, {"edges": {"files": "edges.csv", "weight": "w"}}, r"edges\.csv \(row 1, column w\).*much"),
 ]  # fmt: skip
 
 
