@@ -14,7 +14,7 @@ from configs.errors import DataError
 from configs.registry import DATASETS
 from configs.source_files import check_file, user_path
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
-from tasks.readers.npy import NpyFile, member_names
+from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
@@ -180,12 +180,14 @@ class _Archive:
         elif name not in self.names and name == "x":
             return None
         else:
-            array = self.get(name)
-            if array.shape == (num_nodes, 0):  # how some libraries say that there are none
+            header = NpyFile(self.path, name).header()
+            if header.shape == (num_nodes, 0):  # how some libraries say that there are none
                 return None
-        if array.ndim != 2 or len(array) != num_nodes:
-            shape = f"({num_nodes:,}, dim)"
-            raise DataError(f"has the shape {array.shape}; {shape} is needed", path=self.member(name))
+            if len(header.shape) != 2 or header.shape[0] != num_nodes:
+                shape = f"({num_nodes:,}, dim)"
+                raise DataError(f"has the shape {header.shape}; {shape} is needed", path=self.member(name))
+            check_row(header, self.member(name))
+            array = self.get(name)
         with np.errstate(over="ignore"):
             array = array.astype(np.float32)
         if not np.isfinite(array).all():

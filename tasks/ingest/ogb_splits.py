@@ -142,11 +142,10 @@ def _pairs(loaded: Any, key: str, path: Path) -> dict[str, Array]:
 def _checked_nodes(ids: Array, num_nodes: int, column: str, path: Path) -> Array:
     from tasks.graph_store import id_dtype
 
-    ids = _cast(ids, np.int64, path)
-    wrong = (ids < 0) | (ids >= num_nodes)
+    wrong = (ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids))
     if wrong.any():
         where = np.nonzero(wrong)
         row = int(where[0][0])
-        value = int(ids[tuple(int(x[0]) for x in where)])
+        value = ids[tuple(int(x[0]) for x in where)]
         raise DataError(f"node id {value} is not in 0..{num_nodes - 1}", path=path, row=row, column=column)
     return np.ascontiguousarray(ids, dtype=id_dtype(num_nodes))

@@ -89,6 +89,8 @@ def _flatten(batch: Batch, column: str, values: pa.Array) -> tuple[pa.Array, int
     if len(ragged):
         row = int(ragged[0])
         raise batch.error(f"the list has {int(lengths[row])} values, the others have {int(lengths[0])}", row, column)
+    if lengths[0] == 0:
+        raise batch.error("the lists are empty; leave the column out", 0, column)
     return values.flatten(), int(lengths[0])
 
 

@@ -81,6 +81,8 @@ class TableFiles:
             path = user_path(pattern)
             if is_folder(path):
                 matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+                if not matches:
+                    raise DataError("is a folder without files", path=pattern)
             elif look_up(path) is None and glob.has_magic(pattern):
                 matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 -- absolute patterns
             else:
@@ -215,11 +217,11 @@ def _read_text_list(path: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
 
 def _whole(path: Path, values: Array, first_row: int, column: str) -> Array:
     """Return numbers that were read as float64 as int64. Raises DataError where that would change one."""
-    wrong = np.flatnonzero((values != np.floor(values)) | (np.abs(values) > 2**53))
+    wrong = np.flatnonzero((values != np.floor(values)) | (np.abs(values) >= 2**53))
     if len(wrong):
         bad = int(wrong[0])
         why = "is not an integer"
-        if abs(values[bad]) > 2**53:
-            why = "is beyond 2^53, where numbers beside fractions are not exact; store the table as CSV or Parquet"
+        if abs(values[bad]) >= 2**53:
+            why = "is 2^53 or more, where numbers beside fractions are not exact; store the table as CSV or Parquet"
         raise DataError(f"{values[bad]:.17g} {why}", path=path, row=first_row + bad, column=column)
     return values.astype(np.int64)

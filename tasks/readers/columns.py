@@ -63,16 +63,17 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
             _refuse_bytes(column, path, first_row, name)
         raise DataError(f"is damaged ({str(error)[:200]})", path=path, column=name) from None
     if is_text(kind) and len(column):
-        longest = compute.max(compute.binary_length(column)).as_py() or 0
-        if longest > MAX_CELL_BYTES:
-            row = compute.index(compute.binary_length(column), longest).as_py()
-            raise DataError(
-                f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most",
-                path=path,
-                row=first_row + row,
-                column=name,
-            )
+        lengths = compute.binary_length(column)
+        longest = compute.max(lengths).as_py() or 0
+        check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
     return column
+
+
+def check_length(longest: int, path: Path, row: int | None, name: str) -> None:
+    """Raise DataError for a text that is longer than any id, class or category."""
+    if longest > MAX_CELL_BYTES:
+        why = f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most"
+        raise DataError(why, path=path, row=row, column=name)
 
 
 def _refuse_bytes(column: pa.Array, path: Path, first_row: int, name: str) -> None:

@@ -16,8 +16,8 @@ from configs.errors import DataError
 
 MAX_ROW_BYTES = 4 << 20
 """A line of text, header included: 10,000 features of 20 characters take 0.2 MB."""
-MAX_CELL_BYTES = 1 << 20
-"""An id, class, category or name; longer ones are documents."""
+MAX_CELL_BYTES = 1 << 16
+"""An id, class or category, a molecule's SMILES; longer ones are documents."""
 MAX_COLUMNS = 1 << 17
 """Columns of a table: 4 MiB of header are two million names of one character, which are no features but a mistake."""
 BLOCK_BYTES = 2 * MAX_ROW_BYTES

@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 
 from configs.errors import DataError
 from configs.source_files import open_file
-from tasks.readers.columns import check_columns, check_names, is_text
+from tasks.readers.columns import check_columns, check_length, check_names, is_text
 from tasks.readers.limits import BATCH_BYTES, MAX_ROW_BYTES
 
 _BATCH_ROWS = 1 << 17
+_MAX_DECODED_BYTES = 1 << 30  # what rows that all refer to the longest text would take
 _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
@@ -30,6 +31,10 @@ def parquet_error(error: Exception, path: Path) -> DataError:
     text = str(error)
     if "encrypt" in text.lower() or "decrypt" in text.lower():
         return DataError("is encrypted; write it without encryption", path=path)
+    if "UTF8" in text:
+        return DataError(f"holds a text that is not UTF-8 ({text[:200]}); write it as UTF-8", path=path)
+    if "Expected all lists" in text:
+        return DataError(f"a list is missing, or of another length than its column's type ({text[:200]})", path=path)
     if isinstance(error, MemoryError):
         return DataError(f"cannot be read: it asks for more memory than there is ({text[:200]})", path=path)
     if "magic bytes" in text or "0 bytes" in text or "footer" in text:
@@ -58,15 +63,17 @@ def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield batches of some columns, bounded in bytes. Raises DataError (see `open_parquet`)."""
     with open_parquet(path) as file:
         check_columns(path, wanted, file.schema_arrow.names)
-        rows, repeated = _batch_rows(path, file, set(wanted))
+        rows = _batch_rows(path, file, set(wanted))
+        texts = [name for name in wanted if is_text(file.schema_arrow.field(name).type)]
+    repeated = _long_repeated(path, texts, rows)
     with open_parquet(path, repeated) as file:
         for batch in file.iter_batches(rows, columns=list(wanted)):
             yield from _bounded(path, batch)
 
 
-def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> tuple[int, list[str]]:
-    """Return how many rows to decode at once, and the columns whose texts are stored once and referred to."""
-    most, repeated = _BATCH_ROWS, set()
+def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
+    """Return how many rows to decode at once, by what the file says of its row groups."""
+    most = _BATCH_ROWS
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
         row_bytes = 0
@@ -76,13 +83,31 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> tuple[int
                 continue
             size = column.num_values * _VALUE_BYTES.get(column.physical_type, 0)
             row_bytes += max(size, column.total_uncompressed_size) // max(1, about.num_rows)
-            # A text on its own takes four bytes and more.
-            if column.physical_type == "BYTE_ARRAY" and column.total_uncompressed_size < 4 * column.num_values:
-                repeated.add(column.path_in_schema)
         if row_bytes > MAX_ROW_BYTES:
             raise DataError(f"has rows of {row_bytes:,} bytes; a row may have {MAX_ROW_BYTES:,}", path=path)
         most = min(most, max(1, BATCH_BYTES // max(1, row_bytes)))
-    return most, sorted(repeated & set(file.schema_arrow.names))
+    return most
+
+
+def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:
+    """Return the columns of texts whose rows, decoded at once, could take more than `_MAX_DECODED_BYTES`.
+
+    A column stores each text once, before the rows that refer to it; those lists are looked at here.
+    """
+    found: set[str] = set()
+    if not texts:
+        return []
+    with open_parquet(path, texts) as file:
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(1, row_groups=[group], columns=list(texts)):
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    if pa.types.is_dictionary(column.type):
+                        longest = compute.max(compute.binary_length(column.dictionary)).as_py() or 0
+                        check_length(longest, path, None, name)
+                        if longest * rows > _MAX_DECODED_BYTES:
+                            found.add(name)
+                break
+    return sorted(found)
 
 
 def _bounded(path: Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
