@@ -39,6 +39,7 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 )
 _MAGIC_BYTES = 512  # a tar archive says so at its byte 257
 _TAR = slice(257, 262)
+_MAX_HEADER_LINES = 1000  # between quotes, or blank ones before
 
 
 def open_stream(path: Path) -> IO[bytes]:
@@ -112,22 +113,29 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
         DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes are never
             closed, it is no UTF-8, or it ends as lines did on old Macs.
     """
-    line = _bounded_line(stream, path, 0)
-    read = len(line)
-    while line and not line.removeprefix(BOM).strip():
+    mark, read, lines = delimiter.encode(), 0, 0
+    parts: list[bytes] = []
+    inside = False  # a name may hold line ends between quotes
+    while inside or not parts:
         line = _bounded_line(stream, path, read)
-        read += len(line)
-    while _ends_in_quotes(line, delimiter.encode()):  # a name may hold a line end between quotes
-        more = _bounded_line(stream, path, len(line))
-        if not more:
-            raise DataError('the first line has a quote (") that is never closed', path=path)
-        line += more
-    if not line:
-        raise DataError("is empty", path=path)
-    text = decode(line, path).removeprefix("\ufeff").rstrip("\r\n")
+        read, lines = read + len(line), lines + 1
+        if not line:
+            if inside:
+                raise DataError('the first line has a quote (") that is never closed', path=path)
+            raise DataError("is empty", path=path)
+        line = line.removeprefix(BOM)
+        if parts or line.strip():
+            inside = _ends_in_quotes(b'"' + line if inside else line, mark)
+            parts.append(line)
+        if len(parts) > _MAX_HEADER_LINES:
+            raise DataError(
+                f'the first line has a quote (") that is not closed {_MAX_HEADER_LINES} lines on', path=path
+            )
+    line = b"".join(parts)
+    text = decode(line, path).rstrip("\r\n")
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
-    return _cells(text, path, delimiter), line.removeprefix(BOM)
+    return _cells(text, path, delimiter), line
 
 
 def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
@@ -135,7 +143,7 @@ def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
     if b'"' not in line:
         return False
     start = rb"(^|" + re.escape(delimiter) + rb')"'
-    closed = re.sub(start + rb'[^"]*(""[^"]*)*"', b"", line.removeprefix(BOM))
+    closed = re.sub(start + rb'[^"]*(""[^"]*)*"', b"", line)
     return re.search(start, closed) is not None
 
 

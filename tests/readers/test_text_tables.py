@@ -60,6 +60,7 @@ OTHERS: list[tuple[str, bytes, str]] = [
     ("x.csv", b"src,dst,src\n0,1,2\n", "names the column 'src' twice; it has src, dst, src"),
     ("x.csv", b"", "is empty"),
     ("x.csv", b"\n\n", "is empty"),
+    ("x.csv", b"\n" * 9999, "has nothing but blank lines"),
     ("x.csv", b'src,dst\n0,"' + b"1\n" * (10 << 20), 'has a row of more than 4,194,304 bytes, or a quote'),
     ("x.csv", b"src,dst\n0," + b"x" * MAX_CELL_BYTES + b"x\n", "the text has 65,537 bytes"),
     ("x.txt", b"0 1\n" + b"1" * (7 << 20) + b" 2\n", "has a line of more than 4,194,304 bytes after row 0"),
