@@ -16,8 +16,18 @@ class GraphmillError(Exception):
     """Base of all errors that graphmill raises on purpose."""
 
 
+_MAX_MESSAGE_CHARS = 8000
+_MAX_PATH_CHARS = 400
+
+
 class UserError(GraphmillError, ValueError):
-    """Input that its user can mend: the message names what is wrong and a way out."""
+    """Input that its user can mend: the message names what is wrong and a way out.
+
+    A message may quote what a file holds: it is cut to a readable length, and bytes that are no UTF-8 are escaped.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(readable(message, _MAX_MESSAGE_CHARS))
 
 
 class RecipeError(UserError):
@@ -39,7 +49,8 @@ class DataError(UserError):
     def __init__(self, message: str, *, path: object = None, row: int | None = None, column: object = None) -> None:
         """`row` counts data rows from 0, as the library that read the file does."""
         where = ", ".join(f"{word} {value}" for word, value in (("row", row), ("column", column)) if value is not None)
-        prefix = f"{path}{' (' + where + ')' if where else ''}: " if path is not None else ""
+        name = "" if path is None else readable(str(path), _MAX_PATH_CHARS)
+        prefix = f"{name}{' (' + where + ')' if where else ''}: " if path is not None else ""
         super().__init__(prefix + message)
 
 
@@ -49,3 +60,10 @@ class IntegrityError(GraphmillError):
 
 class StageError(GraphmillError):
     """A stage could not finish through no fault of the input; running again continues."""
+
+
+def readable(text: str, most: int) -> str:
+    """Return a text that can be shown anywhere: its middle is left out beyond `most` characters, NUL is escaped."""
+    if len(text) > most:
+        text = f"{text[: most // 2]}...{text[-(most // 2) :]}"
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()

@@ -6,57 +6,28 @@ this took a third of the CPU time of pandas, and half as long again on two cores
 
 from __future__ import annotations
 
-import io
 import queue
+import re
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from isal import igzip, isal_zlib
 from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.ingest import number_parsing as parsing
+from tasks.readers.limits import MAX_COLUMNS, MAX_GRAPHS
+from tasks.readers.limits import MAX_ROW_BYTES as _MAX_LINE_BYTES
+from tasks.readers.streams import BOM, STREAM_ERRORS, open_stream, stream_error
 
 Array = NDArray[Any]
 
 _BLOCK_BYTES = 2 << 20
-_MAX_LINE_BYTES = 4 << 20
 _NUM_BUFFERS = 4
 _MAX_SLOW = 1024
-# What a damaged compressed file raises; BadGzipFile is an OSError.
-_ISAL_ERROR: type[Exception] = cast(Any, isal_zlib.error)
-STREAM_ERRORS = (EOFError, OSError, zlib.error, _ISAL_ERROR)
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-
-
-def open_stream(path: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed if it begins like gzip or Zstandard. Raises DataError if it is missing."""
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except FileNotFoundError:
-        raise DataError("there is no such file", path=path) from None
-    except IsADirectoryError:
-        raise DataError("is a folder, not a file", path=path) from None
-    if magic[:2] == _GZIP:
-        stream: IO[bytes] = igzip.open(path, "rb")  # type: ignore[no-untyped-call]
-        return stream
-    if magic == _ZSTD:
-        # Arrow notices a cut-off stream, which the zstandard package takes for its end.
-        return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
-    return path.open("rb", buffering=0)
-
-
-def stream_error(error: Exception, path: Path) -> DataError:
-    """Say what is wrong with a compressed file."""
-    if isinstance(error, EOFError):
-        return DataError("is cut off: the compressed data ends too early; fetch or write the file again", path=path)
-    return DataError(f"is damaged ({error}); fetch or write the file again", path=path)
+_MAX_NUMBER_CHARS = 4096  # of digits that decide how the last bit is rounded
 
 
 class _Blocks:
@@ -145,11 +116,14 @@ class NumberReader:
             raise stream_error(error, self.path) from error
 
     def _chunks(self, blocks: _Blocks) -> Iterator[Array]:
-        carry = b""
+        carry, first = b"", True
         while True:
             buffer, size = blocks.next()
             start, end = _MAX_LINE_BYTES - len(carry), _MAX_LINE_BYTES + size
             buffer[start:_MAX_LINE_BYTES] = carry
+            if first and buffer.startswith(BOM, start):
+                start += len(BOM)
+            first = False
             if size == 0:
                 if not carry:
                     return
@@ -158,7 +132,8 @@ class NumberReader:
             else:
                 stop = buffer.rfind(b"\n", start, end) + 1 or start
             if end - stop > _MAX_LINE_BYTES:
-                raise DataError(f"has a line of more than {_MAX_LINE_BYTES:,} bytes", path=self.path, row=self.num_rows)
+                where = f" after row {self.num_rows - 1}" if self.num_rows else ""
+                raise DataError(f"has a line of more than {_MAX_LINE_BYTES:,} bytes{where}", path=self.path)
             if stop > start:
                 rows = self._parse(buffer, start, stop)
                 self.num_rows += len(rows)
@@ -173,55 +148,66 @@ class NumberReader:
         """Parse the lines buffer[start:stop] into a new array."""
         data = np.frombuffer(buffer, np.uint8)
         if self.num_columns is None:
-            self.num_columns = self._count_columns(data, start, stop)
+            self.num_columns = _columns_in(bytes(buffer[start:stop]), self._delimiter, self._comment, self.path)
             if self.num_columns is None:
                 return np.empty((0, 0), self.dtype)
-        shape = (parsing.count_lines(data, start, stop), self.num_columns)
+        # A row takes a byte a cell or more: a wide first line before many short ones asks for no more memory than that.
+        most = (stop - start) // self.num_columns + 1
+        shape = (min(parsing.count_lines(data, start, stop), most), self.num_columns)
         if self.dtype.kind == "i":
             out = np.empty(shape, self.dtype, order="F")  # few columns, wanted one by one
             result = parsing.parse_ints(data, start, stop, out, self._delimiter, self._comment)
             rows, column, position, code = result
         else:
             out = np.empty(shape, self.dtype)
-            slow = np.empty((_MAX_SLOW, 3), np.int64)
-            rows, column, position, code = self._parse_floats(data, start, stop, out, slow)
+            rows, column, position, code = self._parse_floats(data, start, stop, out)
         if code != parsing.DONE:
             raise self._error(bytes(buffer[position:stop]), rows, column, code)
         return out[:rows]
 
-    def _parse_floats(self, data: Array, start: int, stop: int, out: Array, slow: Array) -> tuple[int, int, int, int]:
+    def _parse_floats(self, data: Array, start: int, stop: int, out: Array) -> tuple[int, int, int, int]:
         """Run the kernel; cells that it cannot round are given to Python's float()."""
-        rows, column, position, code, num_slow = parsing.parse_floats(
-            data, start, stop, out, self._delimiter, self._comment, self._missing, slow
-        )
-        for row, slow_column, at in slow[:num_slow].tolist():
-            out[row, slow_column] = self._slow_float(data, at, stop, row, slow_column)
-        if code != parsing.SLOW_FULL:
-            return rows, column, position, code
-        # So many cells need Python that the list was full: go on from the row that was not finished.
-        line = data[start:position].tobytes().rfind(b"\n") + 1 + start
-        more = self._parse_floats(data, line, stop, out[rows:], slow)
-        return rows + more[0], more[1], more[2], more[3]
+        done = 0
+        # At least a row's: then each turn gets on.
+        slow = np.empty((max(_MAX_SLOW, out.shape[1]), 3), np.int64)
+        while True:
+            rows, column, position, code, num_slow = parsing.parse_floats(
+                data, start, stop, out[done:], self._delimiter, self._comment, self._missing, slow
+            )
+            for row, slow_column, at in slow[:num_slow].tolist():
+                out[done + row, slow_column] = self._slow_float(data, at, stop, done + row, slow_column)
+            done += rows
+            if code != parsing.SLOW_FULL:
+                return done, column, position, code
+            # So many cells need Python that the list was full: go on from the row that was not finished.
+            start = data[start:position].tobytes().rfind(b"\n") + 1 + start
 
     def _slow_float(self, data: Array, at: int, stop: int, row: int, column: int) -> float:
-        text = self._cell(data[at : min(stop, at + 4096)].tobytes())
+        text = self._cell(data[at : min(stop, at + _MAX_NUMBER_CHARS + 1)].tobytes())
+        if len(text) > _MAX_NUMBER_CHARS:
+            raise DataError(
+                f"the number has more than {_MAX_NUMBER_CHARS:,} characters",
+                path=self.path,
+                row=self.num_rows + row,
+                column=column,
+            )
         value = float(text)
         with np.errstate(over="ignore"):
             if not np.isfinite(self.dtype.type(value)):
                 raise self._error(text, row, column, parsing.OVERFLOW)
         return value
 
-    def _count_columns(self, data: Array, start: int, stop: int) -> int | None:
-        for line in data[start:stop].tobytes().splitlines():
-            if line.strip() and not (self._comment and line.lstrip()[0] == self._comment):
-                return len(line.split() if self._delimiter == 0 else line.split(bytes([self._delimiter])))
-        return None
-
     def _cell(self, text: bytes) -> bytes:
         line = text.splitlines()[0] if text else b""
         return line.split(None if self._delimiter == 0 else bytes([self._delimiter]), 1)[0] if line else b""
 
     def _error(self, text: bytes, row: int, column: int, code: int) -> DataError:
+        if re.match(rb"[^\r\n]*\r(?!\n)", text):
+            return DataError(
+                "the line has a carriage return alone, as lines on old Macs end; write the file anew: tr '\\r' '\\n'",
+                path=self.path,
+                row=self.num_rows + row,
+            )
         cell = self._cell(text)[:40].decode("utf-8", "replace")
         what = "an integer" if self.dtype.kind == "i" else "a number"
         message = {
@@ -235,8 +221,45 @@ class NumberReader:
         return DataError(message, path=self.path, row=self.num_rows + row, column=column)
 
 
-def read_numbers(path: Path, dtype: Any, **options: Any) -> Array:
-    """Return a whole file as (rows, columns); options are those of NumberReader. For files that fit memory."""
+def comment_mark(path: Path) -> str:
+    """Return the character that begins comments in an edge list: `%` where its first line does, else `#`."""
+    with open_stream(path) as stream:
+        return "%" if stream.peek(8).removeprefix(BOM)[:1] == b"%" else "#"  # type: ignore[attr-defined]
+
+
+def count_columns(path: Path, delimiter: str) -> int:
+    """Return how many columns the first row of an edge list has; 0 where there is none. Raises DataError."""
+    try:
+        comment = comment_mark(path)
+        with open_stream(path) as stream:
+            block = stream.read(_BLOCK_BYTES).removeprefix(BOM)
+    except STREAM_ERRORS as error:
+        raise stream_error(error, path) from error
+    return _columns_in(block, ord(delimiter) if delimiter else 0, ord(comment), path) or 0
+
+
+def _columns_in(block: bytes, delimiter: int, comment: int, path: Path) -> int | None:
+    """Return the number of columns of the first line that is neither blank nor a comment (`comment` 0: none)."""
+    mark = re.escape(bytes([comment])) if comment else b""
+    line = re.search(rb"^[ \t\r]*[^\s" + mark + rb"][^\r\n]*", block, re.MULTILINE)
+    if line is None:
+        return None
+    count = len(line[0].split(bytes([delimiter]) if delimiter else None))
+    if count > MAX_COLUMNS:
+        raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
+    return count
+
+
+def read_numbers(path: Path, dtype: Any, *, most: int = MAX_GRAPHS, **options: Any) -> Array:
+    """Return a whole file as (rows, columns), for files that fit memory; other options are those of NumberReader.
+
+    Raises:
+        DataError: as NumberReader does, or there are more than `most` rows.
+    """
     reader = NumberReader(path, dtype, **options)
-    chunks = list(reader)
+    chunks = []
+    for chunk in reader:
+        if reader.num_rows > most:
+            raise DataError(f"has more than {most:,} rows", path=path)
+        chunks.append(chunk)
     return np.concatenate(chunks) if chunks else np.empty((0, reader.num_columns or 0), dtype)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 from configs.errors import DataError
 from tasks.file_names import file_name
+from tasks.readers.npy import ZIP_ERRORS
 from tasks.stage import StageContext
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
 _ATTEMPTS = 6
 _FIRST_WAIT_SECONDS = 1.0
+_MAX_MEMBERS = 100_000  # OGB's archives have some dozens; ogbn-mag's relations a few more
 
 
 def download_archive(
@@ -53,10 +55,15 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
     """Extract all members; their checksums are compared on the way."""
     try:
         with zipfile.ZipFile(archive) as file:
-            size = sum(member.file_size for member in file.infolist())
+            members = file.infolist()
+            if len(members) > _MAX_MEMBERS:
+                raise zipfile.BadZipFile(f"it lists {len(members):,} files")
+            size = sum(member.file_size for member in members)
             _check_space(folder.parent, size, url)
             file.extractall(folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (*ZIP_ERRORS, ValueError) as error:
+        if isinstance(error, DataError) or getattr(error, "errno", None) == errno.ENOSPC:
+            raise  # nothing is wrong with the archive
         archive.unlink()
         raise DataError(f"the downloaded archive is damaged ({error}) and was removed; run again", path=url) from error
 

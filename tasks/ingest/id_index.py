@@ -12,6 +12,8 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from tasks.readers.columns import is_text as is_text
+
 Array = NDArray[Any]
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -219,13 +221,3 @@ def _text_buffers(ids: pa.Array) -> tuple[Array, Array]:
     _, offset_buffer, data_buffer = texts.buffers()
     offsets = np.frombuffer(offset_buffer, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return offsets, np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether ids of this type are texts (else whole numbers)."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
-    )

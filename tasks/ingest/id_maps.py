@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 
-from configs.errors import DataError
-from tasks.ingest.csv_reader import STREAM_ERRORS, open_stream, stream_error
 from tasks.ingest.writer import DatasetWriter
+from tasks.readers.columns import plain
+from tasks.readers.csv_tables import open_table, read_rows
 from tasks.stage import StageContext
 
 
-def read_text_table(path: Path, types: dict[str, Any] | None = None) -> pa.Table:
-    """Read a CSV with a header, all columns as text unless `types` says otherwise. Raises DataError."""
-    try:
-        with open_stream(path) as stream:
-            header = stream.readline().decode("utf-8").strip()
-        names = pc.read_csv(pa.BufferReader(f"{header}\n".encode())).column_names
-        kinds = {name: pa.string() for name in names} | (types or {})
-        with open_stream(path) as stream:
-            return pc.read_csv(
-                pa.PythonFile(stream, "r"),
-                parse_options=pc.ParseOptions(newlines_in_values=True),
-                convert_options=pc.ConvertOptions(column_types=kinds, strings_can_be_null=False),
-            )
-    except (*STREAM_ERRORS, UnicodeDecodeError) as error:
-        raise stream_error(error, path) from error
-    except pa.ArrowInvalid as error:
-        raise DataError(str(error), path=path) from error
+def read_text_table(path: Path, num_rows: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read columns of a CSV with a header (the first two) as texts, up to some more rows than `num_rows`.
+
+    Raises DataError.
+    """
+    with open_table(path, ",", True) as (names, stream):
+        wanted = list(names[:2]) if columns is None else [name for name in columns if name in names]
+        convert = pc.ConvertOptions(
+            include_columns=wanted,
+            column_types={name: pa.string() for name in wanted},
+            strings_can_be_null=False,
+            check_utf8=False,
+        )
+        batches, row = [], 0
+        schema = pa.schema([(name, pa.string()) for name in wanted])
+        for data in read_rows(path, names, stream, ",", convert) if wanted else ():
+            texts = [plain(data.column(i), path, row, name) for i, name in enumerate(wanted)]
+            batches.append(pa.RecordBatch.from_arrays(texts, schema=schema))
+            row += data.num_rows
+            if row > num_rows:
+                break
+        return pa.Table.from_batches(batches, schema)
 
 
 def write_mapping(
@@ -48,7 +53,7 @@ def write_mapping(
     The whole map is in memory for a moment (a name a node). A map that does not name every id once is left out with a
     warning: it is an aid for people, and nothing else depends on it.
     """
-    read = read_text_table(path)
+    read = read_text_table(path, count)
     if read.num_columns < 2:
         context.warn(f"{path} has {read.num_columns} column; index and name are needed; it is left out")
         return

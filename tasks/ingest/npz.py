@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,12 +11,16 @@ from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import DataError
-from configs.matching import did_you_mean
 from configs.registry import DATASETS
+from configs.source_files import check_file, user_path
+from tasks.readers.limits import MAX_ROW_BYTES, check_memory
+from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
+
+_MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 
 
 @DATASETS.register("npz")
@@ -58,9 +61,8 @@ class Npz:
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Name (the data set has it) and content of the file."""
-        path = Path(self.config.path).expanduser()
-        if not path.is_file():
-            raise DataError("there is no such file; check dataset.path", path=path)
+        path = user_path(self.config.path)
+        check_file(path)
         return digests.describe({path.stem: [(path.stem, path)]})
 
     def time_unit(self) -> None:
@@ -73,7 +75,7 @@ class Npz:
         from tasks.ingest.writer import DatasetWriter
         from tasks.manifests import EdgeType, FeatureColumn, NodeType
 
-        archive = _Archive(Path(self.config.path).expanduser())
+        archive = _Archive(user_path(self.config.path))
         labels = archive.labels(self.config.labels)
         num_nodes = len(labels)
         edges = archive.edges(self.config.edges)
@@ -121,12 +123,7 @@ class _Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self._file = np.load(path, allow_pickle=False)
-            names = self._file.files
-        except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
-            raise DataError(f"is not a NumPy archive ({error}); write it with numpy.savez", path=path) from error
-        self.names = set(names)
+        self.names = set(member_names(path))
 
     def member(self, name: str) -> str:
         """Name an array for messages."""
@@ -134,21 +131,24 @@ class _Archive:
 
     def get(self, name: str, kinds: str = "iufb") -> Array:
         """Return an array of numbers of one of NumPy's `kinds`."""
-        if name not in self.names:
-            known = ", ".join(sorted(self.names))
-            raise DataError(f"has no array {name!r}{did_you_mean(name, self.names)}; it has {known}", path=self.path)
-        try:
-            array: Array = self._file[name]
-        except (ValueError, zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"cannot be read ({error})", path=self.member(name)) from error
+        array = NpyFile(self.path, name).read()
         if array.dtype.kind not in kinds:
             wanted = "whole numbers" if "f" not in kinds else "numbers"
             raise DataError(f"holds {array.dtype}; {wanted} are needed", path=self.member(name))
         return array
 
+    def whole(self, name: str, kinds: str = "iu") -> Array:
+        """Return whole numbers (or a mask), int64 where they are numbers."""
+        array = self.get(name, kinds)
+        if array.dtype.kind == "b":
+            return array
+        if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+            raise DataError(f"{array.max()} does not fit int64", path=self.member(name))
+        return array.astype(np.int64)
+
     def labels(self, name: str) -> Array:
         """Return labels, int64 (num_nodes,)."""
-        labels = self.get(name, "iu").astype(np.int64)
+        labels = self.whole(name)
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if labels.ndim != 1 or not len(labels):
@@ -158,56 +158,88 @@ class _Archive:
             raise DataError(f"label {labels[row]} is below -1 (no label)", path=self.member(name), row=row)
         if labels.max() < 1:
             raise DataError("has fewer than two classes", path=self.member(name))
+        if labels.max() >= _MAX_CLASSES:
+            row = int(np.argmax(labels))
+            raise DataError(
+                f"label {labels[row]}: classes are numbered from 0, and there are {_MAX_CLASSES:,} at most; for "
+                "amounts use tables and task_type: regression",
+                path=self.member(name),
+                row=row,
+            )
         return labels
 
     def edges(self, name: str) -> Array:
         """Return edges, int64 (2, m)."""
-        edges = self.get(name, "iu").astype(np.int64)
+        edges = self.whole(name)
         if edges.ndim != 2 or 2 not in edges.shape:
             raise DataError(f"has the shape {edges.shape}; (2, m) or (m, 2) is needed", path=self.member(name))
         return np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T)
 
     def features(self, name: str, num_nodes: int) -> Array | None:
         """Return features, float32 (num_nodes, dim); None where the file has none under the default name."""
-        parts = [f"{name}_{part}" for part in ("indptr", "indices", "data")]
-        if name not in self.names and set(parts) <= self.names:
-            import scipy.sparse as sp
-
-            indptr, indices, data = (self.get(part) for part in parts)
-            width = int(self.get("num_features")) if "num_features" in self.names else int(indices.max()) + 1
-            try:
-                matrix = sp.csr_matrix((data, indices, indptr), shape=(len(indptr) - 1, width))
-                matrix.check_format(full_check=True)
-            except ValueError as error:
-                raise DataError(f"is no CSR matrix ({error})", path=self.member(parts[0])) from error
-            array: Array = matrix.toarray()
+        if name not in self.names and {f"{name}_{part}" for part in ("indptr", "indices", "data")} <= self.names:
+            array = self._from_csr(name, num_nodes)
         elif name not in self.names and name == "x":
             return None
         else:
+            header = NpyFile(self.path, name).header()
+            if header.shape == (num_nodes, 0):  # how some libraries say that there are none
+                return None
+            if len(header.shape) != 2 or header.shape[0] != num_nodes:
+                shape = f"({num_nodes:,}, dim)"
+                raise DataError(f"has the shape {header.shape}; {shape} is needed", path=self.member(name))
+            check_row(header, self.member(name))
             array = self.get(name)
-        if array.ndim != 2 or len(array) != num_nodes:
-            shape = f"({num_nodes:,}, dim)"
-            raise DataError(f"has the shape {array.shape}; {shape} is needed", path=self.member(name))
-        array = array.astype(np.float32)
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
         if not np.isfinite(array).all():
             row, column = (int(place) for place in np.argwhere(~np.isfinite(array))[0])
             raise DataError("is not a finite number", path=self.member(name), row=row, column=column)
         return array
 
+    def _from_csr(self, name: str, num_nodes: int) -> Array:
+        """Return a dense matrix of the CSR parts `NAME_indptr`, `NAME_indices` and `NAME_data`."""
+        import scipy.sparse as sp
+
+        indptr, indices = (self.whole(f"{name}_{part}") for part in ("indptr", "indices"))
+        data = self.get(f"{name}_data")
+        path = self.member(f"{name}_indptr")
+        if indptr.shape != (num_nodes + 1,) or indices.ndim != 1 or data.shape != indices.shape:
+            shapes = f"{indptr.shape}, {indices.shape} and {data.shape}"
+            raise DataError(f"is no CSR matrix of {num_nodes:,} rows: its parts have the shapes {shapes}", path=path)
+        width = int(indices.max()) + 1 if len(indices) else 0
+        if "num_features" in self.names:
+            given = self.get("num_features", "iu").reshape(-1)
+            if len(given) != 1 or int(given[0]) < width:
+                raise DataError(f"is not a number of at least {width}", path=self.member("num_features"))
+            width = int(given[0])
+        if width == 0 or width * 4 > MAX_ROW_BYTES:
+            raise DataError(f"has {width:,} columns; a row has between one and {MAX_ROW_BYTES // 4:,}", path=path)
+        check_memory(num_nodes * width * 8, "the matrix of features", path)
+        try:
+            matrix = sp.csr_matrix((data, indices, indptr), shape=(num_nodes, width))
+            matrix.check_format(full_check=True)
+        except (ValueError, TypeError, IndexError) as error:
+            raise DataError(f"is no CSR matrix ({error})", path=path) from error
+        array: Array = matrix.toarray()
+        return array
+
     def split(self, name: str, number: int, labels: Array) -> Array:
         """Return the labelled nodes of a split, ascending int64."""
-        given = self.get(name, "iub")
+        given = self.whole(name, "iub")
         if given.ndim == 2:
             if number >= len(given):
                 raise DataError(
                     f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name)
                 )
             given = given[number]
+        if given.ndim != 1:
+            raise DataError(f"has the shape {given.shape}; node numbers or a mask are needed", path=self.member(name))
         if given.dtype.kind == "b":
             if len(given) != len(labels):
                 raise DataError(f"masks {len(given):,} nodes; there are {len(labels):,}", path=self.member(name))
             given = np.flatnonzero(given)
-        index = np.sort(given.astype(np.int64))
+        index = np.sort(given)
         wrong = np.flatnonzero((index < 0) | (index >= len(labels)))
         if len(wrong):
             raise DataError(f"node id {index[wrong[0]]} is not in 0..{len(labels) - 1}", path=self.member(name))

@@ -28,7 +28,7 @@ from tasks.ingest.text_words import (
 DONE, BAD_NUMBER, TOO_FEW, TOO_MANY, EMPTY_CELL, NOT_FINITE, OVERFLOW, SLOW_FULL = range(8)
 
 PADDING = 64  # bytes that a kernel may read beyond the last line
-_MAX_DIGITS_INT64 = 18
+_MAX_DIGITS_INT64 = 19  # as uint64 they do not wrap
 _NEWLINE, _RETURN, _MINUS, _PLUS, _DOT, _ZERO, _SPACE, _TAB = 10, 13, 45, 43, 46, 48, 32, 9
 
 
@@ -140,7 +140,7 @@ def _parse_plain_lines(buf, start, end, out, row, delimiter):  # type: ignore[no
 def _parse_line(buf, i, out, row, delimiter):  # type: ignore[no-untyped-def]
     """Parse one line, whatever it holds. Return (next line or the cell that stopped it, column, what stopped it)."""
     columns = out.shape[1]
-    limit = np.int64(2147483647) if out.itemsize == 4 else np.int64(0x7FFFFFFFFFFFFFFF)
+    limit = np.uint64(2147483647) if out.itemsize == 4 else np.uint64(0x7FFFFFFFFFFFFFFF)
     for column in range(columns):
         cell = i
         negative = buf[i] == _MINUS
@@ -148,12 +148,12 @@ def _parse_line(buf, i, out, row, delimiter):  # type: ignore[no-untyped-def]
             i += 1
         first = i
         i, digits = read_digits(buf, i)
-        value = np.int64(digits)
         if i == first:
             blank = buf[i] == delimiter or buf[i] == _NEWLINE or buf[i] == _RETURN
             return cell, column, EMPTY_CELL if blank and not negative else BAD_NUMBER
-        if i - first > _MAX_DIGITS_INT64 or value > limit:
+        if i - first > _MAX_DIGITS_INT64 or digits > limit:
             return cell, column, OVERFLOW
+        value = np.int64(digits)
         out[row, column] = -value if negative else value
         if column + 1 < columns and buf[i] == delimiter and delimiter != 0:
             i += 1

@@ -13,6 +13,7 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from configs.source_files import is_folder, read_json, user_path
 from tasks.artifacts import file_lock, write_atomic
 from tasks.file_names import beside, file_name
 from tasks.home import Home
@@ -78,7 +79,7 @@ class Ogb:
                 raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
             return listed_meta(name)
         if config.task is None:
-            if config.root is None or not self.folder(Path()).is_dir():
+            if config.root is None or not is_folder(self.folder(Path())):
                 hint = did_you_mean(name, listed_names())
                 raise RecipeError(
                     f"dataset.dataset: OGB has no {config.dataset!r}{hint}. For your own folder in OGB's layout give "
@@ -89,7 +90,7 @@ class Ogb:
 
     def folder(self, default_root: Path) -> Path:
         """Folder of the data set."""
-        root = Path(self.config.root).expanduser() if self.config.root else default_root
+        root = user_path(self.config.root) if self.config.root else default_root
         return root / self.config.dataset.replace("-", "_")
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class Ogb:
         folder = self.folder(Path())
         if self.meta.task == "graph":
             return None
-        if self.config.root is None or not folder.is_dir():
+        if self.config.root is None or not is_folder(folder):
             return "years"
         raw = open_raw(folder, self.meta)
         dated = [raw.node_rows(kind, "node_year") for kind in raw.num_nodes]
@@ -126,7 +127,7 @@ class Ogb:
 
         meta = self.meta
         folder = self.folder(context.home.downloads / "ogb")
-        if not folder.is_dir():
+        if not is_folder(folder):
             if not meta.listed:
                 raise DataError("there is no such folder; check dataset.root and dataset.dataset", path=folder)
             self._download(meta, folder, context)
@@ -143,7 +144,7 @@ class Ogb:
 
         folder.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(beside(folder, ".lock"), lambda: context.message("another run downloads this")):
-            if not folder.is_dir():
+            if not is_folder(folder):
                 download_archive(meta.url, folder, meta.archive_folder, context)
                 found = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
                 known = {"ogb": meta.name, "version": meta.version, **found}
@@ -182,6 +183,6 @@ def _record(home: Home, meta: OgbMeta) -> Path:
 def _downloaded(home: Home, meta: OgbMeta) -> dict[str, Any] | None:
     """Return name, version and content of a data set as this home downloaded it; None where it did not."""
     try:
-        return dict(json.loads(_record(home, meta).read_bytes()))
-    except (OSError, ValueError):
+        return dict(read_json(_record(home, meta)))
+    except (DataError, ValueError, TypeError):
         return None

@@ -17,6 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import is_file
 from tasks.file_names import joined_name
 from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck, total_duplicates
@@ -29,6 +30,7 @@ from tasks.ingest.ogb_splits import SPLITS, index_splits, link_split, split_fold
 from tasks.ingest.raw_rows import Rows, Taker
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import EdgeType, FeatureColumn, NodeType
+from tasks.readers.limits import check_memory
 from tasks.stage import StageContext
 
 Array = NDArray[Any]
@@ -197,6 +199,7 @@ def _label_taker(job: _Job, total: int) -> Taker:
     rows = job.raw.graph_labels() if job.meta.task == "graph" else job.raw.node_rows(job.target, "label")
     if rows is None:
         raise DataError(f"has no labels: raw/ lacks the {job.meta.task}-label file", path=job.raw.folder)
+    check_memory(total, f"a mark for each of {total:,} labels", job.raw.count_file)
     job.labelled = np.zeros(total, np.bool_)
     chunks = rows.chunks(np.float64, job.label_kind.width, missing=True)
     return Taker(rows.path, chunks, total, job.raw.count_file)
@@ -304,7 +307,7 @@ def _write_graphs(job: _Job) -> None:
 
 
 def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
-    if (folder / "nodetype-has-split.csv.gz").is_file():
+    if is_file(folder / "nodetype-has-split.csv.gz"):
         kinds = labelled_types(folder / "nodetype-has-split.csv.gz")
         if kinds != [job.target]:
             raise DataError(f"marks {kinds}; labels are on {job.target}", path=folder / "nodetype-has-split.csv.gz")
@@ -341,7 +344,7 @@ def _write_mappings(job: _Job, folder: Path) -> None:
         if job.meta.task_type == "multiclass":
             write_mapping(job.writer, "classes", "label", path, job.meta.num_classes, job.context, names="name")
     molecules = mapping / "mol.csv.gz"
-    if job.meta.task == "graph" and molecules.is_file():
+    if job.meta.task == "graph" and is_file(molecules):
         _write_molecule_names(job, molecules)
 
 
@@ -349,9 +352,9 @@ def _write_molecule_names(job: _Job, path: Path) -> None:
     """Molecules are known by mol_id where there is one, else by SMILES."""
     from tasks.ingest.id_maps import read_text_table
 
-    names = read_text_table(path)
-    column = next((name for name in ("mol_id", "smiles") if name in names.column_names), None)
     graphs = len(job.raw.num_nodes[NODE])
+    names = read_text_table(path, graphs, ("mol_id", "smiles"))
+    column = next(iter(names.column_names), None)
     if column is None or names.num_rows != graphs:
         job.context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
         return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import is_file, is_folder, names_in
 from tasks.file_names import is_file_name
-from tasks.ingest.csv_reader import STREAM_ERRORS, open_stream, read_numbers, stream_error
+from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
-from tasks.ingest.raw_rows import CsvRows, NpyRows, Rows
+from tasks.ingest.raw_rows import CsvRows, NpyRows, Rows, checked_cast
+from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
+from tasks.readers.npy import NpyFile, member_names
+from tasks.readers.streams import read_words
 
 Array = NDArray[Any]
 Triplet = tuple[str, str, str]
@@ -54,13 +56,13 @@ class Raw(Protocol):
 def open_raw(folder: Path, meta: OgbMeta) -> Raw:
     """Open raw/ in whatever format it is. Raises DataError listing everything that is missing."""
     raw = folder / "raw"
-    if (raw / "data.npz").is_file():
+    if is_file(raw / "data.npz"):
         return BinaryRaw(folder)
-    if (raw / "triplet-type-list.csv.gz").is_file():
+    if is_file(raw / "triplet-type-list.csv.gz"):
         return HeteroCsvRaw(folder)
-    missing = [name for name in _needed(raw, meta) if not (raw / name).is_file()]
+    missing = [name for name in _needed(raw, meta) if not is_file(raw / name)]
     if missing:
-        there = ", ".join(sorted(path.name for path in raw.iterdir())) if raw.is_dir() else "nothing"
+        there = ", ".join(sorted(path.name for path in names_in(raw))) if is_folder(raw) else "nothing"
         mend = (
             f"move the folder away and run again to download it from {meta.url}"
             if meta.listed
@@ -80,14 +82,23 @@ def _needed(raw: Path, meta: OgbMeta) -> list[str]:
 
 
 def _counts(path: Path) -> Array:
-    counts = read_numbers(path, np.int64, num_columns=1)[:, 0]
+    return _checked_counts(read_numbers(path, np.int64, num_columns=1, most=MAX_GRAPHS)[:, 0], path)
+
+
+def _checked_counts(counts: Array, path: object) -> Array:
+    """Return counts of nodes or edges, one a graph, int64 (num_graphs,). Raises DataError where they cannot be."""
     if len(counts) == 0 or (counts < 0).any():
         raise DataError("needs one count (>= 0) a graph", path=path)
+    if counts.sum(dtype=np.float64) > MAX_COUNT:
+        row = int(np.argmax(counts))
+        raise DataError(
+            f"counts {counts.sum(dtype=np.float64):,.0f}, more than any graph has ({MAX_COUNT:,})", path=path, row=row
+        )
     return counts
 
 
 def _csv(path: Path) -> Rows | None:
-    return CsvRows(path) if path.is_file() else None
+    return CsvRows(path) if is_file(path) else None
 
 
 class CsvRaw:
@@ -132,7 +143,7 @@ class HeteroCsvRaw:
         self.folder = folder
         self.raw = folder / "raw"
         self.count_file = "num-node-dict.csv.gz"
-        header, *rows = _text_rows(self.raw / self.count_file)
+        header, *rows = read_words(self.raw / self.count_file)
         if len(rows) != 1:
             raise DataError(
                 f"has counts of {len(rows)} graphs; a data set with types has one graph",
@@ -142,7 +153,7 @@ class HeteroCsvRaw:
             _check_name(kind, "node type", path=self.raw / self.count_file, column=column)
         self.num_nodes = {kind: _whole(rows[0], i, self.raw / self.count_file) for i, kind in enumerate(header)}
         self.num_edges: dict[Triplet, Array] = {}
-        for row, line in enumerate(_text_rows(self.raw / "triplet-type-list.csv.gz")):
+        for row, line in enumerate(read_words(self.raw / "triplet-type-list.csv.gz")):
             self._add_triplet(row, line)
 
     def _add_triplet(self, row: int, line: list[str]) -> None:
@@ -158,7 +169,7 @@ class HeteroCsvRaw:
         triplet = (line[0], line[1], line[2])
         _check_name("___".join(triplet), "edge type", path=path, row=row)
         folder = self._relation(triplet)
-        missing = [name for name in ("edge.csv.gz", "num-edge-list.csv.gz") if not (folder / name).is_file()]
+        missing = [name for name in ("edge.csv.gz", "num-edge-list.csv.gz") if not is_file(folder / name)]
         if missing:
             raise DataError(f"is incomplete: lacks {' and '.join(missing)}", path=folder)
         self.num_edges[triplet] = _counts(folder / "num-edge-list.csv.gz")
@@ -193,18 +204,21 @@ class BinaryRaw:
         self.folder = folder
         self.file = folder / "raw" / "data.npz"
         self.count_file = "num_nodes_list"
-        try:
-            with self.file.open("rb") as file, np.load(file, allow_pickle=False) as data:
-                self.members = set(data.files)
-                missing = {"edge_index", "num_nodes_list", "num_edges_list"} - self.members
-                if missing:
-                    raise DataError(f"lacks {', '.join(sorted(missing))}", path=self.file)
-                self.num_nodes = {NODE: np.atleast_1d(data["num_nodes_list"]).astype(np.int64)}
-                self.num_edges = {EDGE: np.atleast_1d(data["num_edges_list"]).astype(np.int64)}
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
-            raise stream_error(error, self.file) from error
+        self.members = set(member_names(self.file))
+        missing = {"edge_index", "num_nodes_list", "num_edges_list"} - self.members
+        if missing:
+            raise DataError(f"lacks {', '.join(sorted(missing))}", path=self.file)
+        self.num_nodes = {NODE: self._counts("num_nodes_list")}
+        self.num_edges = {EDGE: self._counts("num_edges_list")}
         if len(self.num_nodes[NODE]) != len(self.num_edges[EDGE]):
             raise DataError("num_nodes_list and num_edges_list differ in length", path=self.file)
+
+    def _counts(self, name: str) -> Array:
+        file = NpyFile(self.file, name)
+        if math.prod(file.header().shape) > MAX_GRAPHS:
+            raise DataError(f"has more than {MAX_GRAPHS:,} counts", path=file.name)
+        counts = file.read().reshape(-1)
+        return _checked_counts(checked_cast(counts[:, None], np.int64, file.name, 0)[:, 0], file.name)
 
     def _member(self, name: str) -> Rows | None:
         return NpyRows(self.file, name, transposed=name == "edge_index") if name in self.members else None
@@ -225,7 +239,7 @@ class BinaryRaw:
 
     def _label(self, kind: str) -> Rows | None:
         path = self.file.with_name(f"{kind}-label.npz")
-        return NpyRows(path, f"{kind}_label") if path.is_file() else None
+        return NpyRows(path, f"{kind}_label") if is_file(path) else None
 
     def mapping_names(self, kind: str) -> Sequence[str]:
         """See Raw."""
@@ -238,29 +252,21 @@ def _check_name(name: str, what: str, **where: Any) -> None:
         raise DataError(f"the {what} {name!r} is no name of a folder; rename it, and its folders under raw/", **where)
 
 
-def _text_rows(path: Path) -> list[list[str]]:
-    """Read a small CSV of words."""
-    try:
-        with open_stream(path) as stream:
-            text = stream.read().decode("utf-8")
-    except (*STREAM_ERRORS, UnicodeDecodeError) as error:
-        raise stream_error(error, path) from error
-    rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    if not rows:
-        raise DataError("is empty", path=path)
-    return rows
-
-
 def _whole(cells: list[str], column: int, path: Path) -> Array:
     try:
-        return np.array([int(float(cells[column]))], np.int64)
-    except (IndexError, ValueError):
+        count = int(float(cells[column]))
+    except (IndexError, ValueError, OverflowError):
         raise DataError("needs one count a node type", path=path, row=0, column=column) from None
+    if not 0 <= count <= MAX_COUNT:
+        raise DataError(
+            f"counts {cells[column]} nodes; 0 to {MAX_COUNT:,} are possible", path=path, row=0, column=column
+        )
+    return np.array([count], np.int64)
 
 
 def labelled_types(path: Path) -> list[str]:
     """Return the node types that `nodetype-has-label.csv.gz` (or has-split) marks as true."""
-    header, *rows = _text_rows(path)
+    header, *rows = read_words(path)
     if len(rows) != 1 or len(rows[0]) != len(header):
         raise DataError("needs a header of node types and one row of True and False", path=path)
     return [kind for kind, cell in zip(header, rows[0], strict=True) if cell.strip().lower() in ("true", "1")]

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.matching import listed
+from configs.source_files import is_file, is_folder, names_in
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
+from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.torch_files import load_torch
 
 Array = NDArray[Any]
@@ -20,7 +23,7 @@ SPLITS = ("train", "valid", "test")
 def split_folder(folder: Path, meta: OgbMeta) -> Path:
     """Return the folder of the split that counts. Raises DataError."""
     split = folder / "split"
-    there = sorted(path.name for path in split.iterdir() if path.is_dir()) if split.is_dir() else []
+    there = sorted(path.name for path in names_in(split) if is_folder(path)) if is_folder(split) else []
     name = meta.split or (there[0] if len(there) == 1 else "")
     if not name:
         what = f"several splits ({', '.join(there)}); choose one by dataset.split" if there else "no split/ folder"
@@ -37,16 +40,16 @@ def index_splits(folder: Path, num_items: int, what: str) -> dict[str, Array]:
         DataError: a missing file, an empty split, an id out of range or twice, or in two splits.
     """
     packed = folder / "split_dict.pt"
-    loaded = load_torch(packed) if packed.is_file() else None
+    loaded = load_torch(packed) if is_file(packed) else None
     owner = np.full(num_items, -1, np.int8)
     found = {}
     for code, split in enumerate(SPLITS):
         if loaded is None:
             path: Path | str = folder / f"{split}.csv.gz"
-            ids = read_numbers(Path(path), np.int64, num_columns=1)[:, 0]
+            ids = read_numbers(Path(path), np.int64, num_columns=1, most=2 * num_items)[:, 0]
         else:
             path = f"{packed}[{split}]"
-            ids = as_array(loaded, split, packed).reshape(-1).astype(np.int64)
+            ids = _cast(as_array(loaded, split, packed).reshape(-1), np.int64, path)
         claim(owner, ids, code, what, path)
         found[split] = np.sort(ids)
     return found
@@ -76,13 +79,20 @@ def claim(owner: Array, ids: Array, code: int, what: str, path: Path | str) -> N
 def as_array(loaded: Any, key: str, path: Path) -> Array:
     """Return one entry of a loaded dictionary as NumPy. Raises DataError naming the keys that there are."""
     if not isinstance(loaded, dict) or key not in loaded:
-        keys = ", ".join(map(str, loaded)) if isinstance(loaded, dict) else type(loaded).__name__
-        raise DataError(f"has no {key!r}; it has {keys}", path=path)
+        names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, dict) else []
+        raise DataError(f"has no {key!r}; it has {listed(names) or 'no names'}", path=path)
     value = loaded[key]
-    array = np.asarray(value)
+    # A list of lists can stand for any number of values: each may be the same one.
+    nested = isinstance(value, list | tuple) and any(not isinstance(item, int | float | np.generic) for item in value)
+    array = np.empty(0, object) if nested or isinstance(value, dict) else np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise DataError(f"{key!r} holds {array.dtype}; numbers are needed", path=path)
     return array
+
+
+def _cast(values: Array, dtype: Any, path: Path | str) -> Array:
+    """Return values of any shape as `dtype`. Raises DataError where one changed its meaning, naming its row."""
+    return checked_cast(values.reshape(len(values), -1), dtype, path, 0).reshape(values.shape)
 
 
 def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Array], dict[str, Array] | None]:
@@ -106,7 +116,10 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
     extras = {"weight": ("weight", np.float32), "year": ("time", np.int64)}
     for key, (column, dtype) in extras.items():
         if isinstance(loaded, dict) and key in loaded:
-            positive[column] = as_array(loaded, key, path).reshape(-1).astype(dtype)
+            positive[column] = _cast(as_array(loaded, key, path).reshape(-1), dtype, path)
+    for column, values in positive.items():
+        if values.ndim != 1:
+            raise DataError(f"{column!r} has the shape {values.shape}; one value an edge is needed", path=path)
     sizes = {column: len(values) for column, values in positive.items()}
     if len(set(sizes.values())) != 1:
         raise DataError(f"columns differ in length: {sizes}", path=path)
@@ -129,10 +142,10 @@ def _pairs(loaded: Any, key: str, path: Path) -> dict[str, Array]:
 def _checked_nodes(ids: Array, num_nodes: int, column: str, path: Path) -> Array:
     from tasks.graph_store import id_dtype
 
-    wrong = (ids < 0) | (ids >= num_nodes)
+    wrong = (ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids))
     if wrong.any():
         where = np.nonzero(wrong)
         row = int(where[0][0])
-        value = int(ids[tuple(int(x[0]) for x in where)])
+        value = ids[tuple(int(x[0]) for x in where)]
         raise DataError(f"node id {value} is not in 0..{num_nodes - 1}", path=path, row=row, column=column)
     return np.ascontiguousarray(ids, dtype=id_dtype(num_nodes))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.ingest.csv_reader import NumberReader
+from tasks.readers.npy import NpyFile, NpyHeader, check_row, read_values
 
 Array = NDArray[Any]
 _CHUNK_BYTES = 4 << 20
@@ -52,76 +51,57 @@ class NpyRows:
     """
 
     def __init__(self, path: Path, member: str | None = None, *, transposed: bool = False) -> None:
-        self.path: object = f"{path}[{member}]" if member else path
-        self._file, self._member, self._transposed = path, member, transposed
+        self._file, self._transposed = NpyFile(path, member), transposed
+        self.path: object = self._file.name
 
     def shape(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return shape and dtype from the header."""
-        with self._open() as stream:
-            return self._header(stream)
+        """Return shape and dtype from the header. Raises DataError where it is no matrix that can be streamed."""
+        header = self._file.header()
+        self._check(header)
+        return header.shape, header.dtype
 
     def chunks(self, dtype: Any, num_columns: int | None = None, *, missing: bool = False) -> Iterator[Array]:
         """See Rows."""
-        try:
-            first_row = 0
-            for chunk in self._lines() if self._transposed else self._blocks():
-                if num_columns is not None and chunk.shape[1] != num_columns:
-                    raise DataError(f"has {chunk.shape[1]} columns, expected {num_columns}", path=self.path)
-                yield checked_cast(chunk, dtype, self.path, first_row, missing)
-                first_row += len(chunk)
-        except (EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(f"is damaged ({error}); fetch or write the file again", path=self.path) from error
+        first_row = 0
+        for chunk in self._lines() if self._transposed else self._blocks():
+            if num_columns is not None and chunk.shape[1] != num_columns:
+                raise DataError(f"has {chunk.shape[1]} columns, expected {num_columns}", path=self.path)
+            yield checked_cast(chunk, dtype, self.path, first_row, missing)
+            first_row += len(chunk)
 
-    def _open(self) -> IO[bytes]:
-        if self._member is None:
-            return self._file.open("rb")
-        return zipfile.ZipFile(self._file).open(f"{self._member}.npy")
-
-    def _header(self, stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        try:
-            version = np.lib.format.read_magic(stream)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream)
-        except ValueError as error:
-            raise DataError(f"is not a .npy array ({error})", path=self.path) from error
-        if dtype.kind not in "iufb":
-            raise DataError(f"holds {dtype}; numbers are needed", path=self.path)
-        if fortran and len(shape) > 1 and min(shape) > 1:
+    def _check(self, header: NpyHeader) -> None:
+        shape = header.shape
+        if header.fortran and len(shape) > 1 and min(shape) > 1:
             raise DataError("is in Fortran order; save it with numpy.ascontiguousarray", path=self.path)
         if not 1 <= len(shape) <= 2:
             raise DataError(f"has {len(shape)} dimensions; rows and columns are needed", path=self.path)
-        return shape, dtype
-
-    def _blocks(self) -> Iterator[Array]:
-        with self._open() as stream:
-            shape, dtype = self._header(stream)
-            width = shape[1] if len(shape) == 2 else 1
-            step = max(1, _CHUNK_BYTES // max(1, width * dtype.itemsize))
-            for first in range(0, shape[0], step):
-                rows = min(step, shape[0] - first)
-                yield self._read(stream, rows * width, dtype).reshape(rows, width)
-
-    def _lines(self) -> Iterator[Array]:
-        with self._open() as above, self._open() as below:
-            shape, dtype = self._header(above)
-            self._header(below)
+        if self._transposed:
             if len(shape) != 2 or shape[0] != 2:
                 raise DataError(f"has the shape {shape}; (2, number of edges) is needed", path=self.path)
-            _skip(below, shape[1] * dtype.itemsize)
-            step = _CHUNK_BYTES // dtype.itemsize
-            for first in range(0, shape[1], step):
-                size = min(step, shape[1] - first)
-                yield np.stack([self._read(above, size, dtype), self._read(below, size, dtype)]).T
+        else:
+            check_row(header, self.path)
 
-    def _read(self, stream: IO[bytes], count: int, dtype: np.dtype[Any]) -> Array:
-        data = bytearray(count * dtype.itemsize)
-        view, at = memoryview(data), 0
-        while at < len(data):
-            size = stream.readinto(view[at:])  # type: ignore[attr-defined]
-            if not size:
-                raise EOFError("the data ends too early")
-            at += size
-        return np.frombuffer(data, dtype)
+    def _blocks(self) -> Iterator[Array]:
+        with self._file.open() as (stream, header):
+            self._check(header)
+            shape, dtype = header.shape, header.dtype
+            width = shape[1] if len(shape) == 2 else 1
+            step = max(1, _CHUNK_BYTES // (width * dtype.itemsize))
+            for first in range(0, shape[0], step):
+                rows = min(step, shape[0] - first)
+                yield read_values(stream, rows * width, dtype, self.path).reshape(rows, width)
+
+    def _lines(self) -> Iterator[Array]:
+        with self._file.open() as (above, header), self._file.open() as (below, _):
+            self._check(header)
+            _, num_edges = header.shape
+            itemsize = header.dtype.itemsize
+            _skip(below, num_edges * itemsize)
+            step = _CHUNK_BYTES // itemsize
+            for first in range(0, num_edges, step):
+                size = min(step, num_edges - first)
+                lines = [read_values(stream, size, header.dtype, self.path) for stream in (above, below)]
+                yield np.stack(lines).T
 
 
 def _skip(stream: IO[bytes], size: int) -> None:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import csv
 import glob
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 import pyarrow.csv as pc
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.matching import did_you_mean
-from tasks.ingest.csv_reader import STREAM_ERRORS, NumberReader, open_stream, stream_error
+from configs.source_files import check_file, is_folder, look_up, names_in, user_path
+from tasks.ingest.csv_reader import NumberReader, comment_mark, count_columns
+from tasks.readers.columns import check_columns, plain
+from tasks.readers.csv_tables import check_delimiter, open_table, read_rows
+from tasks.readers.parquet import open_parquet, read_parquet
 
+Array = NDArray[Any]
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist"]
 
-_BATCH_ROWS = 1 << 17
-_BLOCK_BYTES = 8 << 20
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -33,6 +35,7 @@ _SUFFIXES: dict[str, Format] = {
     ".edgelist": "edgelist",
     ".el": "edgelist",
 }
+_NO_DELIMITER = "\x1f"  # whole lines: it stands in no text
 
 
 @dataclass(frozen=True)
@@ -64,27 +67,40 @@ class TableFiles:
     missing_values: tuple[str, ...] = ("",)
     """Cells of a CSV that count as empty."""
 
+    def __post_init__(self) -> None:
+        """Raise RecipeError for a delimiter that cannot be one."""
+        if self.delimiter is not None:
+            check_delimiter(self.delimiter)
+
     def paths(self) -> list[Path]:
-        """Return the files in the order of patterns, each pattern's sorted. Raises DataError where there are none."""
+        """Return the files in the order of patterns, each pattern's sorted.
+
+        Raises:
+            DataError: there are none, or one is no regular file that can be read (a pipe, a dangling link, a folder).
+        """
         found: list[Path] = []
         for pattern in self.patterns:
-            path = Path(pattern).expanduser()
-            if path.is_dir():
-                matches = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-            elif glob.has_magic(pattern):
+            path = user_path(pattern)
+            if is_folder(path):
+                matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+                if not matches:
+                    raise DataError("is a folder without files", path=pattern)
+            elif look_up(path) is None and glob.has_magic(pattern):
                 matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 -- absolute patterns
             else:
-                matches = [path] if path.is_file() else []
+                matches = [path] if look_up(path) is not None else []
             if not matches:
                 raise DataError(f"there is no such file{self._hint(path)}", path=pattern)
+            for match in matches:
+                check_file(match)
             found += matches
         return found
 
     @staticmethod
     def _hint(path: Path) -> str:
-        if not path.parent.is_dir():
+        if not is_folder(path.parent):
             return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
-        return did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) or f" in {path.parent.resolve()}"
+        return did_you_mean(path.name, [p.name for p in names_in(path.parent)]) or f" in {path.parent.resolve()}"
 
     def named(self) -> list[tuple[str, Path]]:
         """Return name and path of each file in order; none where one is missing."""
@@ -105,35 +121,46 @@ class TableFiles:
         """
         wanted = list(dict.fromkeys(columns))
         for path in self.paths():
-            kind = self._kind(path)
-            try:
-                if kind == "parquet":
-                    yield from _read_parquet(path, wanted)
-                elif kind == "edgelist" and not texts:
-                    yield from _read_edge_list(path, wanted, self.delimiter or "", numbers)
-                else:
-                    delimiter = self.delimiter or ("\t" if kind == "tsv" else ",")
-                    header = self.header and kind != "edgelist"
-                    yield from _read_csv(path, wanted, delimiter, header, texts, numbers, self.missing_values)
-            except pa.ArrowInvalid as error:
-                raise _arrow_error(error, path) from error
-            except STREAM_ERRORS as error:
-                raise stream_error(error, path) from error
+            kind, row = self._kind(path), 0
+            if kind == "parquet":
+                read = read_parquet(path, wanted)
+            elif kind == "edgelist" and not texts:
+                read = _read_edge_list(path, wanted, self.delimiter or "", numbers)
+            elif kind == "edgelist" and self.delimiter is None and wanted != ["0"]:
+                read = _read_text_list(path, wanted)
+            else:
+                header = self.header and kind != "edgelist"
+                read = _read_csv(path, self._delimiter(kind), header, self._conversion(wanted, texts, numbers))
+            for data in read:
+                columns_read = [plain(data.column(i), path, row, name) for i, name in enumerate(data.schema.names)]
+                yield Batch(path, row, pa.RecordBatch.from_arrays(columns_read, names=data.schema.names))
+                row += data.num_rows
+
+    def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
+        """Say how the cells of a CSV are read."""
+        kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
+        return pc.ConvertOptions(
+            include_columns=wanted,
+            column_types=kinds,
+            strings_can_be_null=True,
+            null_values=list(self.missing_values),
+            check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
+        )
 
     def column_names(self) -> list[str]:
-        """Return the columns of the first file."""
+        """Return the columns of the first file. Raises DataError."""
         path = self.paths()[0]
         kind = self._kind(path)
         if kind == "parquet":
-            return list(pq.read_schema(path).names)
-        try:
-            with open_stream(path) as stream:
-                line = stream.readline()
-        except STREAM_ERRORS as error:
-            raise stream_error(error, path) from error
+            with open_parquet(path) as file:
+                return list(file.schema_arrow.names)
         if kind == "edgelist":
-            return [str(i) for i in range(len(line.split(self.delimiter.encode() if self.delimiter else None)))]
-        return _csv_columns(path, line, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
+            return [str(i) for i in range(count_columns(path, self.delimiter or ""))]
+        with open_table(path, self._delimiter(kind), self.header) as (names, _):
+            return names
+
+    def _delimiter(self, kind: Format) -> str:
+        return self.delimiter or ("\t" if kind == "tsv" else ",")
 
     def _kind(self, path: Path) -> Format:
         if self.format != "auto":
@@ -148,92 +175,60 @@ class TableFiles:
         return kind
 
 
-def _check_columns(path: Path, wanted: list[str], there: Sequence[str]) -> None:
-    for name in wanted:
-        if name not in there:
-            raise DataError(f"has no column {name!r}{did_you_mean(name, there)}; it has {', '.join(there)}", path=path)
+def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
+    with open_table(path, delimiter, header) as (names, stream):
+        yield from read_rows(path, names, stream, delimiter, convert)
 
 
-def _read_parquet(path: Path, wanted: list[str]) -> Iterator[Batch]:
-    with pq.ParquetFile(path) as file:
-        _check_columns(path, wanted, file.schema_arrow.names)
-        row = 0
-        for data in file.iter_batches(_BATCH_ROWS, columns=wanted):
-            yield Batch(path, row, data)
-            row += data.num_rows
-
-
-def _read_csv(
-    path: Path,
-    wanted: list[str],
-    delimiter: str,
-    header: bool,
-    texts: Sequence[str],
-    numbers: Sequence[str],
-    missing_values: Sequence[str],
-) -> Iterator[Batch]:
-    with open_stream(path) as stream:
-        line = stream.readline()
-    there = _csv_columns(path, line, delimiter, header)
-    _check_columns(path, wanted, there)
-    parse = pc.ParseOptions(delimiter=delimiter)
-    kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
-    convert = pc.ConvertOptions(
-        include_columns=wanted, column_types=kinds, strings_can_be_null=True, null_values=list(missing_values)
-    )
-    read = pc.ReadOptions(column_names=there, skip_rows=int(header), block_size=_BLOCK_BYTES, use_threads=False)
-    with open_stream(path) as stream:
-        row = 0
-        for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            yield Batch(path, row, data)
-            row += data.num_rows
-
-
-def _csv_columns(path: Path, line: bytes, delimiter: str, header: bool) -> list[str]:
-    """Return the names in a CSV's first line, or numbers from 0 where it has no header."""
-    if not line.strip():
-        raise DataError("is empty", path=path)
-    cells = next(
-        csv.reader([line.decode("utf-8", "replace").rstrip("\r\n").removeprefix("\ufeff")], delimiter=delimiter)
-    )
-    if not header:
-        return [str(i) for i in range(len(cells))]
-    if len(set(cells)) != len(cells):
-        raise DataError(f"names a column twice: {', '.join(cells)}", path=path)
-    return cells
-
-
-def _read_edge_list(path: Path, wanted: list[str], delimiter: str, numbers: Sequence[str]) -> Iterator[Batch]:
+def _read_edge_list(path: Path, wanted: list[str], delimiter: str, numbers: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Lines of numbers, `#` or `%` comments skipped: integers unless a weight asks for more."""
-    with open_stream(path) as stream:
-        mark = stream.read(1)
     dtype = np.float64 if numbers else np.int64
-    reader = NumberReader(path, dtype, delimiter=delimiter, comment="%" if mark == b"%" else "#")
+    reader = NumberReader(path, dtype, delimiter=delimiter, comment=comment_mark(path))
     row = 0
     for chunk in reader:
-        there = [str(i) for i in range(chunk.shape[1])]
-        _check_columns(path, wanted, there)
+        check_columns(path, wanted, [str(i) for i in range(chunk.shape[1])])
         arrays = []
         for name in wanted:
             values = np.ascontiguousarray(chunk[:, int(name)])
             if name not in numbers and values.dtype.kind == "f":
-                wrong = np.flatnonzero((values != np.floor(values)) | (np.abs(values) > 2**53))
-                if len(wrong):
-                    bad = int(wrong[0])
-                    raise DataError(f"{values[bad]!r} is not an integer", path=path, row=row + bad, column=name)
-                values = values.astype(np.int64)
+                values = _whole(path, values, row, name)
             arrays.append(pa.array(values))
-        yield Batch(path, row, pa.RecordBatch.from_arrays(arrays, names=wanted))
+        yield pa.RecordBatch.from_arrays(arrays, names=wanted)
         row += len(chunk)
     if row == 0:
         raise DataError("is empty", path=path)
 
 
-def _arrow_error(error: pa.ArrowInvalid, path: Path) -> DataError:
-    """Give Arrow's message with our row count (Arrow counts from 1 and counts the header)."""
-    text = str(error)
-    match = re.search(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?Row #(\d+): (.*)", text, re.DOTALL)
-    if match is None:
-        return DataError(text, path=path)
-    column = int(match.group(1)) if match.group(1) else None
-    return DataError(match.group(3), path=path, row=max(0, int(match.group(2)) - 2), column=column)
+def _read_text_list(path: Path, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    """Lines of texts without blanks, `#` or `%` comments skipped."""
+    mark, width, row = comment_mark(path), count_columns(path, ""), 0
+    check_columns(path, wanted, [str(i) for i in range(width)])
+    convert = pc.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}, check_utf8=False)
+    with open_table(path, _NO_DELIMITER, False) as (names, stream):
+        for data in read_rows(path, names, stream, _NO_DELIMITER, convert, quotes=False):
+            lines = compute.utf8_trim_whitespace(plain(data.column(0), path, row, "0"))
+            lines = lines.filter(compute.invert(compute.starts_with(lines, mark)))
+            words = compute.utf8_split_whitespace(lines)
+            lengths = np.asarray(compute.list_value_length(words))
+            ragged = np.flatnonzero(lengths != width)
+            if len(ragged):
+                bad = int(ragged[0])
+                raise DataError(
+                    f"the row has {lengths[bad]} columns, the others have {width}", path=path, row=row + bad
+                )
+            cells = words.flatten()
+            arrays = [cells.take(pa.array(np.arange(int(name), len(cells), width))) for name in wanted]
+            yield pa.RecordBatch.from_arrays(arrays, names=wanted)
+            row += len(words)
+
+
+def _whole(path: Path, values: Array, first_row: int, column: str) -> Array:
+    """Return numbers that were read as float64 as int64. Raises DataError where that would change one."""
+    wrong = np.flatnonzero((values != np.floor(values)) | (np.abs(values) >= 2**53))
+    if len(wrong):
+        bad = int(wrong[0])
+        why = "is not an integer"
+        if abs(values[bad]) >= 2**53:
+            why = "is 2^53 or more, where numbers beside fractions are not exact; store the table as CSV or Parquet"
+        raise DataError(f"{values[bad]:.17g} {why}", path=path, row=first_row + bad, column=column)
+    return values.astype(np.int64)

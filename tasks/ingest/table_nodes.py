@@ -8,7 +8,6 @@ an id 9 bytes a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import user_path
 from tasks.ingest.id_index import is_text
 from tasks.ingest.node_set import NodeSet
 from tasks.ingest.raw_rows import NpyRows, Taker
@@ -116,9 +116,7 @@ def write_nodes(
         reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
     matrix, taker = None, None
     if table and table.feature_file:
-        path = Path(table.feature_file).expanduser()
-        if not path.is_file():
-            raise DataError("there is no such file", path=path)
+        path = user_path(table.feature_file)
         matrix = NpyRows(path)
         shape, _ = matrix.shape()
         if shape[0] != nodes.num_nodes:

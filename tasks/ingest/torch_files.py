@@ -7,21 +7,24 @@ this is an unpickler that knows a handful of harmless names and refuses every ot
 
 from __future__ import annotations
 
-import _codecs
 import io
+import math
 import pickle
+import pickletools
+import re
 import struct
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
-from numpy._core.multiarray import _reconstruct, scalar
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from configs.source_files import check_file, open_file
+from tasks.readers.limits import check_memory
 
 Array = NDArray[Any]
 
@@ -39,14 +42,58 @@ _STORAGES = {
 }
 
 
+class _Dtype:
+    """Stands for `numpy.dtype`: plain numbers only."""
+
+    def __init__(self, name: str, *_: Any) -> None:
+        if not re.fullmatch(r"[<>|=]?[biuf][0-9]{1,2}", name):
+            raise pickle.UnpicklingError(f"the type {name[:40]!r} is not allowed")
+        self.value = np.dtype(name)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", ">"):
+            self.value = self.value.newbyteorder(state[1])
+
+
+class _Array:
+    """Stands for `numpy.ndarray`: made from bytes that are there, of the size that its shape says."""
+
+    value: Array
+
+    def __init__(self, *_: Any) -> None:
+        """As NumPy does: empty at first."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, fortran, data = state
+        raw = data.encode("latin1") if isinstance(data, str) else data
+        self.value = np.frombuffer(raw, kind.value).reshape(shape, order="F" if fortran else "C")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.value, dtype)
+
+
+def _scalar(kind: _Dtype, data: bytes | str) -> Any:
+    """Return a NumPy number."""
+    return np.frombuffer(data.encode("latin1") if isinstance(data, str) else data, kind.value)[0]
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Stand for `codecs.encode`: how protocol 2 writes bytes."""
+    if encoding not in ("latin1", "latin-1"):
+        raise pickle.UnpicklingError(f"the encoding {encoding[:40]!r} is not allowed")
+    return text.encode("latin1")
+
+
 def _rebuild_tensor(storage: Array, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Array:
     """Return a tensor's values; what a damaged file says of sizes never reaches beyond the storage."""
     sizes, strides = [int(n) for n in size], [int(n) for n in stride]
     last = offset + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
     if 0 in sizes:
-        return np.empty(sizes, storage.dtype)
+        return np.empty(sizes if math.prod(n for n in sizes if n) <= len(storage) else 0, storage.dtype)
     if offset < 0 or min([0, *sizes, *strides]) < 0 or last >= len(storage):
         raise pickle.UnpicklingError("a tensor reaches beyond its storage")
+    if math.prod(sizes) > len(storage):
+        raise pickle.UnpicklingError("a tensor has more values than its storage")
     steps = [step * storage.itemsize for step in strides]
     return np.lib.stride_tricks.as_strided(storage[offset:], sizes, steps, writeable=False)
 
@@ -57,16 +104,16 @@ def _no_bytes() -> bytes:
 
 
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _codecs.encode,
+    ("numpy", "ndarray"): "numpy.ndarray",  # only ever an argument of `_reconstruct`
+    ("numpy", "dtype"): _Dtype,
+    ("_codecs", "encode"): _encode,
     ("__builtin__", "bytes"): _no_bytes,
     ("builtins", "bytes"): _no_bytes,
     ("collections", "OrderedDict"): OrderedDict,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
 }
 for _module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # NumPy 1 and 2
-    _ALLOWED |= {(_module, "_reconstruct"): _reconstruct, (_module, "scalar"): scalar}
+    _ALLOWED |= {(_module, "_reconstruct"): _Array, (_module, "scalar"): _scalar}
 _ALLOWED |= {("torch", name): np.dtype(kind) for name, kind in _STORAGES.items()}
 
 
@@ -97,34 +144,50 @@ def load_torch(path: Path) -> Any:
     Raises:
         DataError: the file is missing or damaged, or holds anything but arrays, tensors, numbers and texts.
     """
-    if not path.is_file():
-        raise DataError("there is no such file", path=path)
+    size = check_file(path).st_size
+    check_memory(3 * size, "the file", path)
     try:
-        if zipfile.is_zipfile(path):
-            return _load_zip(path)
-        with path.open("rb") as file:
-            return _load_legacy(file)
+        with io.BufferedReader(cast(io.RawIOBase, open_file(path))) as file:
+            loaded = _load_zip(file, size) if zipfile.is_zipfile(file) else _load_legacy(file)
+    except DataError:
+        raise
     except pickle.UnpicklingError as error:
         raise DataError(
             f"holds more than NumPy arrays and tensors, or is damaged ({error}); a pickle could run code, so it is not "
             "opened further",
             path=path,
         ) from error
-    except (
-        zipfile.BadZipFile,
-        EOFError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        struct.error,
-    ) as error:
+    except Exception as error:  # a damaged pickle can call anything allowed with anything
         raise DataError(f"is damaged ({str(error)[:200]}); fetch it again", path=path) from error
+    return {key: _value(value) for key, value in loaded.items()} if isinstance(loaded, dict) else _value(loaded)
 
 
-def _load_zip(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:
+def _value(loaded: Any) -> Any:
+    return loaded.value if isinstance(loaded, _Array) else loaded
+
+
+def _checked(data: IO[bytes], size: int) -> IO[bytes]:
+    """Return the stream where it was, after a look at the pickle there: a few bytes can ask for any memory.
+
+    The unpickler makes room for as many remembered objects as the largest number given to one says, and for texts as
+    long as they say.
+    """
+    start = data.tell()
+    for opcode, argument, _ in pickletools.genops(data):  # raises ValueError where a text is not there
+        if "PUT" in opcode.name and argument is not None and int(argument) > size:
+            raise pickle.UnpicklingError("an impossible count of objects")
+    data.seek(start)
+    return data
+
+
+def _load_zip(file: IO[bytes], size: int) -> Any:
+    file.seek(0)
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise pickle.UnpicklingError("its members are compressed, as torch.save never writes them")
+        if sum(member.file_size for member in members) > size:
+            raise pickle.UnpicklingError("its members are larger than the file")
         (data,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         top = data.removesuffix("data.pkl")
         storages: dict[str, Array] = {}
@@ -134,18 +197,25 @@ def _load_zip(path: Path) -> Any:
                 storages[key] = np.frombuffer(archive.read(f"{top}data/{key}"), dtype, count)
             return storages[key]
 
-        return _Unpickler(io.BytesIO(archive.read(data)), storage).load()
+        return _Unpickler(_checked(io.BytesIO(archive.read(data)), size), storage).load()
 
 
-def _load_legacy(file: IO[bytes]) -> Any:
+def _load_legacy(stream: IO[bytes]) -> Any:
     """Read torch's format before 1.6: magic, version, system, object, keys, then each storage's length and bytes."""
+    stream.seek(0)
+    content = stream.read()
+    file = io.BytesIO(content)
     storages: dict[str, Array] = {}
 
     def storage(key: str, dtype: Any, count: int) -> Array:
-        return storages.setdefault(key, np.empty(count, dtype))
+        if key not in storages:
+            if not 0 <= count * dtype.itemsize <= len(content):
+                raise pickle.UnpicklingError("a tensor is larger than the file")
+            storages[key] = np.empty(count, dtype)
+        return storages[key]
 
     def load() -> Any:
-        return _Unpickler(file, storage).load()
+        return _Unpickler(_checked(file, len(content)), storage).load()
 
     if load() != _LEGACY_MAGIC:
         raise ValueError("not a file of torch.save")
@@ -154,6 +224,7 @@ def _load_legacy(file: IO[bytes]) -> Any:
     for key in keys:
         into = storages[str(key)]
         (count,) = struct.unpack("<q", file.read(8))
-        values = np.frombuffer(file.read(count * into.itemsize), into.dtype)
-        into[:] = values  # raises ValueError where the length differs
+        if count != len(into):
+            raise ValueError("a tensor's length differs from what was said of it")
+        into[:] = np.frombuffer(file.read(count * into.itemsize), into.dtype)
     return loaded

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from configs.errors import DataError
 from tasks.file_names import file_name
 from tasks.manifests import Table
 
@@ -119,7 +120,7 @@ class TableWriter:
 
     def write(self, columns: Mapping[str, Column]) -> None:
         """Append a chunk of rows. The arrays may be reused by the caller only after the table is closed."""
-        arrays = {name: _to_arrow(column) for name, column in columns.items()}
+        arrays = {name: _to_arrow(f"{self.name}[{name}]", column) for name, column in columns.items()}
         if self._schema is None:
             self._start(arrays)
         assert self._schema is not None
@@ -199,12 +200,14 @@ class TableWriter:
         )
 
 
-def _to_arrow(column: Column) -> pa.Array:
+def _to_arrow(name: str, column: Column) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     if column.ndim == 1:
         return pa.array(column)
     assert column.ndim == 2, column.shape
+    if column.shape[1] == 0:  # Arrow divides by the width, which would end the interpreter
+        raise DataError(f"has no columns (its shape is {column.shape}); leave it out", path=name)
     flat = pa.array(np.ascontiguousarray(column).reshape(-1))
     kind = pa.list_(pa.field("element", flat.type, nullable=False), column.shape[1])
     return pa.FixedSizeListArray.from_arrays(flat, type=kind)

@@ -14,12 +14,16 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-import pyarrow.parquet as pq
 
 from configs.errors import DataError
+from configs.matching import listed
+from configs.source_files import is_file
 from tasks.dataset_store import matrix
 from tasks.evaluate.ids import as_kind
 from tasks.graph_store import Array
+from tasks.readers.columns import is_text, plain
+from tasks.readers.npy import NpyFile
+from tasks.readers.parquet import open_parquet
 from tasks.serve.outputs import ids_path
 
 Metric = Literal["cosine", "dot"]
@@ -43,7 +47,7 @@ class VectorFile:
     def __init__(self, path: Path) -> None:
         """Open it. Raises DataError naming what is missing."""
         self.path = path
-        if not path.is_file():
+        if not is_file(path):
             raise DataError("there is no such file; make one with: graphmill export embeddings", path=path)
         if path.suffix == ".npy":
             self._open_npy()
@@ -53,48 +57,59 @@ class VectorFile:
             raise DataError("vectors are in a .npy or a .parquet file", path=path)
 
     def _open_npy(self) -> None:
-        try:
-            self._matrix: Array | None = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise DataError(f"is not a whole .npy file: {error}", path=self.path) from error
-        assert self._matrix is not None
+        self._matrix: Array | None = NpyFile(self.path).mapped()
         beside = ids_path(self.path)
         if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
             raise DataError(f"holds {self._matrix.dtype} {self._matrix.shape}, not rows of numbers", path=self.path)
-        if not beside.is_file():
+        if not is_file(beside):
             raise DataError(f"its ids are missing: {beside.name} should stand beside it", path=self.path)
         self._ids, self._vectors = beside, ""
-        with pq.ParquetFile(beside) as file:
-            self.num_rows, self._id_column = file.metadata.num_rows, file.schema_arrow.names[0]
-            self.id_type = file.schema_arrow.types[0]
+        with open_parquet(beside) as file:
+            self.num_rows, schema = file.metadata.num_rows, file.schema_arrow
+        self._id_column, self.id_type = self._ids_of(schema, beside)
         if self.num_rows != len(self._matrix):
             raise DataError(f"has {len(self._matrix):,} rows, {beside.name} has {self.num_rows:,}", path=self.path)
         self.dim = int(self._matrix.shape[1])
 
     def _open_parquet(self) -> None:
         self._matrix, self._ids = None, self.path
-        with pq.ParquetFile(self.path) as file:
+        with open_parquet(self.path) as file:
             schema, self.num_rows = file.schema_arrow, file.metadata.num_rows
         lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
-        others = [field.name for field in schema if not pa.types.is_nested(field.type)]
-        if len(lists) != 1 or not others:
-            raise DataError(
-                f"needs a column of ids and one of fixed-size lists; it has {', '.join(schema.names)}", path=self.path
-            )
-        self._vectors, self._id_column = lists[0], others[0]
-        self.id_type = schema.field(others[0]).type
-        self.dim = int(schema.field(lists[0]).type.list_size)
+        if len(lists) != 1:
+            raise DataError(f"needs one column of fixed-size lists; it has {listed(schema.names)}", path=self.path)
+        self._vectors = lists[0]
+        self._id_column, self.id_type = self._ids_of(schema, self.path)
+        kind = schema.field(self._vectors).type
+        if kind.list_size == 0 or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+            raise DataError(f"is {kind}; vectors of numbers are needed", path=self.path, column=self._vectors)
+        self.dim = int(kind.list_size)
+
+    @staticmethod
+    def _ids_of(schema: pa.Schema, path: Path) -> tuple[str, pa.DataType]:
+        """Return the first column of texts or whole numbers, and its type."""
+        for field in schema:
+            if is_text(field.type) or pa.types.is_integer(field.type):
+                return field.name, field.type
+        raise DataError(f"needs a column of ids, texts or whole numbers; it has {listed(schema.names)}", path=path)
 
     def chunks(self) -> Iterator[tuple[int, pa.Array, Array]]:
         """Yield first row, ids and vectors, float32 (n, dim)."""
         columns = [self._id_column, *([self._vectors] if self._vectors else [])]
         first = 0
-        with pq.ParquetFile(self._ids) as file:
+        with open_parquet(self._ids) as file:
             for batch in file.iter_batches(_CHUNK_ROWS, columns=columns):
                 last = first + batch.num_rows
-                rows = matrix(batch.column(1)) if self._matrix is None else self._matrix[first:last]
-                yield first, batch.column(0), np.asarray(rows, np.float32)
+                ids = plain(batch.column(self._id_column), self._ids, first, self._id_column)
+                rows = self._rows(batch) if self._matrix is None else self._matrix[first:last]
+                yield first, ids, np.asarray(rows, np.float32)
                 first = last
+
+    def _rows(self, batch: pa.RecordBatch) -> Array:
+        vectors = batch.column(self._vectors)
+        if vectors.null_count or vectors.flatten().null_count:
+            raise DataError("a vector is missing, or a value of one", path=self.path, column=self._vectors)
+        return matrix(vectors)
 
     def find(self, wanted: pa.Array) -> tuple[pa.Array, Array, Array]:
         """Return ids as the file has them with their rows, int64 (q,), and vectors, float32 (q, dim).
@@ -121,11 +136,12 @@ class VectorFile:
         """Return the ids of rows, int64 (n,) ascending."""
         found: dict[int, Any] = {}
         first = 0
-        with pq.ParquetFile(self._ids) as file:
+        with open_parquet(self._ids) as file:
             for batch in file.iter_batches(_CHUNK_ROWS, columns=[self._id_column]):
                 low, high = np.searchsorted(rows, [first, first + batch.num_rows])
                 some = rows[low:high]
-                found.update(zip(some.tolist(), batch.column(0).take(pa.array(some - first)).to_pylist(), strict=True))
+                ids = plain(batch.column(0), self._ids, first, self._id_column)
+                found.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
                 first += batch.num_rows
         return found
 

@@ -1,0 +1,85 @@
+"""Columns of users' tables: known by name once, of a type that later code knows, texts that are texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.matching import did_you_mean, listed
+from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS
+from tasks.readers.streams import no_utf8
+
+
+def check_names(names: Sequence[str], path: Path) -> None:
+    """Raise DataError where a name stands twice in a file's header: which column would be meant?"""
+    if len(names) > MAX_COLUMNS:
+        raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    raise DataError(f"names the column {twice!r} twice; it has {listed(names)}", path=path)
+
+
+def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Raise DataError where a column is missing."""
+    for name in wanted:
+        if name not in there:
+            raise DataError(f"has no column {name!r}{did_you_mean(name, there)}; it has {listed(there)}", path=path)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of an Arrow type are texts."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or (pa.types.is_dictionary(kind) and is_text(kind.value_type))
+    )
+
+
+def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
+    """Return a column in the one type that later code knows for it: texts as `string`, no dictionaries, no views.
+
+    Raises:
+        DataError: a text that is not UTF-8 or longer than `MAX_CELL_BYTES`, offsets or indices that lead nowhere.
+    """
+    kind = column.type
+    try:
+        if pa.types.is_dictionary(kind):
+            column = column.dictionary.take(column.indices)
+            kind = column.type
+        if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+            column = column.cast(pa.large_list(kind.value_type))
+        if is_text(kind):
+            column = column.cast(pa.string())
+        column.validate(full=True)
+    except pa.ArrowException as error:
+        if is_text(kind):
+            _refuse_bytes(column, path, first_row, name)
+        raise DataError(f"is damaged ({str(error)[:200]})", path=path, column=name) from None
+    if is_text(kind) and len(column):
+        lengths = compute.binary_length(column)
+        longest = compute.max(lengths).as_py() or 0
+        check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
+    return column
+
+
+def check_length(longest: int, path: Path, row: int | None, name: str) -> None:
+    """Raise DataError for a text that is longer than any id, class or category."""
+    if longest > MAX_CELL_BYTES:
+        why = f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most"
+        raise DataError(why, path=path, row=row, column=name)
+
+
+def _refuse_bytes(column: pa.Array, path: Path, first_row: int, name: str) -> None:
+    """Raise DataError for the first text of a column that is not UTF-8."""
+    for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError as error:
+            raise no_utf8(value, error.start, path, first_row + row, name) from None

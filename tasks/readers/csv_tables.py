@@ -1,0 +1,107 @@
+"""CSV and TSV with Arrow's parser: names, blocks of bounded size, and errors that name our row and column."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from configs.errors import DataError, RecipeError
+from tasks.readers.columns import check_columns, check_names
+from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
+from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
+
+
+class _After(io.RawIOBase):
+    """Some bytes, then a stream: a first line that was looked at and is data comes once more."""
+
+    def __init__(self, first: bytes, stream: IO[bytes]) -> None:
+        self._first, self._stream = first, stream
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer from whichever comes next."""
+        part = self._first[: len(buffer)]
+        self._first = self._first[len(part) :]
+        part = part or self._stream.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def check_delimiter(delimiter: str) -> None:
+    """Raise RecipeError for a character that cannot stand between cells."""
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
+        raise RecipeError(f'delimiter: {delimiter!r} cannot separate cells; one of , ; | or a tab ("\\t") can')
+
+
+@contextmanager
+def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[str], IO[bytes]]]:
+    """Open a CSV; give the names of its columns and its rows as a stream.
+
+    Without a header, columns are called `0`, `1`, ...
+
+    Raises:
+        DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is told in the same way.
+    """
+    try:
+        with open_stream(path) as stream:
+            cells, line = read_header(stream, path, delimiter)
+            if header:
+                check_names(cells, path)
+                yield cells, stream
+            else:
+                yield [str(i) for i in range(len(cells))], io.BufferedReader(_After(line, stream), BLOCK_BYTES)
+    except STREAM_ERRORS as error:
+        raise stream_error(error, path) from error
+
+
+def read_rows(
+    path: Path,
+    names: list[str],
+    stream: IO[bytes],
+    delimiter: str,
+    convert: pc.ConvertOptions,
+    *,
+    quotes: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an opened table in batches. Raises DataError naming row and column.
+
+    Blank lines are left out and not counted. A cell may hold line ends between quotes.
+    """
+    check_columns(path, convert.include_columns, names)
+    parse = pc.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False, newlines_in_values=quotes)
+    read = pc.ReadOptions(column_names=names, block_size=BLOCK_BYTES, use_threads=False)
+    row = 0
+    try:
+        for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
+            yield data
+            row += data.num_rows
+    except pa.ArrowInvalid as error:
+        if str(error) != "Empty CSV file":
+            raise _arrow_error(error, path, names, row) from error
+    except MemoryError as error:
+        raise DataError(f"cannot be read: it asks for more memory than there is ({error})", path=path) from error
+
+
+def _arrow_error(error: pa.ArrowInvalid, path: Path, names: Sequence[str], row: int) -> DataError:
+    """Give Arrow's message with our row count (Arrow counts from 1) and the column's name."""
+    text = str(error)
+    if "straddling" in text:
+        where = f" after row {row - 1}" if row else ""
+        return DataError(
+            f'has a row of more than {MAX_ROW_BYTES:,} bytes, or a quote (") that is never closed{where}', path=path
+        )
+    match = re.search(r"(?:In CSV column #(\d+): )?(?:CSV parse error: )?Row #(\d+): (.*)", text, re.DOTALL)
+    if match is None:
+        return DataError(text, path=path)
+    column = names[int(match.group(1))] if match.group(1) else None
+    return DataError(match.group(3), path=path, row=int(match.group(2)) - 1, column=column)

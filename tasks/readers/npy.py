@@ -1,0 +1,189 @@
+"""NumPy arrays in users' files: `.npy`, and the members of `.npz` archives. Nothing is believed of a header unchecked.
+
+A header of 60 bytes can ask for terabytes. Here a shape must agree with the bytes that stand in the file (or, by the
+archive's own directory, in the member) before any memory is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.matching import did_you_mean, listed
+from configs.source_files import check_file, open_file
+from tasks.readers.limits import MAX_ROW_BYTES, check_memory
+
+Array = NDArray[Any]
+
+_MAX_HEADER_BYTES = 10_000  # NumPy's own bound; one of plain numbers has 118
+_MAX_DIMENSIONS = 32
+_MAX_MEMBERS = 10_000
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
+"""What reading a damaged archive raises: RuntimeError for an encrypted one, NotImplementedError for a rare codec."""
+
+
+@dataclass(frozen=True)
+class NpyHeader:
+    """What the header of an array says, in agreement with the size of the file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the array's values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
+    """Read an array's header and leave the stream at its first value.
+
+    Args:
+        stream: at the first byte of the array.
+        size: bytes that the file or member has from there on.
+        path: for messages.
+
+    Raises:
+        DataError: it is no array of numbers, or its shape does not agree with `size`.
+    """
+    start = stream.read(8)
+    try:
+        version = np.lib.format.read_magic(io.BytesIO(start))
+        width, form = (2, "<H") if version == (1, 0) else (4, "<I")
+        length = stream.read(width)
+        (count,) = struct.unpack(form, length)
+        if count > _MAX_HEADER_BYTES:
+            raise ValueError(f"its header claims {count:,} bytes")
+        header = io.BytesIO(length + stream.read(count))
+        read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(header)
+    except (ValueError, TypeError, KeyError, SyntaxError, struct.error, tokenize.TokenError) as error:
+        raise DataError(f"is not a .npy array ({str(error)[:200]})", path=path) from None
+    except (RecursionError, MemoryError):
+        raise DataError("is not a .npy array (brackets in its header are nested too deep)", path=path) from None
+    if dtype.kind not in "iufb":
+        raise DataError(f"holds {str(dtype)[:100]}; numbers are needed", path=path)
+    if len(shape) > _MAX_DIMENSIONS or min(shape, default=0) < 0:
+        raise DataError(f"its header says an impossible shape, {shape}", path=path)
+    found = NpyHeader(shape, dtype, fortran)
+    there = size - len(start) - len(length) - count
+    if found.num_bytes > there:
+        raise DataError(
+            f"is cut off or damaged: its header says the shape {shape} of {dtype}, which takes {found.num_bytes:,} "
+            f"bytes, and {max(0, there):,} are there",
+            path=path,
+        )
+    return found
+
+
+class NpyFile:
+    """An array in a `.npy` file or in a member of an `.npz` archive."""
+
+    def __init__(self, path: Path, member: str | None = None) -> None:
+        """Nothing is opened yet."""
+        self.path = path
+        self.member = member
+        self.name: object = f"{path}[{member}]" if member else path
+
+    def header(self) -> NpyHeader:
+        """Return shape and dtype. Raises DataError."""
+        with self.open() as (_, header):
+            return header
+
+    @contextmanager
+    def open(self) -> Iterator[tuple[IO[bytes], NpyHeader]]:
+        """Open a stream at the array's first value; give it with the header. Raises DataError, also for damage."""
+        if self.member is None:
+            size = check_file(self.path).st_size
+            with io.BufferedReader(cast(io.RawIOBase, open_file(self.path))) as stream:
+                yield stream, read_npy_header(stream, size, self.name)
+            return
+        try:
+            with open_archive(self.path) as archive, archive.open(_info(archive, self.member, self.path)) as inside:
+                yield inside, read_npy_header(inside, archive.getinfo(f"{self.member}.npy").file_size, self.name)
+        except ZIP_ERRORS as error:
+            raise DataError(f"is damaged ({error}); fetch or write the file again", path=self.name) from error
+
+    def read(self) -> Array:
+        """Return the whole array. Raises DataError, also where it does not fit into memory."""
+        with self.open() as (stream, header):
+            check_memory(header.num_bytes, "the array", self.name)
+            values = read_values(stream, math.prod(header.shape), header.dtype, self.name)
+        return values.reshape(header.shape, order="F" if header.fortran else "C")
+
+    def mapped(self) -> Array:
+        """Return a `.npy` file's array, mapped from disk. Raises DataError."""
+        assert self.member is None
+        header = self.header()
+        # A mapping of no bytes is an error to the system.
+        mode: Literal["r"] | None = "r" if header.num_bytes else None
+        array: Array = np.load(self.path, mmap_mode=mode, allow_pickle=False)
+        return array
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive, given as a file. Raises DataError where it is none or holds absurdly many members."""
+    with io.BufferedReader(cast(io.RawIOBase, open_file(path))) as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (*ZIP_ERRORS, ValueError) as error:
+            file.seek(0)
+            words = "is damaged ({}); fetch or write the file again"
+            if file.read(2) != b"PK":
+                words = "is not a NumPy archive ({}); write it with numpy.savez"
+            raise DataError(words.format(error), path=path) from error
+        if len(archive.namelist()) > _MAX_MEMBERS:
+            raise DataError(f"has more than {_MAX_MEMBERS:,} arrays", path=path)
+        yield archive
+
+
+def member_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an `.npz` archive. Raises DataError."""
+    with open_archive(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
+def _info(archive: zipfile.ZipFile, member: str, path: Path) -> zipfile.ZipInfo:
+    try:
+        return archive.getinfo(f"{member}.npy")
+    except KeyError:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        raise DataError(
+            f"has no array {member!r}{did_you_mean(member, names)}; it has {listed(names)}", path=path
+        ) from None
+
+
+def check_row(header: NpyHeader, path: object) -> None:
+    """Raise DataError where a row of a matrix is longer than any row of a table may be, or has no columns."""
+    width = math.prod(header.shape[1:])
+    if width == 0:
+        raise DataError(f"has no columns (its shape is {header.shape}); leave it out where there is nothing", path=path)
+    if width * header.dtype.itemsize > MAX_ROW_BYTES:
+        raise DataError(f"has {width:,} columns; a row may have {MAX_ROW_BYTES:,} bytes", path=path)
+
+
+def read_values(stream: IO[bytes], count: int, dtype: np.dtype[Any], path: object) -> Array:
+    """Return the next `count` values of a stream. Raises DataError where it ends before."""
+    data = bytearray(count * dtype.itemsize)
+    view, at = memoryview(data), 0
+    while at < len(data):
+        size = stream.readinto(view[at : at + (1 << 26)])  # type: ignore[attr-defined]
+        if not size:
+            raise DataError("is cut off: the data ends too early; fetch or write the file again", path=path)
+        at += size
+    return np.frombuffer(data, dtype)

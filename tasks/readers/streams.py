@@ -1,0 +1,193 @@
+"""Users' text files as streams of bytes: decompressed, known by their first bytes, the first line within bounds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zlib
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+from isal import igzip, isal_zlib
+
+from configs.errors import DataError
+from configs.source_files import open_file
+from tasks.readers.limits import MAX_COLUMNS, MAX_ROW_BYTES, MAX_WORDS_BYTES
+
+# What a damaged compressed file raises; BadGzipFile is an OSError.
+_ISAL_ERROR: type[Exception] = cast(Any, isal_zlib.error)
+STREAM_ERRORS = (EOFError, OSError, zlib.error, _ISAL_ERROR)
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+BOM = b"\xef\xbb\xbf"
+# First bytes of what is no table in text, whatever the file is called.
+_OTHERS: tuple[tuple[bytes, str], ...] = (
+    (rb"BZh[1-9](1AY&SY|\x17rE)", "is compressed by bzip2; gzip and Zstandard are read: bunzip2 it"),
+    (rb"\xfd7zXZ\0", "is compressed by xz; gzip and Zstandard are read: unxz it"),
+    (rb"\x04\x22\x4d\x18", "is compressed by lz4; gzip and Zstandard are read: unlz4 it"),
+    (rb"\x1f\x9d", "is compressed by compress; gzip and Zstandard are read: uncompress it"),
+    (rb"PK\x03\x04", "is a zip archive (or a workbook of a spreadsheet), not a table; unzip it, or save it as CSV"),
+    (rb"7z\xbc\xaf\x27\x1c", "is a 7-Zip archive, not a table; unpack it"),
+    (rb"PAR1\x15", "is Parquet, not text; call it .parquet or give format: parquet"),
+    (rb"ARROW1\0", "is an Arrow (Feather) file; write it as Parquet or CSV"),
+    (rb"\x93NUMPY", "is a NumPy array, not a table"),
+    (rb"\x89HDF", "is an HDF5 file; write it as Parquet or CSV"),
+    (rb"SQLite format 3\0", "is an SQLite database; write its table as Parquet or CSV"),
+    (rb"%PDF-", "is a PDF document, not a table"),
+    (rb"(\xff\xfe|\xfe\xff)", "is UTF-16 text; write it as UTF-8: iconv -f utf-16 -t utf-8"),
+)
+_MAGIC_BYTES = 512  # a tar archive says so at its byte 257
+_TAR = slice(257, 262)
+_MAX_HEADER_LINES = 1000  # between quotes, or blank ones before
+
+
+def open_stream(path: Path) -> IO[bytes]:
+    """Open a file of text for reading, decompressed if it begins like gzip or Zstandard; buffered.
+
+    Raises:
+        DataError: no regular file that can be read (see `configs.source_files`), or the content is of another kind
+            that its first bytes tell.
+    """
+    with open_file(path) as file:
+        magic = file.read(_MAGIC_BYTES)
+    compressed = True
+    if magic[:2] == _GZIP:
+        stream: Any = igzip.open(path, "rb")  # type: ignore[no-untyped-call]
+    elif magic[:4] == _ZSTD:
+        # Arrow notices a cut-off stream, which the zstandard package takes for its end.
+        stream = io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+    else:
+        stream, compressed = io.BufferedReader(cast(io.RawIOBase, open_file(path))), False
+    try:
+        _check_magic(stream.peek(_MAGIC_BYTES) if compressed else magic, compressed, path)
+    except BaseException:
+        stream.close()
+        raise
+    return cast(IO[bytes], stream)
+
+
+def _check_magic(magic: bytes, compressed: bool, path: Path) -> None:
+    inside = "what is compressed here " if compressed else ""
+    if compressed and (magic[:2] == _GZIP or magic[:4] == _ZSTD):
+        raise DataError("is compressed twice; decompress it once", path=path)
+    for start, words in _OTHERS:
+        if re.match(start, magic):
+            raise DataError(inside + words, path=path)
+    if magic[_TAR] == b"ustar":
+        raise DataError(f"{inside}is a tar archive, not a table; unpack it", path=path)
+
+
+def stream_error(error: Exception, path: Path) -> DataError:
+    """Say what is wrong with a compressed file."""
+    if isinstance(error, EOFError):
+        return DataError("is cut off: the compressed data ends too early; fetch or write the file again", path=path)
+    if "too much memory for decoding" in str(error):
+        return DataError("is compressed with a window of more than 128 MB; compress it without --long", path=path)
+    return DataError(f"is damaged ({error}); fetch or write the file again", path=path)
+
+
+def decode(data: bytes, path: Path, *, row: int | None = None, column: object = None) -> str:
+    """Return bytes as text. Raises DataError naming the first byte that is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise no_utf8(data, error.start, path, row, column) from None
+
+
+def no_utf8(data: bytes, at: int, path: Path, row: int | None, column: object) -> DataError:
+    """Return the error of a byte that is not UTF-8: what it would be in Latin-1, and a way out."""
+    byte, around = data[at], data[max(0, at - 20) : at + 20].decode("latin-1")
+    return DataError(
+        f"byte 0x{byte:02X} in {around!r} is not UTF-8; if the file is Latin-1: iconv -f latin1 -t utf-8",
+        path=path,
+        row=row,
+        column=column,
+    )
+
+
+def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes]:
+    """Read the first line that is not blank; return its cells and its bytes. Leaves the stream after it.
+
+    Raises:
+        DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes are never
+            closed, it is no UTF-8, or it ends as lines did on old Macs.
+    """
+    mark, read, lines = delimiter.encode(), 0, 0
+    parts: list[bytes] = []
+    inside = False  # a name may hold line ends between quotes
+    while inside or not parts:
+        line = _bounded_line(stream, path, read)
+        read, lines = read + len(line), lines + 1
+        if not line:
+            if inside:
+                raise DataError('the first line has a quote (") that is never closed', path=path)
+            raise DataError("is empty", path=path)
+        line = line.removeprefix(BOM)
+        if parts or line.strip():
+            inside = _ends_in_quotes(b'"' + line if inside else line, mark)
+            parts.append(line)
+        if len(parts) > _MAX_HEADER_LINES:
+            raise DataError(
+                f'the first line has a quote (") that is not closed {_MAX_HEADER_LINES} lines on', path=path
+            )
+    line = b"".join(parts)
+    text = decode(line, path).rstrip("\r\n")
+    if "\0" in text:
+        raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
+    return _cells(text, path, delimiter), line
+
+
+def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
+    """Whether a cell that begins with a quote goes on after the line."""
+    if b'"' not in line:
+        return False
+    start = rb"(^|" + re.escape(delimiter) + rb')"'
+    closed = re.sub(start + rb'[^"]*(""[^"]*)*"', b"", line)
+    return re.search(start, closed) is not None
+
+
+def _bounded_line(stream: IO[bytes], path: Path, before: int) -> bytes:
+    left = MAX_ROW_BYTES - before
+    line = stream.readline(left + 1)
+    if len(line) > left:
+        raise DataError(f"has a first line of more than {MAX_ROW_BYTES:,} bytes; is this a table?", path=path)
+    if b"\r" in line.rstrip(b"\r\n") and b'"' not in line:
+        raise DataError(
+            "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'", path=path
+        )
+    return line
+
+
+def _cells(text: str, path: Path, delimiter: str) -> list[str]:
+    if text.count(delimiter) >= MAX_COLUMNS:
+        raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        limit = csv.field_size_limit()
+        why = f"has a column name of more than {limit:,} characters" if "field limit" in str(error) else str(error)
+        raise DataError(
+            f"the first line {why}; is this a table with {delimiter!r} between columns?", path=path
+        ) from None
+    if len(rows) != 1:
+        raise DataError("the first line is no row of names: its quotes do not fit", path=path)
+    return rows[0]
+
+
+def read_words(path: Path) -> list[list[str]]:
+    """Return the rows of a small CSV file of words, blank ones left out. Raises DataError."""
+    try:
+        with open_stream(path) as stream:
+            data = stream.read(MAX_WORDS_BYTES + 1)
+    except STREAM_ERRORS as error:
+        raise stream_error(error, path) from error
+    if len(data) > MAX_WORDS_BYTES:
+        raise DataError(f"has more than {MAX_WORDS_BYTES:,} bytes; a short list of words is needed", path=path)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(decode(data.removeprefix(BOM), path))) if row]
+    except csv.Error as error:
+        raise DataError(f"is no CSV ({error})", path=path) from None
+    if not rows:
+        raise DataError("is empty", path=path)
+    return rows

@@ -1,0 +1,177 @@
+"""One judge of all fuzzing: an input is read, or refused by a plain error that names it, within time and memory.
+
+Work is done in a child process, which may crash, hang or ask for all memory without taking the tests along:
+
+    with Worker(folder) as worker:
+        answer = worker.ask("tests.fuzz.work:table", path="x.csv")
+
+A function of `tests/fuzz/work.py` takes texts and numbers and returns what JSON can say. The folder is the child's
+current one, and nothing may appear beside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+MAX_SECONDS = 60.0
+"""A small input takes milliseconds; the machine may be busy."""
+MAX_MORE_BYTES = 1 << 30
+"""Of address space, beyond what the child has when all is imported; readers' own bounds are well below."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one input: `read` with its content, `refused`, or `failed` in a way that is a finding."""
+
+    kind: str
+    content: Any = None
+    error: str = ""
+
+
+@dataclass
+class Tally:
+    """Counts of inputs, and the findings: each kind of failure once, with the input that showed it."""
+
+    inputs: Counter[str] = field(default_factory=Counter)
+    findings: dict[str, str] = field(default_factory=dict)
+
+    def add(self, answer: Answer, what: str) -> None:
+        """Count an answer."""
+        self.inputs[answer.kind] += 1
+        if answer.kind == "failed":
+            self.findings.setdefault(answer.error.split("(", 1)[0][:200], f"{what}: {answer.error}")
+
+    def __str__(self) -> str:
+        """Say all counts, and the findings."""
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.inputs.items()))
+        lines = [f"{sum(self.inputs.values()):,} inputs: {counts}; {len(self.findings)} findings"]
+        return "\n".join([*lines, *self.findings.values()])
+
+
+class Worker:
+    """A child process that does pieces of work one after the other; started again when one was too much for it."""
+
+    def __init__(self, folder: Path, max_seconds: float = MAX_SECONDS, max_more_bytes: int = MAX_MORE_BYTES) -> None:
+        self.folder = folder
+        self.max_seconds, self.max_more_bytes = max_seconds, max_more_bytes
+        self._child: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._beside = set(folder.parent.iterdir())
+
+    def __enter__(self) -> Worker:
+        """The child is started when it is first asked."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the child."""
+        self._end()
+
+    def ask(self, work: str, names: str = "", **arguments: Any) -> Answer:
+        """Do a piece of work. `names`: what a refusal must name (a file's name)."""
+        child = self._child or self._start()
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps([work, arguments]).encode() + b"\n")
+            child.stdin.flush()
+            line = self._line(child)
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            return Answer("failed", error=self._end())
+        answer = Answer(**json.loads(line))
+        if answer.kind == "refused" and names not in answer.error:
+            return Answer("failed", error=f"a refusal that does not name {names}: {answer.error}")
+        new = set(self.folder.parent.iterdir()) - self._beside
+        if new:
+            self._beside |= new
+            return Answer("failed", error=f"something was written outside of the folder: {sorted(map(str, new))}")
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = Path(__file__).resolve().parent.parent.parent
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "tests.fuzz.oracle", str(self.folder), str(self.max_more_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=root,
+        )
+        assert self._line(self._child, ten_times=True) == b"ready\n"
+        return self._child
+
+    def _line(self, child: subprocess.Popen[bytes], ten_times: bool = False) -> bytes:
+        """Return the child's next line; nothing where it died or took too long."""
+        assert child.stdout is not None
+        until, data = time.monotonic() + self.max_seconds * (10 if ten_times else 1), b""
+        while not data.endswith(b"\n"):
+            ready, _, _ = select.select([child.stdout], [], [], max(0.0, until - time.monotonic()))
+            part = os.read(child.stdout.fileno(), 1 << 16) if ready else b""
+            if not part:
+                return b""
+            data += part
+        return data
+
+    def _end(self) -> str:
+        """End the child; say what became of it."""
+        child, self._child = self._child, None
+        if child is None:
+            return ""
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.close()
+        try:
+            code = child.wait(1.0)
+            words = (
+                f"the process died of {signal.Signals(-code).name}" if code < 0 else f"the process ended with {code}"
+            )
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            words = f"no answer within {self.max_seconds:g} seconds"
+        child.stdout.close()
+        return words
+
+
+def _serve(folder: str, more_bytes: int) -> None:
+    """Answer pieces of work, a line each, until standard input ends."""
+    from configs.errors import UserError
+
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what is printed meanwhile is no answer
+    importlib.import_module("tests.fuzz.work").prepare()
+    os.chdir(folder)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + more_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    out.write("ready\n")
+    out.flush()
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        module, _, function = name.partition(":")
+        try:
+            content = getattr(importlib.import_module(module), function)(**arguments)
+            answer = {"kind": "read", "content": content}
+        except UserError as error:
+            answer = {"kind": "refused", "error": str(error)}
+        except Exception as error:
+            answer = {"kind": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,238 @@
+"""Small files of every format that readers know, with what they hold; and ways to break them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import struct
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from hypothesis import strategies as st
+
+Draw = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A file's name and content, how it is read, and what must come out as long as it is whole."""
+
+    name: str
+    data: bytes
+    work: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    expected: str | None = None
+
+
+def write_small(folder: Path, read: Callable[[Path], None]) -> None:
+    """Write a small file of numbers, read it, take it away."""
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".csv") as file:
+        file.write(b"1,2\n3,4\n")
+        file.flush()
+        read(Path(file.name))
+
+
+WHOLE = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1])
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+# Texts that CSV's own rules for numbers, dates and missing values leave alone.
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12).map(lambda text: "x" + text + "x")
+NAMES = st.lists(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=8).map(lambda t: f"c{t}"),
+    min_size=2, max_size=2, unique=True,
+)  # fmt: skip
+
+
+def _quoted(cell: object, delimiter: str) -> str:
+    text = str(cell)
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in f'"{delimiter}\n') else text
+
+
+@st.composite
+def delimited(draw: Draw) -> Sample:
+    """CSV and TSV, with any line ends, marks and blank lines, compressed or not."""
+    ending, delimiter = draw(st.sampled_from([(".csv", ","), (".tsv", "\t")]))
+    names, header = draw(NAMES), draw(st.booleans())
+    rows = [list(row) for row in draw(st.lists(st.tuples(TEXTS, FLOATS), min_size=1, max_size=20))]
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    lines = [delimiter.join(_quoted(cell, delimiter) for cell in row) for row in ([names] if header else []) + rows]
+    for at in draw(st.lists(st.integers(0, len(lines)), max_size=3)):
+        lines.insert(at, "")
+    text = draw(st.sampled_from(["", "\ufeff"])) + end.join(lines) + draw(st.sampled_from(["", end]))
+    columns = names if header else ["0", "1"]
+    arguments = {"texts": columns[:1], "numbers": columns[1:], "header": header}
+    suffix, data = draw(compressed(text.encode()))
+    return Sample(f"x{ending}{suffix}", data, "table", arguments, repr(rows))
+
+
+@st.composite
+def compressed(draw: Draw, data: bytes) -> tuple[str, bytes]:
+    """A name's ending and the data, compressed or not."""
+    return draw(st.sampled_from([("", data), (".gz", gzip.compress(data)), (".zst", zstandard.compress(data))]))
+
+
+@st.composite
+def edge_lists(draw: Draw) -> Sample:
+    """Numbers between blanks, with comments."""
+    rows = [list(row) for row in draw(st.lists(st.tuples(WHOLE, WHOLE), min_size=1, max_size=20))]
+    lines = [draw(st.sampled_from([" ", "\t", "  \t"])).join(map(str, row)) for row in rows]
+    mark = draw(st.sampled_from("#%"))
+    for at in draw(st.lists(st.integers(0, len(lines)), max_size=3)):
+        lines.insert(at, draw(st.sampled_from([mark + " a comment", "", "  "])))
+    if mark == "%":
+        lines.insert(0, "% a comment")
+    suffix, data = draw(compressed("\n".join(lines).encode()))
+    return Sample(f"x.txt{suffix}", data, "table", {"texts": [], "numbers": []}, repr(rows))
+
+
+@st.composite
+def parquet_files(draw: Draw) -> Sample:
+    """Columns of texts of several kinds and of numbers."""
+    names = draw(NAMES)
+    rows = [list(row) for row in draw(st.lists(st.tuples(TEXTS, WHOLE), min_size=1, max_size=20))]
+    kind = draw(st.sampled_from([pa.string(), pa.large_string(), pa.string_view()]))
+    texts = pa.array([row[0] for row in rows], kind)
+    if draw(st.booleans()) and kind != pa.string_view():
+        texts = texts.dictionary_encode()
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.table([texts, pa.array([row[1] for row in rows], pa.int64())], names),
+        sink,
+        compression=draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli"])),
+        row_group_size=draw(st.integers(1, 30)),
+        use_dictionary=draw(st.booleans()),
+        data_page_version=draw(st.sampled_from(["1.0", "2.0"])),
+        store_schema=draw(st.booleans()),
+    )
+    return Sample("x.parquet", sink.getvalue(), "table", {"texts": [], "numbers": []}, repr(rows))
+
+
+@st.composite
+def raw_numbers(draw: Draw) -> Sample:
+    """Numbers as OGB's folders hold them."""
+    kind = draw(st.sampled_from(["<i8", "<f8"]))
+    width = draw(st.integers(1, 4))
+    cells = st.lists(WHOLE if kind == "<i8" else FLOATS, min_size=width, max_size=width)
+    rows = draw(st.lists(cells, min_size=1, max_size=20))
+    _, data = draw(compressed("\n".join(",".join(map(str, row)) for row in rows).encode()))
+    return Sample("x.csv.gz", data, "raw_numbers", {"kind": kind, "missing": draw(st.booleans())}, repr(rows))
+
+
+@st.composite
+def small_texts(draw: Draw) -> Sample:
+    """Lists of words, id maps, descriptions."""
+    work = draw(st.sampled_from(["words", "id_map", "description"]))
+    if work == "description":
+        value = draw(st.recursive(st.none() | st.integers() | TEXTS, lambda inner: st.lists(inner, max_size=4)))
+        return Sample("x.json", json.dumps(value).encode(), work, {}, repr(value)[:1000])
+    rows = draw(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=10))
+    lines = [",".join(_quoted(cell, ",") for cell in row) for row in [("index", "name"), *rows]]
+    _, data = draw(compressed(("\n".join(lines) + "\n").encode()))
+    plain: list[Any] = [["index", "name"], *map(list, rows)]
+    if work == "id_map":
+        plain = [{"index": index, "name": name} for index, name in rows]
+    return Sample("x.csv.gz", data, work, {}, repr(plain))
+
+
+@st.composite
+def arrays(draw: Draw) -> Sample:
+    """`.npy` files and members of archives."""
+    kind = draw(st.sampled_from(["<i8", ">i4", "<f8", "<f4", "|b1", "|u1"]))
+    rows, width = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    values = (np.arange(rows * width).reshape(rows, width) % 100).astype(kind)
+    sink = io.BytesIO()
+    packed = draw(st.sampled_from(["npy", "npz", "compressed"]))
+    if packed == "npy":
+        np.save(sink, values)
+        return Sample("x.npy", sink.getvalue(), "array", {}, repr(values.tolist()))
+    (np.savez if packed == "npz" else np.savez_compressed)(sink, a=values)
+    return Sample("x.npz", sink.getvalue(), "array", {"member": "a"}, repr(values.tolist()))
+
+
+@st.composite
+def torch_files(draw: Draw) -> Sample:
+    """What torch.save writes of arrays and tensors, in old and new formats."""
+    import torch
+
+    values = {"edge": np.arange(draw(st.integers(1, 20))), "year": torch.arange(draw(st.integers(1, 20)))}
+    sink = io.BytesIO()
+    zipped = draw(st.booleans())
+    torch.save(values, sink, pickle_protocol=draw(st.sampled_from([2, 4])), _use_new_zipfile_serialization=zipped)
+    return Sample("x.pt", sink.getvalue(), "torch_file", {}, repr({k: v.tolist() for k, v in values.items()}))
+
+
+@st.composite
+def vector_files(draw: Draw) -> Sample:
+    """Vectors as other programs write them."""
+    rows = draw(st.integers(1, 8))
+    ids = [f"n{i}" for i in range(rows)]
+    values = [[float(i), i / 2] for i in range(rows)]
+    columns = {"id": pa.array(ids), "v": pa.array(values, pa.list_(pa.float32(), 2))}
+    if draw(st.booleans()):
+        columns = dict(reversed(columns.items()))
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return Sample("x.parquet", sink.getvalue(), "vectors", {}, repr([(ids, values)]))
+
+
+SAMPLES: dict[str, st.SearchStrategy[Sample]] = {
+    "delimited": delimited(),
+    "edge lists": edge_lists(),
+    "parquet": parquet_files(),
+    "raw numbers": raw_numbers(),
+    "small texts": small_texts(),
+    "arrays": arrays(),
+    "torch": torch_files(),
+    "vectors": vector_files(),
+}
+_ODD = [
+    *(b"\0", b"\xff", b"\r", b'"', b",", b"\n", b"-1", b"1e999", b"nan", b"NA", b"\xef\xbb\xbf"),
+    *(b"[" * 3000, b"9" * 400, b"\x80\x04\x8e" + b"\xff" * 7),
+    *(struct.pack("<q", -1), struct.pack("<q", 2**62), struct.pack("<i", 2**31 - 1)),
+]
+
+
+@st.composite
+def broken(draw: Draw, data: bytes) -> bytes:
+    """Bytes flipped, cut, repeated, overwritten by odd ones, or compressed in another way."""
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        how = draw(st.sampled_from(["flip", "cut", "drop", "repeat", "insert", "overwrite", "codec", "zeros"]))
+        size = draw(st.integers(1, 40))
+        if how == "flip" and data:
+            data = data[:at] + bytes([data[at] ^ draw(st.integers(1, 255))]) + data[at + 1 :]
+        elif how == "cut":
+            data = data[:at]
+        elif how == "drop":
+            data = data[:at] + data[at + size :]
+        elif how == "repeat":
+            data = data[:at] + data[at : at + size] * draw(st.sampled_from([2, 3, 500])) + data[at + size :]
+        elif how == "zeros":
+            data = data[:at] + bytes(size) + data[at + size :]
+        elif how == "codec":
+            data = draw(st.sampled_from([bz2.compress, gzip.compress, lzma.compress, zstandard.compress]))(data)
+        else:
+            odd = draw(st.sampled_from(_ODD))
+            data = data[:at] + odd + data[at + (0 if how == "insert" else len(odd)) :]
+    return data
+
+
+@st.composite
+def inside_out(draw: Draw, sample: Sample) -> bytes:
+    """The file's content broken before it is compressed, so that its checksums hold."""
+    for start, unpack, pack in (
+        (b"\x1f\x8b", gzip.decompress, gzip.compress),
+        (b"\x28\xb5", zstandard.decompress, zstandard.compress),
+    ):
+        if sample.data.startswith(start):
+            return pack(draw(broken(unpack(sample.data))))
+    return draw(broken(sample.data))

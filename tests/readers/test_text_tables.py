@@ -1,0 +1,221 @@
+"""CSV, TSV and edge lists: what is no table is called what it is, and messages name the right rows."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zstandard
+
+from configs.errors import DataError, RecipeError
+from tasks.ingest import csv_reader
+from tasks.ingest.csv_reader import read_numbers
+from tasks.ingest.id_maps import read_text_table
+from tasks.ingest.table_files import TableFiles
+from tasks.readers import csv_tables
+from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
+from tasks.readers.streams import read_words
+
+EDGES = "src,dst\n0,1\n1,2\n2,0\n"
+
+
+def read(path: Path, columns: list[str] | None = None, texts: list[str] | None = None, **options: Any) -> list[tuple]:
+    """Return all rows of a table."""
+    files = TableFiles((str(path),), **options)
+    rows: list[tuple] = []
+    for batch in files.batches(columns or files.column_names(), texts or []):
+        assert batch.first_row == len(rows)
+        rows += zip(*(column.to_pylist() for column in batch.data.columns), strict=True)
+    return rows
+
+
+OTHERS: list[tuple[str, bytes, str]] = [
+    ("x.csv", bz2.compress(EDGES.encode()), "is compressed by bzip2; gzip and Zstandard are read"),
+    ("x.csv.gz", bz2.compress(EDGES.encode()), "is compressed by bzip2"),
+    ("x.csv", lzma.compress(EDGES.encode()), "is compressed by xz"),
+    ("x.txt", b"PK\x03\x04\x14\0" + b"\xff" * 40, "is a zip archive"),
+    ("x.csv.gz", gzip.compress(b"PK\x03\x04\x14\0" + b"\xff" * 40), "what is compressed here is a zip archive"),
+    ("x.csv", b"PAR1\x15\x04\x15", "is Parquet, not text"),
+    ("x.csv", b"\x93NUMPY\x01\0", "is a NumPy array"),
+    ("x.csv.gz", gzip.compress(gzip.compress(EDGES.encode())), "is compressed twice"),
+    ("x.csv.zst", zstandard.compress(gzip.compress(EDGES.encode())), "is compressed twice"),
+    ("x.csv.gz", gzip.compress(b"e.csv" + b"\0" * 252 + b"ustar\x0000" + b"\0" * 300), "is a tar archive"),
+    ("x.csv", EDGES.encode("utf-16"), "is UTF-16 text"),
+    ("x.txt", "0 1\n".encode("utf-16"), "is UTF-16 text"),
+    ("x.csv", EDGES.encode("utf-16-le"), "has NUL bytes in its first line"),
+    ("x.csv", EDGES.replace("\n", "\r").encode(), "its lines end in a carriage return alone"),
+    ("x.txt", b"0 1\r1 2\r", r"row 0\): the line has a carriage return alone"),
+    ("x.csv", b"src,dst," + b"x" * 200_000 + b"\n0,1,2\n", "has a column name of more than 131,072 characters"),
+    ("x.csv", b"x" * (MAX_ROW_BYTES + 9), "has a first line of more than 4,194,304 bytes"),
+    ("x.csv", b'src,"dst\n' + b"0,1\n" * 9, "has a quote .* that is never closed"),
+    ("x.csv", b"a," * MAX_COLUMNS + b"a\n", "has more than 131,072 columns"),
+    ("x.txt", b"1 " * MAX_COLUMNS + b"1\n", "has more than 131,072 columns"),
+    ("x.csv", "src,dst,café\n0,1,2\n".encode("latin-1"), r"byte 0xE9 in 'src,dst,café\\n' is not UTF-8; .*iconv"),
+    ("x.csv", b"src,dst,src\n0,1,2\n", "names the column 'src' twice; it has src, dst, src"),
+    ("x.csv", b"", "is empty"),
+    ("x.csv", b"\n\n", "is empty"),
+    ("x.csv", b"\n" * 9999, "has nothing but blank lines"),
+    ("x.csv", b'src,dst\n0,"' + b"1\n" * (10 << 20), 'has a row of more than 4,194,304 bytes, or a quote'),
+    ("x.csv", b"src,dst\n0," + b"x" * MAX_CELL_BYTES + b"x\n", "the text has 65,537 bytes"),
+    ("x.txt", b"0 1\n" + b"1" * (7 << 20) + b" 2\n", "has a line of more than 4,194,304 bytes after row 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content", "words"), OTHERS, ids=[x[2][:40] for x in OTHERS])
+def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=rf"{name}.*{words}") as caught:
+        read(tmp_path / name, ["src", "dst"] if "csv" in name else ["0", "1"])
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("before", ["", "\n\n"])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("7,8,9", r"row ROW\): Expected 2 columns, got 3"),
+        ("7", r"row ROW\): Expected 2 columns, got 1"),
+        ("x,8", r"row ROW, column NAME\): CSV conversion error to double"),
+    ],
+)
+def test_rows_of_csv(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    header: bool,
+    mark: str,
+    end: str,
+    before: str,
+    line: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 256)  # many blocks
+    lines = [
+        *(["a,b"] if header else []),
+        *(f"{i},{i}" + ("\n" if i % 7 == 0 else "") for i in range(300)),
+        line,
+        "1,1",
+    ]
+    path = tmp_path / "x.csv"
+    path.write_bytes((mark + before + end.join(lines) + end).encode())
+    name = "a" if header else "0"
+    with pytest.raises(DataError, match=words.replace("ROW", "300").replace("NAME", name)):
+        list(TableFiles((str(path),), header=header).batches([name], numbers=[name]))
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(("line", "words"), [("7 8 9", "columns"), ("7", "columns")])
+def test_rows_of_edge_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: bool, mark: bytes, line: str, words: str
+) -> None:
+    monkeypatch.setattr(csv_reader, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 256)
+    path = tmp_path / "x.txt"
+    lines = ["# from to", "", *(f"{i}\t {i}" + ("\n\n# here" if i % 7 == 0 else "") for i in range(300)), line, "1 1"]
+    path.write_bytes(mark + "\n".join(lines).encode())
+    with pytest.raises(DataError, match=rf"x\.txt \(row 300.*{words}"):
+        read(path, texts=["0", "1"] if texts else [])
+
+
+def test_the_byte_that_is_not_utf8_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 256)
+    path = tmp_path / "x.csv"
+    rows = [f"n{i},{i}" for i in range(200)]
+    for place in (0, 150):
+        path.write_bytes("\n".join(["a,b", *rows[:place], "José,1", *rows[place:]]).encode("latin-1"))
+        with pytest.raises(DataError, match=rf"row {place}, column a\): byte 0xE9 in 'José' is not UTF-8; .*iconv"):
+            read(path)
+
+
+@pytest.mark.parametrize("block", [32, 1 << 20])
+def test_line_ends_and_delimiters_between_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", block)
+    path = tmp_path / "x.csv"
+    path.write_text('\ufeff"a\nx",5" b\n' + '"u,\nv",1\nw,2\n' * 20)
+    assert TableFiles((str(path),)).column_names() == ["a\nx", '5" b']
+    assert read(path) == [("u,\nv", 1), ("w", 2)] * 20
+
+
+def test_columns_of_an_edge_list_are_those_of_its_first_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("\ufeff# one\n\n  alice bob 3\ncarol  dave\t4\n# six\n")
+    assert TableFiles((str(path),)).column_names() == ["0", "1", "2"]
+    assert read(path, ["0", "2"], ["0", "2"]) == [("alice", "3"), ("carol", "4")]
+    path.write_text("one text\na line\n")
+    assert read(path, ["0"], ["0"]) == [("one text",), ("a line",)]
+
+
+@pytest.mark.parametrize("delimiter", ["é", '"', "\n", "\0", "1", "-", "x"])
+def test_what_cannot_separate_cells(delimiter: str) -> None:
+    with pytest.raises(RecipeError, match="cannot separate cells"):
+        TableFiles(("x.csv",), delimiter=delimiter)
+
+
+def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    for text in ("src,dst", "src,dst\n", "src,dst\r\n\r\n"):
+        path.write_text(text)
+        assert read(path) == []
+
+
+def test_words_and_maps_are_read_within_bounds(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(b"a" * (2 << 20)))
+    with pytest.raises(DataError, match="has more than 1,048,576 bytes; a short list of words"):
+        read_words(path)
+    path.write_bytes(gzip.compress(b'a,"' + b"b" * 200_000))
+    with pytest.raises(DataError, match="is no CSV"):
+        read_words(path)
+    path.write_bytes(gzip.compress(b"index,name\n" + b"1,NA\n" * 10_000_000))
+    assert 100 < read_text_table(path, 100).num_rows < 10_000_000
+    path.write_bytes(gzip.compress(b"index,name\n1,NA\n"))
+    assert read_text_table(path, 100).to_pylist() == [{"index": "1", "name": "NA"}]
+
+
+def test_numbers_at_the_edges(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("9223372036854775807 1234567890123456789\n-9223372036854775807 0\n")
+    assert read(path) == [(2**63 - 1, 1234567890123456789), (1 - 2**63, 0)]
+    path.write_text("0 9223372036854775808\n")
+    with pytest.raises(DataError, match=r"row 0, column 1\): '9223372036854775808' does not fit int64"):
+        read(path)
+    path.write_text("0 0.5\n9007199254740993 0.5\n")
+    with pytest.raises(DataError, match=r"row 1, column 0\): 9007199254740992 is 2\^53 or more"):
+        list(TableFiles((str(path),)).batches(["0", "1"], numbers=["1"]))
+
+
+def test_rows_of_cells_that_need_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More such cells in a row than the kernel's list holds; the row of a mistake among them."""
+    monkeypatch.setattr(csv_reader, "_MAX_SLOW", 4)
+    path, cell = tmp_path / "x.csv", "9007199254740993.00000000000000000001"
+    path.write_text((",".join([cell] * 50) + "\n") * 20)
+    assert (read_numbers(path, np.float64) == 2**53 + 2).all()
+    path.write_text((",".join([cell] * 5) + "\n") * 20 + ",".join([cell] * 4) + ",inf\n")
+    with pytest.raises(DataError, match=r"row 20, column 4\): 'inf' is not a finite number"):
+        read_numbers(path, np.float64)
+    path.write_text(f"{cell},1\n{cell}{'1' * 5000},1\n")
+    with pytest.raises(DataError, match=r"row 1, column 0\): the number has more than 4,096 characters"):
+        read_numbers(path, np.float64)
+
+
+def test_a_wide_first_line_asks_for_no_more_than_the_rows_can_fill(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"1," * 50_000 + b"1\n" + b"1\n" * 900_000)
+    with pytest.raises(DataError, match=r"row 1, column 0\): the row has 1 columns, the others have 50001"):
+        read_numbers(path, np.int64)
+
+
+def test_arrow_s_batches_keep_their_types(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\nx,1\n")
+    batch = next(TableFiles((str(path),)).batches(["a", "b"]))
+    assert batch.data.schema.types == [pa.string(), pa.int64()]
