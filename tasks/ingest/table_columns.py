@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from configs.moments import TimeUnit
 from tasks.ingest.id_index import IdIndex, is_text
-from tasks.ingest.table_files import Batch
+from tasks.ingest.table_files import Batch, TableFiles
 from tasks.manifests import FeatureColumn
 
 Array = NDArray[Any]
@@ -156,8 +156,22 @@ class FeatureReader:
             out[column] = self._code(batch, column)
         return out
 
+    def number_categories(self, files: TableFiles) -> None:
+        """Number the categories in ascending order; without this they are numbered as they appear.
+
+        So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
+        Reads the categorical columns of the whole table.
+        """
+        if self.categorical:
+            for batch in files.batches(self.categorical, self.categorical):
+                for column in self.categorical:
+                    self._code(batch, column)
+        for index in self.codes.values():
+            if index.count:
+                index.sort()
+
     def _code(self, batch: Batch, column: str) -> Array:
-        """Number the categories in the order in which they appear; an empty cell is the category ``""``."""
+        """Number the categories; an empty cell is the category ``""``."""
         values = batch.column(column)
         if not is_text(values.type):
             if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):

@@ -73,6 +73,7 @@ class EdgeReader:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
+        self.features.number_categories(table_files(edges))
         count = 0
         with ExitStack() as stack:
             for batch in table_files(edges).batches(columns, texts, values):

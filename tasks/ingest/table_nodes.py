@@ -318,6 +318,7 @@ def _feature_parts(nodes: NodeSet, reader: FeatureReader) -> Iterator[tuple[dict
     table = nodes.config
     if table is not None and table.files and (reader.features or reader.categorical):
         columns = [*reader.features, *reader.categorical]
+        reader.number_categories(table_files(table))
         for batch in table_files(table).batches(columns, reader.categorical, reader.features):
             yield {stored_name(name): values for name, values in reader.read(batch).items()}, batch.data.num_rows
         return
