@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,12 @@ class Leaked:
 
     last: str
     best: str
+    weights: dict[str, torch.Tensor] = field(compare=False, repr=False)
+    """The last ones."""
+
+    def is_near(self, other: Leaked) -> bool:
+        """Whether the weights differ in the order of sums at most."""
+        return all(torch.allclose(self.weights[name], x, rtol=0, atol=1e-5) for name, x in other.weights.items())
 
 
 def node_tables(folder: Path, alter: str = "") -> dict[str, Any]:
@@ -212,7 +218,7 @@ def learnt(work: Path, task: str, graph: Parent, *overrides: str) -> Leaked:
         for one in jobs:
             one.work.mkdir(parents=True, exist_ok=True)
             make_trainer(one).run()
-    return Leaked(*(digest(work / name) for name in (LAST, BEST)))
+    return Leaked(digest(work / LAST), digest(work / BEST), checkpoint.load(work / LAST)["model"])
 
 
 def digest(path: Path) -> str:

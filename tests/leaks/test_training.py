@@ -70,7 +70,10 @@ def check(graphs: Any, work: Path, task: str, way: str, options: str, transforms
     before = train("")
     if way not in NO_WAY_BACK:
         for alter in {"node": ("valid labels", "islands"), "link": ("valid test",), "graph": ("valid test",)}[task]:
-            assert train(alter).last == before.last, alter
+            after = train(alter)
+            # Gradients of an embedding of codes are sums over all nodes of a batch: zeros in between move the rounding.
+            rounded = alter == "islands" and "feat_cat" in opened(graphs(task, alter, transforms))
+            assert after.is_near(before) if rounded else after.last == before.last, alter
     alter = "test labels" if task == "node" else "test"
     assert train(alter) == before, alter
 
