@@ -120,7 +120,7 @@ class TrainConfig(ConfigModel):
     """Loader saint with walks: steps of each."""
     negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
     """Link tasks, what a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75,
-    with another positive's target, or with a uniform one."""
+    with another positive's target, or with a uniform one. Training edges are avoided; held-out ones are not known."""
     leave_out_positives: bool = False
     """Loader full on link tasks: a batch's own positive edges carry no messages (the edge loader always does so); off
     as in OGB's example for ogbl-ddi."""

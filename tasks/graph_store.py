@@ -17,13 +17,13 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `node_ids` | int64 (N,) | id of each node in preprocess's id space (dense, types end to end) |
 | `train_idx`, `valid_idx`, `test_idx` | id (n,) | nodes (node tasks) or graphs (graph tasks) of a split, ascending |
 | `train_edges`, ... | id (n, 2) | positive edges of a split (link tasks), source and target |
-| `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given negatives: one pool, or K for each positive |
+| `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 
-On link tasks the graph holds the training edges only. On graph tasks all graphs lie end to end, so that a graph's nodes
-and its in-edges are contiguous.
+On link tasks the graph holds the training edges only, and no pair that is held out (`tasks/preprocess/held_out.py`). On
+graph tasks all graphs lie end to end, so that a graph's nodes and its in-edges are contiguous.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,17 +51,39 @@ class IdMap:
         table = self._column("ids/graphs")
         return numbers if table is None else _combined(table.take(numbers))
 
-    def find(self, ids: pa.Array, kind: str) -> Array:
+    def columns(self, nodes: Array, name: str = "id") -> dict[str, pa.Array]:
+        """Return what names nodes (n,) in a file: the column `name` of original ids.
+
+        Where ids of the data set name several nodes each, also `row` (of `source`: `source_row`): the node's number
+        among those of its type, from 0 in the data's order.
+        """
+        found = {name: self.lookup(nodes)}
+        if self._ids_repeat:
+            dense = self.dense(nodes)
+            types = np.searchsorted(self._offsets, dense, side="right") - 1
+            found["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
+        return found
+
+    @cached_property
+    def _ids_repeat(self) -> bool:
+        tables = [self._column(f"ids/{kind}") for kind in self._graph.manifest.node_types]
+        return any(ids is not None and compute.count_distinct(ids).as_py() < len(ids) for ids in tables)
+
+    def graph_columns(self, graphs: Array) -> dict[str, pa.Array]:
+        """Return what names graphs (n,) in a file: `graph_id`, which may repeat, and `row`, the graph's number."""
+        return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
+
+    def find(self, ids: pa.Array, kind: str, rows: Array | None = None) -> Array:
         """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
 
-        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. Raises DataError for
-        ids of another kind than the data's.
+        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`: see
+        `find_rows`, which says what raises.
         """
         nodes = self.nodes_of_type(kind, left_out=-2)
         count = len(nodes)
         if self._dataset is not None:
             count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
-        rows = find_rows(self._dataset, f"ids/{kind}", count, ids)
+        rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows)
         # A snapshot's graph does not tell how many nodes are still to come.
         found = nodes[np.minimum(rows, len(nodes) - 1)]
         return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
@@ -114,34 +137,68 @@ class IdMap:
         return self._tables[table]
 
 
-def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Array) -> Array:
+def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Array, rows: Array | None = None) -> Array:
     """Return the row of each original id (n,) in an id table: int64 (n,), -1 where it is not there.
 
     Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
 
+    Args:
+        dataset: has the table.
+        table: its name.
+        count: rows that there are, where there is no table.
+        ids: what is looked for.
+        rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
+
     Raises:
-        DataError: texts are asked for, and the ids are numbers.
+        DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not tell
+            which of them is meant.
     """
     if dataset is None or table not in dataset:
         numbers = np.asarray(as_kind(ids, pa.int64()))
         return np.where((numbers >= 0) & (numbers < count), numbers, -1)
-    wanted: pa.Array | None = None
-    rows = np.empty(0, np.int64)
+    found: _Found | None = None
     for shard in dataset.shards(table):
         first = shard.first_row
         for group in iter_row_groups(shard, ["original_id"]):
             known = group.column(0)
-            if wanted is None:
-                wanted = as_kind(ids, known.type)
-                distinct = compute.unique(wanted)
-                rows = np.full(len(distinct), -1, np.int64)
-            place = compute.index_in(known, value_set=distinct)
-            found = np.flatnonzero(np.asarray(compute.is_valid(place)))
-            rows[np.asarray(place.drop_null())] = found + first
+            found = found or _Found(as_kind(ids, known.type), rows)
+            found.read(known, first)
             first += len(known)
-    if wanted is None:
-        return np.full(len(ids), -1, np.int64)
-    return rows[np.asarray(compute.index_in(wanted, value_set=distinct))]
+    return np.full(len(ids), -1, np.int64) if found is None else found.rows()
+
+
+class _Found:
+    """Rows of an id table by the ids asked for, while the table streams by."""
+
+    def __init__(self, ids: pa.Array, wanted: Array | None) -> None:
+        """`wanted` int64 (n,): which of an id's rows is meant, where it has several."""
+        self.ids, self._distinct = ids, compute.unique(ids)
+        self._code = np.asarray(compute.index_in(ids, value_set=self._distinct))
+        self._row = np.full(len(self._distinct), -1, np.int64)
+        self._times = np.zeros(len(self._distinct), np.int64)
+        self._wanted = np.full(len(ids), -1, np.int64) if wanted is None else wanted
+        self._right = np.zeros(len(ids), np.bool_)  # whether the id does stand in the row that is wanted
+
+    def read(self, known: pa.ChunkedArray, first: int) -> None:
+        """Take the rows first, first + 1, ... of the table."""
+        code = np.asarray(compute.fill_null(compute.index_in(known, value_set=self._distinct), -1))
+        at = np.flatnonzero(code >= 0)
+        self._row[code[at]] = at + first
+        self._times += np.bincount(code[at], minlength=len(self._times))
+        inside = np.flatnonzero((self._wanted >= first) & (self._wanted < first + len(code)))
+        self._right[inside] = code[self._wanted[inside] - first] == self._code[inside]
+
+    def rows(self) -> Array:
+        """Return the row of each id, -1 where it has none. Raises DataError where it is not clear which is meant."""
+        several = self._times[self._code] > 1
+        unclear = np.flatnonzero(several & ~self._right)
+        if len(unclear):
+            place = int(unclear[0])
+            raise DataError(
+                f"{self.ids[place].as_py()!r} (row {place}) names {int(self._times[self._code[place]]):,} of them; say "
+                "which in a column row, as files of predictions have it"
+            )
+        return np.where(several, self._wanted, self._row[self._code])
 
 
 def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -6,11 +6,12 @@
 | node: binary | the same; `score`: probability of class 1 |
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
-| graph | as nodes, with `graph_id` in place of `id` |
+| graph | as nodes, with `graph_id` and `row` in place of `id` |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
-A missing label is null. Nodes of no split have `split` null: what a model is for. Pairs that somebody asks about have
-`source`, `target` and `score` only.
+`row` is the graph's number in the data set, from 0: ids of graphs may repeat (names of molecules do). Where ids of
+nodes do, files have their `row` too, or `source_row` and `target_row`. A missing label is null. Nodes of no split have
+`split` null: what a model is for. Pairs that somebody asks about have `source`, `target` and `score` only.
 """
 
 from __future__ import annotations
@@ -59,28 +60,24 @@ class PredictionWriter:
             self._draft.replace(self.path)
         self._draft.unlink(missing_ok=True)
 
-    def items(self, id_name: str, ids: pa.Array, split: str | pa.Array | None, label: Array, scores: Floats) -> None:
-        """Write nodes or graphs: ids (n,), split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
+    def items(self, ids: dict[str, pa.Array], split: str | pa.Array | None, label: Array, scores: Floats) -> None:
+        """Write nodes or graphs: ids (n,) by column, split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
         for start in range(0, len(scores), _ROWS_AT_A_TIME):
             rows = slice(start, start + _ROWS_AT_A_TIME)
-            some_ids = ids[rows]
-            splits = split[rows] if isinstance(split, pa.Array) else _constant(split, len(some_ids))
-            columns = {id_name: some_ids, "split": splits}
+            splits = split[rows] if isinstance(split, pa.Array) else _constant(split, len(scores[rows]))
+            columns = {**{name: column[rows] for name, column in ids.items()}, "split": splits}
             columns.update(self._judged(label[rows], scores[rows]))
             self._write(columns)
 
-    def edges(
-        self, source: pa.Array, target: pa.Array, split: str, label: int, score: Floats, rank: Array | None
-    ) -> None:
-        """Write node pairs; `rank` (n,) for true edges."""
+    def edges(self, ends: dict[str, pa.Array], split: str, label: int, score: Floats, rank: Array | None) -> None:
+        """Write node pairs: columns of their ends (n,); `rank` (n,) for true edges."""
         for start in range(0, len(score), _ROWS_AT_A_TIME):
             rows = slice(start, start + _ROWS_AT_A_TIME)
             num_rows = len(score[rows])
             ranks = pa.nulls(num_rows, pa.float64()) if rank is None else pa.array(rank[rows], pa.float64())
             self._write(
                 {
-                    "source": source[rows],
-                    "target": target[rows],
+                    **{name: column[rows] for name, column in ends.items()},
                     "split": _constant(split, num_rows),
                     "label": pa.array(np.full(num_rows, label, np.int8)),
                     "score": pa.array(score[rows], pa.float32()),

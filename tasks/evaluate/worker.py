@@ -7,13 +7,14 @@ stays small. It writes its outcome into the work folder and says on standard out
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
@@ -138,9 +139,10 @@ class Evaluation:
         label = self.store["label"]
         for split, index in indices.items():
             place = np.searchsorted(everything, index)
-            yield split, self._items("id", index, split, np.asarray(label[index]), scores[place])
+            yield split, self._items(self.ids.columns, index, split, np.asarray(label[index]), scores[place])
         if len(rest):
-            self._items("id", rest, None, np.asarray(label[rest]), scores[np.searchsorted(everything, rest)])
+            rest_scores = scores[np.searchsorted(everything, rest)]
+            self._items(self.ids.columns, rest, None, np.asarray(label[rest]), rest_scores)
 
     def _unsplit(self) -> Array:
         """Nodes of the labelled type that are in no split, ascending."""
@@ -162,13 +164,19 @@ class Evaluation:
             assert prediction.label is not None
             assert prediction.scores is not None
             index = self._array(f"{split}_idx")
-            yield split, self._items("graph_id", index, split, prediction.label, prediction.scores)
+            yield split, self._items(self.ids.graph_columns, index, split, prediction.label, prediction.scores)
 
-    def _items(self, name: str, index: Array, split: str | None, label: Array, scores: Array) -> Prediction:
+    def _items(
+        self,
+        ids_of: Callable[[Array], dict[str, pa.Array]],
+        index: Array,
+        split: str | None,
+        label: Array,
+        scores: Array,
+    ) -> Prediction:
         self.rows += len(index)
         if self.job.predictions:
-            ids = self.ids.lookup(index) if name == "id" else self.ids.lookup_graphs(index)
-            self.writer.items(name, ids, split, label, scores)
+            self.writer.items(ids_of(index), split, label, scores)
         return Prediction(scores=scores, label=label)
 
     def _links(self) -> Any:
@@ -189,7 +197,8 @@ class Evaluation:
 
     def _pairs(self, pairs: Array, split: str, label: int, score: Array, rank: Array | None) -> None:
         pairs = np.asarray(pairs)
-        self.writer.edges(self.ids.lookup(pairs[:, 0]), self.ids.lookup(pairs[:, 1]), split, label, score, rank)
+        ends = self.ids.columns(pairs[:, 0], "source") | self.ids.columns(pairs[:, 1], "target")
+        self.writer.edges(ends, split, label, score, rank)
 
     def _array(self, name: str) -> Array:
         if name not in self.store:

@@ -293,10 +293,8 @@ def _write_edges(
 
 
 def _write_negatives(config: Synthetic.Config, writer: DatasetWriter) -> None:
-    from tasks.ingest.negatives import draw_negatives, written_pairs
+    from tasks.ingest.negatives import draw_pool, written_pairs
 
-    kind = id_dtype(config.num_nodes)
     for code, split in enumerate(SPLITS[1:]):
-        src, dst = np.empty(config.num_negatives, kind), np.empty(config.num_negatives, kind)
-        draw_negatives(code, src, dst, config.num_nodes, config.seed, written_pairs(writer), directed=False)
-        writer.write(f"split/{split}_negative", {"src": src, "dst": dst})
+        pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
+        writer.write(f"split/{split}_negative", pool)

@@ -1,6 +1,7 @@
 """Negative pairs to evaluate links against: drawn uniformly, and none of them an edge of any split.
 
-In a dense graph many uniform pairs are edges, and a model that knows them would be told that it is wrong.
+In a dense graph many uniform pairs are edges, and a model that knows them would be told that it is wrong. (Negatives
+that a model trains on are drawn in `tasks/train/loaders/negatives.py`: those know nothing of what is held out.)
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 from numba import njit
 from numpy.typing import NDArray
 
+from configs.errors import DataError
+from tasks.graph_store import id_dtype
 from tasks.ingest.counter_random import below
 from tasks.ingest.generator import NEGATIVE, SPLITS
 from tasks.ingest.writer import DatasetWriter
@@ -20,8 +23,11 @@ from tasks.ingest.writer import DatasetWriter
 Array = NDArray[Any]
 Pairs = Callable[[], Iterator[tuple[Array, Array]]]
 """Returns all edges anew, in chunks of sources and targets."""
+GetArray = Callable[[str], Array | None]
+"""Returns an array of a graph by name, or None (`GraphStore.get`)."""
 
 _ROUNDS = 32
+_CHUNK_ROWS = 1 << 20
 _NEXT_ROUND = 1000  # streams of two rounds are so far apart
 
 
@@ -35,11 +41,11 @@ def draw_negatives(
     *,
     directed: bool,
     keep_src: bool = False,
-) -> None:
-    """Fill in pairs of different nodes that are no edges.
+) -> Array:
+    """Fill in pairs of different nodes that are no edges; return places of those that still are after 32 draws.
 
-    What is still an edge after 32 draws stays: such a node has hardly any others. Memory: some 40 bytes a
-    pair and a chunk of edges, which are read once a round.
+    Such a node, or the whole graph, is joined to nearly all others. Memory: some 40 bytes a pair and a chunk of edges,
+    which are read once a round.
 
     Args:
         split: number of the split, which has pairs of its own.
@@ -56,7 +62,23 @@ def draw_negatives(
         _draw(split, number, places, src, dst, num_nodes, seed, keep_src)
         places = places[among_edges(src[places], dst[places], num_nodes, edges, directed=directed)]
         if not len(places):
-            return
+            break
+    return places
+
+
+def draw_pool(
+    split: int, count: int, num_nodes: int, seed: int, edges: Pairs, *, directed: bool = False
+) -> dict[str, Array]:
+    """Return up to `count` pairs of different nodes that are no edges, `src` and `dst`, id (n,) each.
+
+    Fewer where the graph has hardly any others. The arguments are those of `draw_negatives`. Raises DataError where
+    nearly all pairs are edges.
+    """
+    src, dst = (np.empty(count, id_dtype(num_nodes)) for _ in range(2))
+    left = draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed)
+    if len(left) == count:
+        raise DataError("nearly all pairs of nodes are edges: there are no others to rank them against")
+    return {"src": np.delete(src, left), "dst": np.delete(dst, left)}
 
 
 @njit(cache=True, nogil=True)
@@ -69,8 +91,8 @@ def _draw(split, number, places, src, dst, num_nodes, seed, keep_src):  # type: 
         src[i], dst[i] = u, v if v < u else v + 1
 
 
-def _pair_numbers(src: Array, dst: Array, num_nodes: int, directed: bool) -> Array:
-    """Return a number for each pair, int64 (n,); without directions both ways have the same."""
+def pair_numbers(src: Array, dst: Array, num_nodes: int, *, directed: bool) -> Array:
+    """Return src * num_nodes + dst of each pair, int64 (n,); without directions the smaller node comes first."""
     first, second = src.astype(np.int64), dst.astype(np.int64)
     if not directed:
         first, second = np.minimum(first, second), np.maximum(first, second)
@@ -79,13 +101,41 @@ def _pair_numbers(src: Array, dst: Array, num_nodes: int, directed: bool) -> Arr
 
 def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directed: bool) -> Array:
     """Return which pairs (n,) are edges, without `directed` in either direction: bool (n,)."""
-    wanted, place = np.unique(_pair_numbers(src, dst, num_nodes, directed), return_inverse=True)
+    wanted, place = np.unique(pair_numbers(src, dst, num_nodes, directed=directed), return_inverse=True)
     met = np.zeros(len(wanted), np.bool_)
     for ends in edges() if len(wanted) else ():
-        found = _pair_numbers(*ends, num_nodes, directed)
+        found = pair_numbers(*ends, num_nodes, directed=directed)
         at = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
         met[at[wanted[at] == found]] = True
     return met[place]
+
+
+def split_pairs(get: GetArray) -> Pairs:
+    """Return the reader of the edges of all splits of a link task's graph."""
+
+    def read() -> Iterator[tuple[Array, Array]]:
+        for split in SPLITS:
+            pairs = get(f"{split}_edges")
+            for start in range(0, 0 if pairs is None else len(pairs), _CHUNK_ROWS):
+                assert pairs is not None
+                yield pairs[start : start + _CHUNK_ROWS, 0], pairs[start : start + _CHUNK_ROWS, 1]
+
+    return read
+
+
+def graph_pairs(get: GetArray) -> Pairs:
+    """Return the reader of the edges of all splits, and of those that carry messages, which may be more."""
+
+    def read() -> Iterator[tuple[Array, Array]]:
+        yield from split_pairs(get)()
+        indptr, indices = get("csc_indptr"), get("csc_indices")
+        assert indptr is not None
+        assert indices is not None
+        for start in range(0, len(indices), _CHUNK_ROWS):
+            stop = min(start + _CHUNK_ROWS, len(indices))
+            yield indices[start:stop], np.searchsorted(indptr, np.arange(start, stop), side="right") - 1
+
+    return read
 
 
 def written_pairs(writer: DatasetWriter) -> Pairs:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import float32, numbers
-from tasks.ingest.table_intake import TableBatch
+from tasks.ingest.table_intake import TableBatch, plain_cells, table_files
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
+from tasks.ingest.tables import FilesConfig
 from tasks.manifests import FeatureColumn
 
 Array = NDArray[Any]
@@ -41,6 +42,23 @@ class FeatureReader:
         for column in self.categorical:
             out[stored_name(column)] = self._code(batch, column)
         return out
+
+    def number_categories(self, table: FilesConfig) -> None:
+        """Number the categories in ascending order; without this they are numbered as they appear.
+
+        So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
+        Reads the categorical columns of the whole table; what is wrong with them is told when their rows are read.
+        """
+        if not self.categorical:
+            return
+        for batch in table_files(table).batches(self.categorical, self.categorical):
+            for column in self.categorical:
+                texts = _category_texts(plain_cells(batch.column(column), table.missing_values))
+                if texts is not None:
+                    self.codes[column].add(texts)
+        for index in self.codes.values():
+            if index.count:
+                index.sort()
 
     def absent(self, count: int) -> dict[str, Array]:
         """Return the columns of rows that no table has: empty cells all of them."""
@@ -76,16 +94,14 @@ class FeatureReader:
         return {name: values, mask_name(column): rows}
 
     def _code(self, batch: TableBatch, column: str) -> Array:
-        """Number the categories in the order in which they appear; an empty cell is the category ``""``, or refused."""
+        """Return the numbers of categories; an empty cell is the category ``""``, or refused."""
         values = batch.column(column)
-        if pa.types.is_boolean(values.type):
-            values = values.cast(pa.int8())
-        if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+        texts = _category_texts(values)
+        if texts is None:
             batch.wrong_column(column, f"holds {values.type}; categories are texts or whole numbers")
             return np.zeros(len(values), np.int32)
         if self.missing[column] == "error":
             batch.wrong(compute.is_null(values), column, "the cell is empty")
-        texts = compute.fill_null(values.cast(pa.string()), "")
         return self.codes[column].add(texts).astype(np.int32)
 
     def describe(self) -> tuple[FeatureColumn, ...]:
@@ -100,3 +116,12 @@ class FeatureReader:
             codes = (max(1, index.count),)
             found.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
         return tuple(found)
+
+
+def _category_texts(values: pa.Array) -> pa.Array | None:
+    """Return categories as texts, ``""`` for an empty cell; None where the column holds something else."""
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+        return None
+    return compute.fill_null(values.cast(pa.string()), "")

@@ -12,7 +12,7 @@ from configs.errors import DataError, RecipeError
 from tasks.graph_store import id_dtype
 from tasks.ingest.generator import SPLITS, pair_keys, pick_splits
 from tasks.ingest.labels import check_labelled, has_label
-from tasks.ingest.negatives import draw_negatives, written_pairs
+from tasks.ingest.negatives import draw_pool, written_pairs
 from tasks.ingest.node_set import NodeSet, came_before
 from tasks.ingest.table_intake import Intake, TableBatch, table_files
 from tasks.ingest.table_nodes import SplitColumn
@@ -186,11 +186,10 @@ class LinkSplitter:
                 where = self.split.column or self.split.files.get(name) or f"split by {self.split.by}"
                 raise DataError(f"the {name} split is empty", path=where)
         for code, name in enumerate(SPLITS[1:]):
-            count = self.config.num_negatives
-            src, dst = np.empty(count, self._kind), np.empty(count, self._kind)
-            edges, nodes = written_pairs(self.writer), self.nodes.num_nodes
-            draw_negatives(code, src, dst, nodes, self.split.seed, edges, directed=self.config.directed)
-            self.writer.write(f"split/{name}_negative", {"src": src, "dst": dst})
+            # Not the reverse of an edge either: preprocess may let messages pass both ways.
+            edges = written_pairs(self.writer)
+            pool = draw_pool(code, self.config.num_negatives, self.nodes.num_nodes, self.split.seed, edges)
+            self.writer.write(f"split/{name}_negative", pool)
         return sizes
 
     def _read_pairs(self, name: str) -> None:

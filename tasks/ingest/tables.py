@@ -186,7 +186,8 @@ class SplitConfig(ConfigModel):
     column: str | None = None
     """by column: its cells are train, valid (or val, validation), test, or empty."""
     files: dict[str, str] = Field(default={})
-    """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs)."""
+    """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs, which
+    neither train nor carry messages, whether or not they stand in the edge table too)."""
     header: bool = False
     """Whether the split's CSV files begin with a line of names."""
 
@@ -244,7 +245,7 @@ class Tables:
         split: SplitConfig = SplitConfig()
         """Training, validation and test."""
         num_negatives: int = Field(default=100_000, ge=1)
-        """Random pairs that validation and test are ranked against (link tasks)."""
+        """Random pairs, edges of no split, that validation and test are ranked against (link tasks)."""
 
         @model_validator(mode="after")
         def _consistent(self) -> Tables.Config:

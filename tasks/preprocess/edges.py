@@ -27,6 +27,7 @@ from tasks.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.graph_store import ArrayWriter, id_dtype
 from tasks.preprocess import coo
 from tasks.preprocess.edge_data import EdgeData
+from tasks.preprocess.held_out import HeldOut
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
 from tasks.preprocess.shards import ShardJob, result, run_jobs
@@ -101,16 +102,17 @@ def build_edges(
     writer: ArrayWriter,
     existing: EdgeFilter | None = None,
     source: Layout | None = None,
+    held_out: HeldOut | None = None,
 ) -> tuple[dict[str, Any], EdgeData]:
     """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry.
 
     Of a snapshot, `existing` leaves the edges that are in the graph, and `source` is the data set's own layout: shards
-    are sorted in its ids, once for all snapshots.
+    are sorted in its ids, once for all snapshots. On link tasks `held_out` takes out what is to be predicted.
     """
     scratch = context.work / "scratch"
     scratch.mkdir(exist_ok=True)
     try:
-        merge = _Merge(context, store, layout, config, writer, scratch, existing, source or layout)
+        merge = _Merge(context, store, layout, config, writer, scratch, existing, source or layout, held_out)
         return merge.run(), merge.data
     finally:
         shutil.rmtree(scratch)
@@ -129,9 +131,10 @@ class _Merge:
         scratch: Path,
         existing: EdgeFilter | None,
         source: Layout,
+        held_out: HeldOut | None,
     ) -> None:
         self.context, self.layout, self.config, self.writer = context, layout, config, writer
-        self.existing = existing
+        self.existing, self.held_out = existing, held_out
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
         self.threads = thread_count(config)
@@ -173,13 +176,18 @@ class _Merge:
         indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
         loops = merged = 0
         for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
-            if self.existing is not None:
-                found = self.existing(found, job.shard)
+            found = self._filtered(found, job)
             indptr[1:][found["rows"]] += found["counts"]  # a row occurs once a shard
             loops += found["loops"]
             merged += found["merged"]
         np.cumsum(indptr, out=indptr)
         return indptr, {"num_self_loops": loops, "num_merged": merged}
+
+    def _filtered(self, found: dict[str, Any], job: ShardJob) -> dict[str, Any]:
+        """Return a shard's runs in the graph's ids, without what is not in the graph."""
+        if self.existing is not None:
+            found = self.existing(found, job.shard)
+        return found if self.held_out is None else self.held_out(found)
 
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""
@@ -190,9 +198,7 @@ class _Merge:
         eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
-            found = result(job)
-            if self.existing is not None:
-                found = self.existing(found, job.shard)
+            found = self._filtered(result(job), job)
             place = (found["rows"], found["counts"], found["cols"], found["table_rows"])
             coo.place_runs(*place, base, cursor, np.asarray(indices), np.asarray(eids))
         assert np.array_equal(cursor, indptr[1:])

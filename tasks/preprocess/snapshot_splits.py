@@ -10,7 +10,7 @@ held-out edge and a negative.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from tasks.dataset_store import iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.counter_random import bits
 from tasks.ingest.labels import has_label
-from tasks.ingest.negatives import among_edges, draw_negatives
+from tasks.ingest.negatives import draw_negatives, draw_pool
 from tasks.preprocess.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.preprocess.splits import SPLITS
 
@@ -43,8 +43,6 @@ class Dealt:
     edges: EdgeFilter
     """Which edges carry messages."""
     unit: TimeUnit
-    repeated: float = 0.0
-    """Share of the held-out pairs that train too: they came up again later."""
 
 
 def write_snapshot_splits(recipe: Recipe, snapshot: Snapshot, writer: ArrayWriter) -> Dealt:
@@ -144,7 +142,7 @@ class _EdgeSplitter:
         times = self._write_pairs(cuts, sizes)
         for code, split in enumerate(SPLITS[1:]):
             self._draw_negatives(code, split)
-        return Dealt(sizes, times, self.snapshot.edges_up_to(cuts[0]), self.snapshot.unit, self._repeated())
+        return Dealt(sizes, times, self.snapshot.edges_up_to(cuts[0]), self.snapshot.unit)
 
     def _groups(self) -> Iterator[tuple[Array, Array, Array, dict[str, Array]]]:
         """Yield a row group's edges that exist: ids of their ends in the data set, births, other columns."""
@@ -215,29 +213,20 @@ class _EdgeSplitter:
             return
         group = next(iter_row_groups(self.store.shards(table)[0], ["src", "dst"]))
         wide = max(to_numpy(group.column(name)).shape[1:] for name in ("src", "dst"))
-        positive = np.load(self.writer.folder / f"{split}_edges.npy")
-        count = len(positive) * wide[0] if wide else self.store.table(table).num_rows
-        src, dst = np.empty(count, self.layout.id_type), np.empty(count, self.layout.id_type)
-        if wide:  # candidates of each edge: its source stays
-            src[:] = np.repeat(positive[:, 0], wide[0])
         many: Any = (self.layout.num_nodes, self.options.seed, self._written)
-        draw_negatives(code, src, dst, *many, directed=self.directed, keep_src=bool(wide))
-        negative = np.stack([src, dst], 1)
-        self.writer.write(f"{split}_negative", negative.reshape(-1, *wide, 2) if wide else negative)
+        if not wide:
+            pool = draw_pool(code, self.store.table(table).num_rows, *many, directed=self.directed)
+            self.writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
+            return
+        positive = np.load(self.writer.folder / f"{split}_edges.npy")  # candidates of each edge: its source stays
+        src = np.repeat(positive[:, 0], wide[0])
+        dst = np.empty_like(src)
+        draw_negatives(code, src, dst, *many, directed=self.directed, keep_src=True)
+        self.writer.write(f"{split}_negative", np.stack([src, dst], 1).reshape(-1, *wide, 2))
 
-    def _repeated(self) -> float:
-        """Return which share of the held-out pairs train too."""
-        again = count = 0
-        for split in SPLITS[1:]:
-            held = np.load(self.writer.folder / f"{split}_edges.npy")
-            known: Any = (self.layout.num_nodes, lambda: self._written(SPLITS[:1]))
-            again += int(np.count_nonzero(among_edges(held[:, 0], held[:, 1], *known, directed=self.directed)))
-            count += len(held)
-        return again / max(count, 1)
-
-    def _written(self, splits: Sequence[str] = SPLITS) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of splits in chunks."""
-        for split in splits:
+    def _written(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the pairs of all splits in chunks."""
+        for split in SPLITS:
             path = self.writer.folder / f"{split}_edges.npy"
             pairs = np.load(path, mmap_mode="r" if self.writer.entries[f"{split}_edges"].shape[0] else None)
             for start in range(0, len(pairs), _CHUNK_ROWS):

@@ -18,8 +18,10 @@ from tasks.manifests import DatasetManifest, GraphManifest
 from tasks.preprocess.edges import build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.graph_view import GraphView
+from tasks.preprocess.held_out import HeldOut, Rule
 from tasks.preprocess.hops import split_hops
 from tasks.preprocess.layout import Layout
+from tasks.preprocess.link_negatives import complete_negatives
 from tasks.preprocess.snapshot import snapshot_view, take_snapshot
 from tasks.preprocess.snapshot_report import label_profile
 from tasks.preprocess.snapshot_splits import Dealt, write_snapshot_splits
@@ -50,8 +52,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """Write the graph's arrays and return the fields of GraphManifest.
 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
-    `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted)
-    and, of a snapshot, `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`).
+    `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
+    of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
+    link tasks `held_out` (`HeldOut.report`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -72,18 +75,26 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     write_graphs(store, layout, writer)
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
-    counts, data = build_edges(context, store, layout, options, writer, dealt.edges if dealt else None, source)
+    held_out = _hold_out(recipe, ingested, layout, writer)
+    existing = dealt.edges if dealt else None
+    counts, data = build_edges(context, store, layout, options, writer, existing, source, held_out)
     indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
     if ingested.task == "graph":
         indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
         check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
     graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
+    if held_out is not None:
+        splits = held_out.sizes
+        held_out.tell(context)
+        complete_negatives(context, graph, writer, directed=held_out.directed)
     train_rows = training_rows(store, layout, writer)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
     num_edges = counts.pop("num_edges")
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
+    if held_out is not None:
+        report["held_out"] = held_out.report()
     rows = ingested.num_edges + ingested.num_nodes
     if dealt is not None:
         label = GraphView(str(context.work), writer.entries, layout.num_nodes, options.symmetrize).get("label")
@@ -110,16 +121,21 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     }
 
 
+def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:
+    """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
+    if ingested.task != "link":
+        return None
+    rule: Rule = "keep" if ingested.ogb_name else "hold_out"
+    if recipe.snapshot.as_of is not None and recipe.snapshot.split == "time":
+        rule = "first_split"
+    return HeldOut(writer, layout.num_nodes, rule, directed=ingested.directed and not layout.symmetrize)
+
+
 def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
     splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
     context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
     if dealt.unit == "years" and "-" in as_of[1:]:
         context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
-    if dealt.repeated:
-        context.warn(
-            f"{100 * dealt.repeated:.1f} % of the held-out pairs train too: they came up again later; a model may know "
-            "them by heart"
-        )
 
 
 def degree_report(indptr: Array) -> dict[str, Any]:

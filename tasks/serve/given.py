@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.dataset_store import DatasetStore
@@ -40,6 +41,25 @@ def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Ar
     if not sum(map(len, parts[0])):
         raise DataError("has no rows", path=path)
     return [pa.concat_arrays(part) for part in parts]
+
+
+def read_rows(path: Path) -> Array | None:
+    """Return the column `row` of a file of ids, int64 (n,), -1 for cells that are no row's number; None without one.
+
+    It tells nodes or graphs of one id apart, as files of predictions do.
+    """
+    files = TableFiles((str(path),))
+    if "row" not in files.column_names():
+        return None
+    parts = []
+    for batch in files.batches(["row"], ["row"]):
+        cells = batch.column("row")
+        if pa.types.is_nested(cells.type):
+            return None
+        texts = cells.cast(pa.string())
+        whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
+        parts.append(np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64())))
+    return np.concatenate(parts)
 
 
 def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:

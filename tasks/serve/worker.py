@@ -23,7 +23,7 @@ from tasks.evaluate.supervise import finish_job, say
 from tasks.graph_store import Array
 from tasks.manifests import DatasetManifest
 from tasks.serve.fit import check_facts, refuse_own_rows
-from tasks.serve.given import check_known, ids_are_texts, read_ids
+from tasks.serve.given import check_known, ids_are_texts, read_ids, read_rows
 from tasks.serve.outputs import NpyVectors, ParquetVectors, as_probabilities
 
 _ROWS = 1 << 16
@@ -59,8 +59,8 @@ class ServeJob:
 class Scored(NamedTuple):
     """Some nodes or graphs with what the model says of them."""
 
-    id_name: str
-    ids: pa.Array
+    ids: dict[str, pa.Array]
+    """Columns that name them, (n,) each."""
     items: Array
     """Nodes or graphs, int64 (n,)."""
     label: Array
@@ -128,7 +128,7 @@ class Serving:
         if given is None:
             return self.ids.nodes_of_type(kind)
         path, [ids] = given
-        found = self.ids.find(ids, kind)
+        found = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, found)
         return found
 
@@ -139,7 +139,7 @@ class Serving:
         if given is None:
             return np.arange(self.manifest.num_graphs)
         path, [ids] = given
-        found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids)
+        found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, read_rows(path))
         check_known(path, "graph_id", ids, found)
         return found
 
@@ -156,27 +156,27 @@ class Serving:
         label = self.store["label"]
         for part, vectors in self._vectors(nodes):
             scores = self.model.score(vectors).cpu().numpy()
-            yield Scored("id", self.ids.lookup(nodes[part]), nodes[part], np.asarray(label[nodes[part]]), scores)
+            yield Scored(self.ids.columns(nodes[part]), nodes[part], np.asarray(label[nodes[part]]), scores)
 
     def _graph_scores(self, graphs: Array) -> Iterator[Scored]:
         label = self.store["graph_label"]
         for part, batch in self._batches(graphs):
             some, scores = graphs[part], self.model(batch).cpu().numpy()
-            yield Scored("graph_id", self.ids.lookup_graphs(some), some, np.asarray(label[some]), scores)
+            yield Scored(self.ids.graph_columns(some), some, np.asarray(label[some]), scores)
 
     def _items(self, count: int, scored: Iterator[Scored]) -> list[str]:
         task_type, work = self.manifest.task_type, Path(self.job.work)
         if self.job.format == "npy":
             with NpyVectors(work / "predictions.npy", count, self.model.facts.out_dim) as matrix:
                 for one in scored:
-                    matrix.add({one.id_name: one.ids}, as_probabilities(one.scores, task_type))
+                    matrix.add(one.ids, as_probabilities(one.scores, task_type))
                     self.rows += len(one.items)
             return [path.name for path in matrix.files]
         splits = self._splits()
         with PredictionWriter(work, task_type, self.job.classes, self.data_classes) as writer:
             for one in scored:
                 split = _SPLIT_NAMES.take(pa.array(splits[one.items]))
-                writer.items(one.id_name, one.ids, split, one.label, one.scores)
+                writer.items(one.ids, split, one.label, one.scores)
                 self.rows += len(one.items)
         return [writer.path.name]
 
@@ -217,19 +217,19 @@ class Serving:
 
     # ---- vectors
 
-    def _embeddings(self, count: int, found: Iterator[tuple[str, pa.Array, Array]]) -> list[str]:
+    def _embeddings(self, count: int, found: Iterator[tuple[dict[str, pa.Array], Array]]) -> list[str]:
         path, dim = Path(self.job.work) / f"embeddings.{self.job.format}", int(self.model.head_dim)
         with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, count, dim) as writer:
-            for name, ids, vectors in found:
-                writer.add({name: ids}, vectors)
+            for ids, vectors in found:
+                writer.add(ids, vectors)
                 self.rows += len(vectors)
         return [file.name for file in writer.files]
 
-    def _node_vectors(self, nodes: Array) -> Iterator[tuple[str, pa.Array, Array]]:
+    def _node_vectors(self, nodes: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
         for part, vectors in self._vectors(nodes):
-            yield "id", self.ids.lookup(nodes[part]), self.model.finish(vectors).cpu().numpy()
+            yield self.ids.columns(nodes[part]), self.model.finish(vectors).cpu().numpy()
 
-    def _graph_vectors(self, graphs: Array) -> Iterator[tuple[str, pa.Array, Array]]:
+    def _graph_vectors(self, graphs: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
         from models.heads import GraphHead
         from models.kernels.segment import segment_reduce
 
@@ -240,7 +240,7 @@ class Serving:
             assert batch.graph_offsets is not None
             x = self.model.finish(self.model.represent(batch))
             pooled = segment_reduce(x, batch.graph_offsets, head.pooling)
-            yield "graph_id", self.ids.lookup_graphs(graphs[part]), pooled.cpu().numpy()
+            yield self.ids.graph_columns(graphs[part]), pooled.cpu().numpy()
 
     def _batches(self, graphs: Array) -> Iterator[tuple[slice, Any]]:
         for part, batch in self.predictor.graph_batches(self.model, graphs):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,15 +17,15 @@ from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from tasks.evaluate.evaluators import Prediction
 from tasks.graph_store import GraphStore
+from tasks.ingest.generator import SPLITS
+from tasks.ingest.negatives import draw_pool, graph_pairs
 from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
 from tasks.train.loaders.base import Array, FeatureSource, whole_graph
 from tasks.train.loaders.graph import GraphLoader
-from tasks.train.loaders.sampling import derive_key, draw_negatives
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30
-_NEGATIVE_KEY = 20_240_601  # where a split has no negatives: its own ones, the same in every evaluation
-_NEGATIVE_TRIES = 16
+_NEGATIVE_SEED = 20_240_601  # where a split has no negatives: its own ones, the same in every evaluation
 
 
 class Predictor:
@@ -60,11 +59,13 @@ class Predictor:
         self.chunk_edges = chunk_edges
         self._whole: dict[tuple[bool, ...], tuple[Block, Inputs]] = {}  # by what is read
         self._layerwise: Layerwise | None = None
+        self._negatives: dict[str, Array] = {}
 
     def predict(self, model: GraphModel, split: str) -> Prediction:
         """Score a split; rows come in the order of the split's array. Scores are raw outputs (logits).
 
-        Link splits without given negatives get as many uniform pairs that are no edges of the graph.
+        Link splits without negatives get as many uniform pairs as edges, none of them an edge of the graph or of any
+        split.
 
         Raises:
             DataError: the graph has no such split.
@@ -103,11 +104,7 @@ class Predictor:
         """
         positive, negative = self._array(f"{split}_edges"), self.store.get(f"{split}_negative")
         if negative is None:
-            negative = np.empty((len(positive), 2), np.int64)
-            indptr, indices = np.asarray(self.store["csc_indptr"]), np.asarray(self.store["csc_indices"])
-            # The test split must not be measured by the pairs that chose the best weights.
-            key = derive_key(_NEGATIVE_KEY, zlib.crc32(split.encode()))
-            draw_negatives(indptr, indices, key, _NEGATIVE_TRIES, negative)
+            negative = self._drawn_negatives(split, len(positive))
         return positive, negative
 
     def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
@@ -118,6 +115,17 @@ class Predictor:
                 positive=self.pair_scores(model, vectors, positive),
                 negative=self.pair_scores(model, vectors, negative.reshape(-1, 2)).reshape(negative.shape[:-1]),
             )
+
+    def _drawn_negatives(self, split: str, count: int) -> Array:
+        """Return negatives of a split that has none, as preprocess draws those of the held-out splits: int (n, 2)."""
+        if split not in self._negatives:
+            store = self.store
+            nodes, directed = store.manifest.num_nodes, not store.manifest.symmetric
+            pool = draw_pool(
+                SPLITS.index(split), count, nodes, _NEGATIVE_SEED, graph_pairs(store.get), directed=directed
+            )
+            self._negatives[split] = np.stack([pool["src"], pool["dst"]], 1)
+        return self._negatives[split]
 
     def pair_scores(self, model: GraphModel, vectors: Any, pairs: Array) -> Array:
         """Score pairs of rows of `vectors` (see `node_vectors`), int (n, 2): float32 (n,). Inside of `evaluating`."""

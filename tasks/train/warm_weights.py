@@ -154,7 +154,7 @@ def _refuse_learnt_answers(warm: WarmStart, earlier: GraphStore, store: GraphSto
         rows = here[then[split]]
         seen = _row_keys(store, rows[(rows >= 0).reshape(len(rows), -1).all(1)])
         for name in held:
-            # A pair that comes again trains and is tested in one snapshot too.
+            # In splits of OGB's own a pair may train and be tested in one snapshot too.
             keys = np.setdiff1d(_row_keys(store, own[name]), _row_keys(store, own["train"]))
             if count := int(np.isin(keys, seen).sum()):
                 what = "edges" if array == "edges" else "nodes"

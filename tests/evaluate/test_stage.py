@@ -136,12 +136,12 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize("ids", [None, "str"])
+@pytest.mark.parametrize("ids", [None, "str", "repeated"])
 def test_links(tmp_path: Path, home: Home, ids: str | None) -> None:
     graph = as_partition(shuffled(link_graph(tmp_path / "graph", dim=8)))
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
     parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "graphsage")}
-    names = [f"n{i}" for i in range(200)] if ids else None
+    names = [f"n{max(i, 1) if ids == 'repeated' else i}" for i in range(200)] if ids else None
     parents["ingest"] = dataset(tmp_path / "data", graph, names)
     report, work, _ = evaluate(home, Recipe(), parents)
     assert report.metric == "hits@20"
@@ -153,6 +153,9 @@ def test_links(tmp_path: Path, home: Home, ids: str | None) -> None:
     assert (table.label == 0).sum() == 1000
     first = store["test_edges"][0]
     expected = [int(store["node_ids"][v]) for v in first]
+    assert list(table.columns)[:2] == ["source", "source_row" if ids == "repeated" else "target"]
+    if ids == "repeated":
+        assert [positives.source_row.iloc[0], positives.target_row.iloc[0]] == expected
     assert [positives.source.iloc[0], positives.target.iloc[0]] == ([f"n{v}" for v in expected] if ids else expected)
     negatives = table[(table.split == "test") & (table.label == 0)].score.to_numpy()
     score = positives.score.iloc[0]
@@ -174,6 +177,7 @@ def test_graphs(tmp_path: Path, home: Home) -> None:
     table = pq.read_table(work / "predictions.parquet").to_pandas()
     table["number"] = table.graph_id.str.removeprefix("mol-").astype(int)
     assert sorted(table.number) == list(range(120))
+    assert table.row.tolist() == table.number.tolist()
     label = np.load(graph.folder / "graph_label.npy")[:, 0]
     np.testing.assert_array_equal(table.label, label[table.number])
     assert ((table.score > 0.5) == (table.prediction == 1)).all()

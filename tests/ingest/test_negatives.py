@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from configs.errors import DataError
 from tasks.dataset_store import DatasetStore
-from tasks.ingest.negatives import draw_negatives
+from tasks.ingest.negatives import draw_negatives, draw_pool
 
 NODES = 30
 
@@ -55,10 +56,24 @@ def test_a_node_with_all_others_as_neighbours_ends_the_draws() -> None:
     assert all(u != v for u, v in found)
 
 
-def is_clean(store: DatasetStore, directed: bool) -> None:
+def test_a_pool_has_no_edges_in_it_at_all() -> None:
+    """Where hardly any other pairs exist it is smaller, where none do it is refused."""
+    everything = {(u, v) for u in range(NODES) for v in range(u)}
+    left = {(1, 0), (7, 3)}
+    pairs = np.array(sorted(everything - left), np.int32)
+    pool = draw_pool(1, 3000, NODES, 5, lambda: iter([(pairs[:, 0], pairs[:, 1])]))
+    found = {(max(pair), min(pair)) for pair in zip(pool["src"].tolist(), pool["dst"].tolist(), strict=True)}
+    assert found == left
+    assert len(pool["src"]) < 3000
+    pairs = np.array(sorted(everything), np.int32)
+    with pytest.raises(DataError, match="nearly all pairs of nodes are edges"):
+        draw_pool(1, 3000, NODES, 5, lambda: iter([(pairs[:, 0], pairs[:, 1])]))
+
+
+def is_clean(store: DatasetStore) -> None:
     parts = [store.read(f"split/{name}") for name in ("train", "valid", "test")]
     known = {pair for part in parts for pair in zip(part["src"].to_pylist(), part["dst"].to_pylist(), strict=True)}
-    known |= set() if directed else {(v, u) for u, v in known}
+    known |= {(v, u) for u, v in known}  # preprocess may add reverses
     for split in ("valid", "test"):
         negative = store.read(f"split/{split}_negative")
         pairs = set(zip(negative["src"].to_pylist(), negative["dst"].to_pylist(), strict=True))
@@ -68,11 +83,11 @@ def is_clean(store: DatasetStore, directed: bool) -> None:
 
 def test_a_dense_generated_graph(ingest: Callable[..., DatasetStore]) -> None:
     options = {"num_nodes": 100, "num_edges": 1500, "num_classes": 4, "feature_dim": 0, "num_negatives": 400}
-    is_clean(ingest(name="synthetic", task="link", **options), directed=False)
+    is_clean(ingest(name="synthetic", task="link", **options))
 
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_dense_table(ingest: Callable[..., DatasetStore], folder: Path, directed: bool) -> None:
     (folder / "e.csv").write_text("src,dst\n" + "".join(f"{u},{v}\n" for u, v in sorted(edges(directed))))
     section = {"edges": {"files": "e.csv"}, "num_negatives": 300, "directed": directed}
-    is_clean(ingest(name="tables", task="link", **section), directed)
+    is_clean(ingest(name="tables", task="link", **section))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import shutil
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from configs.errors import DataError
 from tasks.home import Home
 from tests.preprocess.snapshot_tables import (
     SHARES,
@@ -65,7 +65,13 @@ def test_links_know_nothing_of_the_future(run: Run, home: Home, seed: int, until
     ]
     assert sorted(set(found.names)) == sorted({v for _, s, d in there for v in (s, d)})
     dealt = {split: pairs_of(found, f"{split}_edges") for split in SPLITS}
-    assert sorted(itertools.chain.from_iterable(dealt.values())) == sorted((s, d) for _, s, d in there)
+    left_out = found.manifest.report["held_out"]["left_out"]
+    assert found.manifest.splits == {split: len(pairs) for split, pairs in dealt.items()}
+    assert left_out["train"] == 0
+    assert sum(left_out.values()) == len(there) - sum(map(len, dealt.values()))
+    sides = [{frozenset(pair) for pair in dealt[split]} for split in SPLITS]
+    assert set.union(*sides) == {frozenset((s, d)) for _, s, d in there}
+    assert sum(map(len, sides)) == len(set.union(*sides)), "each pair is in one split"
     when: dict[tuple[int, int], list[int]] = {}
     for t, s, d in there:
         when.setdefault((s, d), []).append(t)
@@ -98,20 +104,27 @@ def test_equal_events_of_a_pair_go_to_one_split(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("directed", "symmetrize", "share"), [(False, False, "50.0"), (True, True, "50.0"), (True, False, "25.0")]
+    ("directed", "symmetrize", "reversed_too"), [(False, False, 1), (True, True, 1), (True, False, 0)]
 )
-def test_pairs_that_come_up_again_are_told(run: Run, directed: bool, symmetrize: bool, share: str) -> None:
-    """Two of the four held-out pairs train as well, one of them the other way round."""
+def test_pairs_that_come_up_again_are_not_tested(run: Run, directed: bool, symmetrize: bool, reversed_too: int) -> None:
+    """One of two edges of each held-out split joins a pair that trains, the one of valid the other way round."""
     src, dst = list("abcdefghbaxc"), list("bcdefghiacyd")
     write("edges", src=src, dst=dst, time=list(range(12)))
     shares = ("snapshot.train=0.67", "snapshot.valid=0.16", "snapshot.test=0.17")
     section = {**link_tables(), "directed": directed}
     found = run(section, "snapshot.as_of=11", *shares, symmetrize=symmetrize)
-    assert [found.manifest.splits[split] for split in SPLITS] == [8, 2, 2]
-    (told,) = [message for message in found.messages if "train too" in message]
-    assert f"{share} % of the held-out pairs train too" in told
+    assert found.manifest.splits == {"train": 8, "valid": 2 - reversed_too, "test": 1}
+    assert found.manifest.report["held_out"]["left_out"] == {"train": 0, "valid": reversed_too, "test": 1}
+    told = [message.split(" ", 4)[:4] for message in found.messages if "in an earlier split" in message]
+    assert told == [["1", "of", "2", split] for split in ("valid", "test")[1 - reversed_too :]]
     once = run(section, "snapshot.as_of=7", *shares, symmetrize=symmetrize)
-    assert not any("train too" in message for message in once.messages)
+    assert not any("earlier split" in message for message in once.messages)
+
+
+def test_a_split_of_nothing_but_old_pairs_is_refused(run: Run) -> None:
+    write("edges", src=list("abcdabcd"), dst=list("bcdebcde"), time=list(range(8)))
+    with pytest.raises(DataError, match="every pair of the valid split came up in an earlier split already"):
+        run(link_tables(), "snapshot.as_of=7", *SHARES)
 
 
 def test_own_split_of_links(run: Run) -> None:
@@ -147,7 +160,8 @@ def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = run(dataset, "snapshot.as_of=20000000")
     there = events[events[:, 2] <= 20_000_000]
     assert sorted(found.names) == sorted(set(there[:, :2].ravel().tolist()))
-    assert sum(found.manifest.splits.values()) == len(there)
+    left_out = found.manifest.report["held_out"]["left_out"]
+    assert sum(found.manifest.splits.values()) + sum(left_out.values()) == len(there)
     cut = np.sort(there[:, 2])[int(0.8 * len(there))]
     assert abs(found.manifest.report["snapshot"]["times"]["train"][1] - cut) < 3600
     assert found.graph["edge_time"].max() <= cut

@@ -38,11 +38,10 @@ def test_labels_that_are_no_classes_are_floats(make_dataset: Any, node_splits: A
 
 
 def link_tables() -> dict[str, Any]:
-    pairs = {"src": np.array([0, 1]), "dst": np.array([2, 3])}
     return {
-        "split/train": {**pairs, "weight": np.array([2.0, 5.0])},
-        "split/valid": pairs,
-        "split/test": pairs,
+        "split/train": {"src": np.array([0, 1]), "dst": np.array([2, 3]), "weight": np.array([2.0, 5.0])},
+        "split/valid": {"src": np.array([0, 3]), "dst": np.array([3, 3])},
+        "split/test": {"src": np.array([0, 1]), "dst": np.array([0, 1])},
         "split/valid_negative": {"src": np.array([3, 3, 3]), "dst": np.array([0, 1, 2])},
         "split/test_negative": {"src": np.array([0, 1]), "dst": np.array([[1, 2, 3], [0, 2, 3]])},
     }

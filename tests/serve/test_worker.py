@@ -196,6 +196,53 @@ def test_graphs_and_their_vectors(molecules: Case) -> None:
     np.testing.assert_allclose(scores, whole, atol=1e-5)
 
 
+@pytest.fixture
+def repeated(tmp_path: Path) -> Case:
+    """Molecules of which three have one name."""
+    graph = as_partition(molecule_graph(tmp_path / "graph"))
+    names = ["water" if i in (3, 50, 119) else f"mol-{i}" for i in range(120)]
+    return Case(tmp_path, graph, dataset(tmp_path / "data", graph, graphs=names), "gin")
+
+
+def test_graphs_of_one_name_are_told_apart_by_their_row(repeated: Case) -> None:
+    repeated.serve()
+    whole = repeated.table().to_pandas()
+    assert list(whole.columns) == ["graph_id", "row", "split", "label", "prediction", "score"]
+    assert whole.row.tolist() == list(range(120))
+    assert whole.row[whole.graph_id == "water"].tolist() == [3, 50, 119]
+    for what, options in (("predictions", {"format": "npy"}), ("embeddings", {}), ("embeddings", {"format": "npy"})):
+        done = repeated.serve(what, **options)
+        assert repeated.table(done["files"][-1]).column("row").to_pylist() == list(range(120))
+
+    repeated.serve(given={"graphs": repeated.csv(graph_id=["water", "mol-7", "water"], row=[119, 8, 3])})
+    table = repeated.table().to_pandas()
+    assert table.row.tolist() == [119, 7, 3], "the row counts where the name does not tell"
+    np.testing.assert_allclose(table.score, whole.score[[119, 7, 3]], atol=1e-6)
+    for columns in ({}, {"row": [119, 3, 4]}, {"row": [119, 3, 999]}, {"row": ["x", "3", ""]}):
+        given = repeated.csv(graph_id=["mol-5", "water", "water"], **columns)
+        with pytest.raises(DataError, match=r"'water' \(row [12]\) names 3 of them; say which in a column row"):
+            repeated.serve(given={"graphs": given})
+
+
+def test_nodes_of_one_name_are_told_apart_by_their_row(tmp_path: Path) -> None:
+    graph = as_partition(node_graph(tmp_path / "graph", num_nodes=90))
+    node_ids = shuffle(graph)
+    data = dataset(tmp_path / "data", graph, ["twin" if i in (4, 80) else f"n{i}" for i in range(90)])
+    case = Case(tmp_path, graph, data, "gcn")
+    assert sorted(node_ids) == list(range(90))
+    case.serve()
+    whole = case.table().to_pandas()
+    assert whole.row[whole.id == "twin"].tolist() == [4, 80]
+    assert case.serve("embeddings")["rows"] == 90
+    assert case.table("embeddings.parquet").column_names == ["id", "row", "embedding"]
+    case.serve(given={"nodes": case.csv(id=["twin", "n3"], row=[80, 0])})
+    table = case.table().to_pandas()
+    assert table.row.tolist() == [80, 3]
+    np.testing.assert_allclose(table.score, whole.score[[80, 3]], atol=1e-6)
+    with pytest.raises(DataError, match=r"'twin' \(row 0\) names 2 of them"):
+        case.serve(given={"nodes": case.csv(id=["twin"])})
+
+
 def test_ids_that_are_not_there_are_named_with_their_row(nodes: Case) -> None:
     given = nodes.csv(id=["user-1", "user-999", "nobody"])
     with pytest.raises(DataError, match=r"given\.csv \(row 1, column id\): 'user-999' is not in the data, and 1 more"):

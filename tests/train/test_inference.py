@@ -15,10 +15,9 @@ from models import dgl_adapter
 from models.base import GraphModel
 from models.block import Batch
 from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.train import inference, layerwise
+from tasks.train import layerwise
 from tasks.train.inference import Predictor
 from tasks.train.loaders.base import FeatureSource, graph_facts, whole_graph
-from tasks.train.loaders.lookup import find_edge
 from tests.support import finish, link_graph, molecule_graph, node_graph, write_csc
 
 
@@ -164,28 +163,23 @@ def test_links_take_given_negatives_of_either_shape(tmp_path: Path) -> None:
     np.testing.assert_array_equal(given.negative, np.repeat(given.positive[:, None], 4, axis=1))
 
 
-def test_drawn_negatives_are_the_same_each_time_and_no_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_negatives_are_the_same_each_time_and_edges_of_no_split(tmp_path: Path) -> None:
     parent = link_graph(tmp_path)
     store = GraphStore(parent.folder, parent.manifest)
-    del store.manifest.arrays["test_negative"]
+    for split in ("valid", "test"):
+        del store.manifest.arrays[f"{split}_negative"]
     model = make_model(store, {"name": "gcn", "num_layers": 1})
-    drawn: list[np.ndarray] = []
-    actual = inference.draw_negatives
-
-    def spy(indptr: Any, indices: Any, key: int, tries: int, out: Any) -> None:
-        actual(indptr, indices, key, tries, out)
-        drawn.append(out.copy())
-
-    monkeypatch.setattr(inference, "draw_negatives", spy)
     scores = [Predictor(store).predict(model, "test").negative for _ in range(2)]
     assert np.array_equal(scores[0], scores[1])
-    assert np.array_equal(drawn[0], drawn[1])
-    indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
-    assert not any(find_edge(indptr, indices, u, v) >= 0 or u == v for u, v in drawn[0])
-    del store.manifest.arrays["valid_negative"]
-    Predictor(store).predict(model, "valid")
-    both = {*map(tuple, drawn[0].tolist())} & {*map(tuple, drawn[2].tolist())}
-    assert len(both) < len(drawn[0]) / 10  # what chose the weights does not measure them too
+    drawn = [Predictor(store)._drawn_negatives(split, 3000) for split in ("valid", "test", "test", "train")]
+    assert np.array_equal(drawn[1], drawn[2])
+    known = {pair for split in ("train", "valid", "test") for pair in map(tuple, store[f"{split}_edges"].tolist())}
+    known |= {(v, u) for u, v in known}
+    pairs = [{*map(tuple, negative.tolist())} for negative in drawn]
+    for some in pairs:
+        assert not some & known
+        assert all(u != v for u, v in some)
+    assert len(pairs[0] & pairs[1]) < len(pairs[0]) / 4  # what chose the weights does not measure them too
 
 
 @pytest.mark.parametrize("virtual_node", [False, True])

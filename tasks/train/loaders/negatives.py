@@ -14,7 +14,8 @@ A draw is rejected, and the next one taken, where it is a loop or an edge of the
 holds the training edges, and their reverses where preprocess symmetrised. in_batch takes its last 8 tries from all
 nodes: every target of the batch may be the source's own. After 16 tries the last draw stays as it is, which matters
 only for a source that is joined to most of the graph. Edges of the validation and test splits are not known to
-training: one of them can be drawn as a negative, about as often as the graph is dense.
+training: one of them can be drawn as a negative, about as often as the graph is dense. To avoid them would be to tell
+the model where they are. (Negatives to evaluate against avoid the edges of every split: `tasks/ingest/negatives.py`.)
 """
 
 from __future__ import annotations

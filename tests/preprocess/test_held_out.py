@@ -1,0 +1,188 @@
+"""Held-out links neither train nor carry messages, whichever way they came in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pytest
+
+from configs.errors import DataError
+from tasks.graph_store import GraphStore
+from tests.preprocess.snapshot_tables import Run, edges_of, link_tables, pairs_of, write
+
+NODES, HELD = 25, 12
+SPLITS = ("train", "valid", "test")
+NODE = ("node", "to", "node")
+Pair = tuple[int, int]
+
+
+def ends(pairs: np.ndarray, **more: Any) -> dict[str, Any]:
+    return {"src": pairs[:, 0], "dst": pairs[:, 1], **more}
+
+
+def messages(graph: GraphStore) -> list[Pair]:
+    indptr, indices = graph["csc_indptr"], graph["csc_indices"]
+    target = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return list(zip(indices.tolist(), target.tolist(), strict=True))
+
+
+def kind(pairs: Any, directed: bool) -> set[Any]:
+    """Pairs as the graph tells them apart."""
+    return {(u, v) if directed else (min(u, v), max(u, v)) for u, v in np.asarray(pairs).reshape(-1, 2).tolist()}
+
+
+def leaky(rng: np.random.Generator, negatives: bool = True) -> dict[str, Any]:
+    """A table of edges in which half of the held-out pairs stand, some reversed, some twice; loops; shared pairs."""
+    edges = rng.integers(0, NODES, (120, 2))
+    held = rng.integers(0, NODES, (2, HELD, 2))
+    held[1, :3], held[1, 3], held[0, 5] = held[0, 2:5, ::-1], held[0, 6], 7
+    edges = np.concatenate([edges, held[0, :6], held[1, :6, ::-1], held[0, :2], [[7, 7], [8, 8]]])
+    tables = {"split/train": ends(edges, weight=np.arange(len(edges)) + 1.0)}
+    for name, pairs in zip(("valid", "test"), held, strict=True):
+        tables[f"split/{name}"] = ends(pairs)
+        if negatives:
+            candidates = {"src": pairs[:, 0], "dst": np.repeat(np.arange(HELD)[:, None], 4, axis=1)}
+            tables[f"split/{name}_negative"] = candidates
+    return tables
+
+
+@pytest.mark.parametrize("self_loops", ["keep", "remove", "add"])
+@pytest.mark.parametrize(("directed", "symmetrize"), [(False, True), (False, False), (True, True), (True, False)])
+def test_held_out_pairs_leave_training_and_messages(
+    make_dataset: Any, preprocess: Any, directed: bool, symmetrize: bool, self_loops: str
+) -> None:
+    tables = leaky(np.random.default_rng(3 * directed + symmetrize))
+    train, valid, test = (np.stack([tables[f"split/{s}"][k] for k in ("src", "dst")], 1) for s in SPLITS)
+    edges = {NODE: {**tables["split/train"], "note": np.arange(len(train), dtype=np.float32)}}
+    dataset = make_dataset(
+        {"node": (NODES, {})}, edges, tables, task="link", task_type="link", directed=directed, shard_rows=31
+    )
+    options = {"symmetrize": symmetrize, "self_loops": self_loops, "deduplicate": False}
+    graph = preprocess(dataset, **options)
+
+    apart = directed and not symmetrize
+    held = kind([*valid, *test], apart)
+    stays = [row for row, pair in enumerate(train) if not kind(pair, apart) & held]
+    assert graph["train_edges"].tolist() == train[stays].tolist()
+    assert graph["train_edge_weight"].tolist() == [row + 1.0 for row in stays]
+    assert graph["test_edges"].tolist() == test.tolist()
+    validated = [row for row, pair in enumerate(valid) if not kind(pair, apart) & kind(test, apart)]
+    assert graph["valid_edges"].tolist() == valid[validated].tolist()
+    assert graph["valid_negative"][:, 0, 0].tolist() == valid[validated, 0].tolist(), "candidates follow their edges"
+
+    loops = {"keep": train[stays], "remove": [], "add": [(v, v) for v in range(NODES)]}[self_loops]
+    expected = [(u, v) for u, v in train[stays].tolist() if u != v]
+    expected += [(v, u) for u, v in expected] if symmetrize else []
+    expected += [(u, v) for u, v in np.asarray(loops).reshape(-1, 2).tolist() if u == v]
+    assert sorted(messages(graph)) == sorted(expected)
+    noted = sorted(set(graph["edge_feat"][:, 0].tolist()) - ({0.0} if self_loops == "add" else set()))
+    known = [row for row in stays if (self_loops == "keep" or train[row, 0] != train[row, 1])]
+    assert noted == [row for row in known if row or self_loops != "add"], "what edges carry follows them"
+
+    met = len(held & kind(train, apart))
+    assert 0 < met < len(held)
+    counts = {"pairs": len(held), "in_train": met, "taken_out": met}
+    left_out = {"train": len(train) - len(stays), "valid": HELD - len(validated), "test": 0}
+    assert graph.manifest.report["held_out"] == {"rule": "hold_out", **counts, "left_out": left_out}
+    assert graph.manifest.splits == {"train": len(stays), "valid": len(validated), "test": HELD}
+    assert (
+        f"{met} of {len(held)} held-out pairs stood among the edges that train or carry messages"
+        in graph.manifest.warnings[0]
+    )
+    assert f"{left_out['train']} training edges went" in graph.manifest.warnings[0]
+    assert graph.manifest.warnings[1].startswith(f"{left_out['valid']} of {HELD} valid edges")
+
+
+def test_messages_alone_may_hold_what_is_to_be_predicted(make_dataset: Any, preprocess: Any) -> None:
+    """A folder in OGB's layout: the raw edges hold all, the training split does not. Two relations: both are cut."""
+    pairs = np.array([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)])
+    tables = {f"split/{s}": ends(pairs[2 * i : 2 * i + 2]) for i, s in enumerate(SPLITS)}
+    edges = {NODE: ends(pairs), ("node", "rev", "node"): ends(pairs[:, ::-1])}
+    graph = preprocess(make_dataset({"node": (7, {})}, edges, tables, task="link", task_type="link"))
+    assert kind(messages(graph), False) == kind(pairs[:2], False)
+    assert "4 of 4 held-out pairs stood among the edges that train or carry messages" in graph.manifest.warnings[0]
+    assert "0 training edges went" in graph.manifest.warnings[0]
+
+
+def test_splits_that_ogb_lists_stay_as_they_are(make_dataset: Any, preprocess: Any) -> None:
+    """ogbl-collab's pairs come up again year after year; what is held out and no training edge goes there too."""
+    pairs = np.array([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])
+    tables = {"split/train": ends(pairs[:3]), "split/valid": ends(pairs[2:4, ::-1]), "split/test": ends(pairs[4:])}
+    fields = {"task": "link", "task_type": "link", "ogb_name": "ogbl-collab"}
+    graph = preprocess(make_dataset({"node": (7, {})}, {NODE: ends(pairs)}, tables, **fields))
+    assert graph.manifest.splits == {"train": 3, "valid": 2, "test": 1}
+    assert kind(messages(graph), False) == kind(pairs[:3], False)
+    assert "2 of 3 held-out pairs stood among" in graph.manifest.warnings[0]
+    assert "1 of 3 held-out pairs train too" in graph.manifest.warnings[1]
+
+
+@pytest.mark.parametrize("gone", ["train", "valid"])
+def test_a_split_that_is_all_held_out_elsewhere_is_refused(make_dataset: Any, preprocess: Any, gone: str) -> None:
+    pairs = {"train": [(0, 1), (1, 2)], "valid": [(2, 3)], "test": [(4, 5)]}
+    pairs[gone] = [(v, u) for u, v in pairs["test"]]
+    tables = {f"split/{s}": ends(np.array(pairs[s])) for s in SPLITS}
+    dataset = make_dataset({"node": (6, {})}, {NODE: tables["split/train"]}, tables, task="link", task_type="link")
+    with pytest.raises(DataError, match=f"split/{gone}: every pair of the {gone} split is held out in another split"):
+        preprocess(dataset)
+
+
+def test_missing_negatives_are_edges_of_no_split(make_dataset: Any, preprocess: Any) -> None:
+    rng = np.random.default_rng(0)
+    tables = leaky(rng, negatives=False)
+    further = ends(rng.integers(0, NODES, (40, 2)))  # carry messages, and are in no split
+    edges = {NODE: {k: np.concatenate([tables["split/train"][k], further[k]]) for k in ("src", "dst")}}
+    graph = preprocess(make_dataset({"node": (NODES, {})}, edges, tables, task="link", task_type="link"))
+    known = kind(messages(graph), False) | {pair for s in SPLITS for pair in kind(graph[f"{s}_edges"], False)}
+    for split in SPLITS[1:]:
+        negative = graph[f"{split}_negative"]
+        assert negative.shape == graph[f"{split}_edges"].shape
+        assert (negative[:, 0] != negative[:, 1]).all()
+        assert not kind(negative, False) & known
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_given_negatives_that_are_edges_are_told(make_dataset: Any, preprocess: Any, wide: bool) -> None:
+    pairs = np.array([(0, 1), (1, 2), (2, 3), (3, 4)])
+    tables = {"split/train": ends(pairs[:2]), "split/valid": ends(pairs[2:3]), "split/test": ends(pairs[3:])}
+    tables["split/valid_negative"] = ends(np.array([(0, 5), (4, 3), (1, 2), (5, 2)]))  # a test and a training edge
+    if wide:
+        tables["split/valid_negative"] = {"src": [2], "dst": np.array([[1, 5, 4, 3]])}
+    dataset = make_dataset({"node": (6, {})}, {NODE: ends(pairs[:2])}, tables, task="link", task_type="link")
+    graph = preprocess(dataset)
+    assert graph["valid_negative"].reshape(-1, 2).shape == (4, 2), "they stay"
+    (told,) = graph.manifest.warnings
+    assert "2 of 4 given negatives of the valid split are edges" in told
+
+
+@pytest.mark.parametrize("by", ["files", "column", "time"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_tables(run: Run, by: str, directed: bool) -> None:
+    """The held-out pairs c-d and e-f stand in the table too, reversed where edges have no direction."""
+    src, dst = list("abxyccde") + list("e"), list("bcyzdzef") + list("f")
+    again = ("c", "d") if directed else ("d", "c")
+    src[4], dst[4] = again
+    parts = ["train"] * 8 + ["valid"]
+    if by != "files":
+        src, dst, parts = [*src, "c"], [*dst, "d"], [*parts, "test"]
+    write("edges", src=src, dst=dst, part=parts, time=list(range(len(src))))
+    section = {**link_tables(), "directed": directed, "num_negatives": 5}
+    split: dict[str, Any] = {"by": by, "train": 0.8, "valid": 0.1, "test": 0.1}
+    if by == "column":
+        split = {"by": by, "column": "part"}
+    elif by == "files":
+        split = {"by": by, "files": {"valid": "valid.csv", "test": "test.csv"}}
+        for name, pair in (("valid", ("e", "f")), ("test", ("c", "d"))):
+            pc.write_csv(
+                pa.table({"a": [pair[0]], "b": [pair[1]]}), f"{name}.csv", pc.WriteOptions(include_header=False)
+            )
+    found = run({**section, "split": split}, symmetrize=not directed)
+    assert pairs_of(found, "valid_edges") == [("e", "f")]
+    assert pairs_of(found, "test_edges") == [("c", "d")]
+    trains = {frozenset(pair) for pair in pairs_of(found, "train_edges")}
+    carries = {frozenset(pair) for pair in edges_of(found)}
+    assert trains == carries
+    assert not trains & {frozenset("ef"), frozenset("cd")}
+    assert any("2 of 2 held-out pairs stood among" in warning for warning in found.manifest.warnings)
