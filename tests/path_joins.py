@@ -82,6 +82,10 @@ class _Finder:
                 unsafe = [each for each in node.args if not self._is_safe(each)]
                 found = name in _TAKE_PARTS and bool(unsafe)
                 found |= name in _TAKE_TEXTS and any(map(_is_made_text, unsafe))
+            elif isinstance(node, ast.JoinedStr):
+                found = self._is_path_as_text(node) and not self._is_safe_text(node.values[2:])
+            elif isinstance(node, ast.Attribute):
+                found = ast.unparse(node) == "os.path.join"
             else:
                 continue
             if found:
@@ -99,13 +103,23 @@ class _Finder:
             return name == "Path" or name in self.paths or (name in _OF_PATH and isinstance(node.func, ast.Attribute))
         return _last_name(node) in self.paths or (isinstance(node, ast.Attribute) and node.attr == "parent")
 
+    def _is_path_as_text(self, node: ast.JoinedStr) -> bool:
+        """Whether it is `{folder}/...`."""
+        match node.values:
+            case [ast.FormattedValue(value=first), ast.Constant(value=str(rest)), *_]:
+                return rest.startswith("/") and self._is_path(first)
+        return False
+
+    def _is_safe_text(self, parts: list[ast.expr]) -> bool:
+        made = [part for part in parts if isinstance(part, ast.FormattedValue)]
+        return all(self._is_safe(part.value) or _is_number(part) for part in made)
+
     def _is_safe(self, node: ast.expr) -> bool:
         """Whether it is a text in the code, a constant of a module, a number, a safe name, or the name of a file."""
         if isinstance(node, ast.Constant):
             return True
         if isinstance(node, ast.JoinedStr):
-            parts = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-            return all(self._is_safe(part.value) or _is_number(part) for part in parts)
+            return self._is_safe_text(node.values)
         if isinstance(node, ast.Call):
             return _last_name(node.func) in SAFE_CALLS
         if isinstance(node, ast.Attribute) and node.attr in ("name", "stem"):

@@ -156,6 +156,40 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Server, context: 
     assert (target / "raw").is_dir()
 
 
+def test_an_archive_of_another_address_is_not_taken_for_this_one(
+    server: Server, context: StageContext, tmp_path: Path
+) -> None:
+    """A newer release of a data set has another address, and the same folder."""
+    node_folder(tmp_path / "source")
+    server.content = archive(tmp_path / "source")
+    older = archive(tmp_path / "source", "older")
+    place = tmp_path / "root/.download"
+    place.mkdir(parents=True)
+    for name in ("ogbn_arxiv.zip", f"{file_name(server.url + '?v=1')}.zip"):
+        (place / name).write_bytes(older)
+    fetch(server, tmp_path / "root" / "ogbn_arxiv", context)
+    assert server.ranges == [None]
+    assert (tmp_path / "root/ogbn_arxiv/raw").is_dir()
+
+
+def test_members_of_an_archive_stay_in_its_folder(server: Server, context: StageContext, tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        file.writestr("arxiv/raw/edge.csv", "0,1\n")
+        for name in ("../../../escape", "/tmp/graphmill-escape", "arxiv/../../../../escape"):
+            file.writestr(name, "escaped")
+        link = zipfile.ZipInfo("arxiv/split")
+        link.external_attr = 0o120777 << 16
+        file.writestr(link, "/etc")
+    server.content = data.getvalue()
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    fetch(server, tmp_path / "root" / "ogbn_arxiv", context)
+    made = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert all(path.is_relative_to(tmp_path / "root/ogbn_arxiv") for path in made)
+    assert not (tmp_path / "root/ogbn_arxiv/split").is_symlink()
+    assert not Path("/tmp/graphmill-escape").exists()
+
+
 def test_a_server_that_sends_nothing(server: Server, context: StageContext, tmp_path: Path) -> None:
     server.content = b"y"
     server.breaks = 100
