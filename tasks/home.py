@@ -131,7 +131,8 @@ def _read_key(home: Home) -> bytes:
         if mode & 0o077:
             raise UserError(
                 f"others may read {path} ({mode:o}), and who knows the key can sign what this home believes; {mend}, "
-                f"or, if nobody else was on this machine, with: chmod 600 {path}"
+                f"or, if nobody else was on this machine, with: chmod 600 {path} (where that changes nothing, the file "
+                "system has no modes: take a home elsewhere, --home DIR)"
             )
         key = os.read(descriptor, _LONGEST_KEY_BYTES + 1)
     finally:
