@@ -8,6 +8,7 @@ without, the same run goes on; after another one's, the same command is given ag
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -21,12 +22,14 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from configs.load import dump_recipe, load_recipe
 from configs.schema import STAGES
 from tasks.artifacts import ArtifactStore, is_locked
 from tasks.calls import call_stage, load_stage
 from tasks.home import Home
+from tasks.train.job import LAST, METRICS
 from tests.flows.conftest import command, environment, write_recipe
 from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, processes_of
 
@@ -138,10 +141,19 @@ def result(home: Path, keys: dict[str, str]) -> dict[str, Any]:
     for name in ("train", "evaluate"):
         manifest = store.load(name, keys[name], load_stage(name).manifest, deep=True)
         assert manifest is not None
-        # A journal tells seconds, a last checkpoint what a machine was like.
-        files |= {file: entry.sha256 for file, entry in manifest.files.items() if file != "metrics.jsonl"}
+        # A journal tells seconds; so does the last checkpoint, beside the weights.
+        files |= {file: entry.sha256 for file, entry in manifest.files.items() if file not in (METRICS, LAST)}
+        if name == "train":
+            files[LAST] = _weights(store.folder(name, keys[name]) / LAST)
         metrics[name] = getattr(manifest, "metrics", None) or manifest.best_metric
     return {"files": files, "metrics": metrics}
+
+
+def _weights(checkpoint: Path) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(torch.load(checkpoint, weights_only=True)["model"].items()):
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def disturb(run: Run, kills: list[tuple[str, str, float]], rng: random.Random, counts: Counter[str]) -> int:
