@@ -105,3 +105,27 @@ def test_a_server_that_is_killed_again_and_again_ends_the_run(
     assert "run again, what is done is found" in str(reasons[0])
     with pytest.raises(OSError, match="refused"):
         ask(small)
+
+
+@pytest.mark.parametrize(("status", "away"), [(None, True), (503, True), (404, False)])
+def test_a_lasting_server_that_went_away_is_named(
+    status: int | None, away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    from flows.execute import call_flow
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@127.0.0.1:9/api")
+    request = httpx.Request("GET", "http://127.0.0.1:9/api")
+    error: httpx.HTTPError = httpx.ConnectError("All connection attempts failed", request=request)
+    if status is not None:
+        error = httpx.HTTPStatusError("no", request=request, response=httpx.Response(status))
+
+    def call() -> None:
+        raise error
+
+    with pytest.raises(StageError if away else httpx.HTTPStatusError) as caught:
+        call_flow(None, call, verbose=False)
+    if away:
+        assert "the Prefect server at 127.0.0.1:9/api went away" in str(caught.value)
+        assert "run again: what is done is found" in str(caught.value)
