@@ -163,7 +163,7 @@ class ArtifactStore:
         folder = self.folder(stage, key)
         path = folder / MANIFEST_NAME
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes()
         except FileNotFoundError:
             if folder.exists():
                 raise IntegrityError(f"{folder} has no {MANIFEST_NAME}") from None

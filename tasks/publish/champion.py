@@ -36,7 +36,7 @@ def read_history(text: str | None) -> list[Move]:
     """Read the tag, oldest move first; what cannot be read is no history."""
     try:
         return [Move(**entry) for entry in json.loads(text or "[]")]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return []
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import IntegrityError
 from configs.trust import allow
 from tasks.artifacts import file_digest, write_atomic
+from tasks.stored import of_kind, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,7 +126,7 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 
     if trust_code is not None:
         allow([trust_code], "trust_code")
-    described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
+    described = of_kind(dict[str, Any], read_json(folder / MODEL), folder / MODEL)
     weights = read_tensors(folder / WEIGHTS)
     try:
         return rebuild_model(described["config"], described, weights, folder / OWN_MODEL)

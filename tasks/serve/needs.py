@@ -8,7 +8,7 @@ silently is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 from tasks.serve.learned import Learned, learn, learned_transforms, recode_transform
 from tasks.serve.states import read_values, write_values
 from tasks.stage import Parent, StageContext
+from tasks.stored import of_kind
 
 FILES = "data"
 _TAKE_UNKNOWN = ("codes", "one_hot")  # transforms that have a place for categories that the training did not see
@@ -78,13 +79,9 @@ class DataNeeds:
             values = read_values(folder, FILES)
         except FileNotFoundError:
             return None
-        values["node_types"] = tuple(NodeType.model_validate(one) for one in values["node_types"])
-        values["edge_types"] = tuple(EdgeType.model_validate(one) for one in values["edge_types"])
-        values["learned"] = tuple(Learned(**one) for one in values["learned"])
-        try:
-            return cls(**values)
-        except TypeError:  # it took down other things
-            return None
+        if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
+            return None  # it took down other things
+        return of_kind(cls, values, folder / f"{FILES}.json")
 
 
 def category_names(store: DatasetStore) -> dict[str, list[str]]:

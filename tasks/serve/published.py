@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tasks.file_names import beside
 from tasks.publish.model_files import MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
 from tasks.serve.fit import refuse_known_rows
 from tasks.serve.needs import DataNeeds, adapted_recipe
+from tasks.stored import of_kind, read_json
 from tasks.train.job import OWN_MODEL
 
 
@@ -110,10 +110,9 @@ def _is_empty(folder: Path) -> bool:
 def read_published(folder: Path, name: str) -> Published:
     """Read a model's files, without its weights and without running any. Raises IntegrityError if they are damaged."""
     try:
-        values = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
-        lineage = json.loads((folder / "lineage.json").read_text(encoding="utf-8"))
-        described = json.loads((folder / MODEL).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        values, described = (of_kind(dict[str, Any], read_json(folder / name), name) for name in ("recipe.json", MODEL))
+        lineage = of_kind(dict[str, dict[str, Any]], read_json(folder / "lineage.json"), "lineage.json")
+    except (OSError, IntegrityError) as error:
         raise IntegrityError(
             f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
         ) from error
@@ -127,7 +126,7 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
         RecipeError: a change of the model itself, or an unknown option.
         UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
     """
-    values = values or json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    values = values or of_kind(dict[str, Any], read_json(folder / "recipe.json"), folder / "recipe.json")
     changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
     if changed:
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")

@@ -13,6 +13,7 @@ import numpy as np
 from configs.errors import IntegrityError
 from tasks.artifacts import write_atomic
 from tasks.graph_store import Array
+from tasks.stored import read_json
 
 
 def write_values(folder: Path, name: str, value: Any) -> None:
@@ -27,11 +28,11 @@ def write_values(folder: Path, name: str, value: Any) -> None:
 
 def read_values(folder: Path, name: str) -> Any:
     """Read what `write_values` wrote. Raises IntegrityError where the files are damaged, FileNotFoundError."""
-    text = (folder / f"{name}.json").read_text(encoding="utf-8")
+    values = read_json(folder / f"{name}.json")
     try:
         with (folder / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return _unpack(json.loads(text), arrays)
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            return _unpack(values, arrays)
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise IntegrityError(f"{folder / name}.json and .npz are damaged: {error}") from error
 
 

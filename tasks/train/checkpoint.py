@@ -14,16 +14,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from tasks.file_names import beside
+from tasks.stored import of_kind
 from tasks.train.embeddings import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
+_MOST = 1 << 40  # nodes, classes, columns
 
 
 def save_atomic(state: dict[str, Any], path: Path) -> None:
@@ -97,10 +100,15 @@ def rebuild_model(
         RuntimeError, KeyError: the weights do not fit.
     """
     known = {field.name for field in dataclasses.fields(GraphFacts)}
-    facts: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in described["facts"].items() if key in known
-    }
-    made, sized = MODELS.config(config, own_file), GraphFacts(**facts)
+    told = of_kind(dict[str, Any], described["facts"], "the model's description")
+    sized = of_kind(GraphFacts, {key: value for key, value in told.items() if key in known}, "the model's description")
+    numbers = [value for value in dataclasses.astuple(sized) if isinstance(value, int)]
+    if not all(0 <= number <= _MOST for number in (*numbers, *sized.categories, *sized.edge_categories)):
+        raise IntegrityError(f"the model's description is damaged: no graph has {sized}")
+    try:
+        made = MODELS.config(config, own_file)
+    except ValidationError as error:
+        raise IntegrityError(f"the model's options are damaged: {error}") from error
     if described.get("table_on_host"):
         return build_around_table(made, sized, weights).eval()
     model: GraphModel = MODELS.create(made, sized)

@@ -5,7 +5,6 @@ An hour of it: `GRAPHMILL_FUZZ_SECONDS=3600 .venv/bin/python -m pytest -m slow -
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.budget import SECONDS
 from tests.fuzz.oracle import Answer, Tally, Worker
 from tests.fuzz.tables import SAMPLES, Sample, broken, inside_out
 
-_SECONDS = float(os.environ.get("GRAPHMILL_FUZZ_SECONDS", "3600"))
 _LESS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
 
 
@@ -66,10 +65,10 @@ def test_files(worker: Worker, name: str, check: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(_SECONDS + 600)
+@pytest.mark.timeout(SECONDS + 600)
 def test_for_long(worker: Worker, tmp_path: Path) -> None:
     """As above with other inputs each time, for as long as GRAPHMILL_FUZZ_SECONDS says; prints its counts."""
-    tally, until, turn = Tally(), time.monotonic() + _SECONDS, int(time.time())
+    tally, until, turn = Tally(), time.monotonic() + SECONDS, int(time.time())
 
     def run(name: str, check: str, number: int) -> None:
         @seed(number)

@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.home import Home
-from tasks.ingest.table_nodes import RESERVED, stored_name
+from tasks.ingest.table_policies import RESERVED, stored_name
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import mag_folder, put
 

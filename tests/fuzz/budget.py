@@ -1,0 +1,53 @@
+"""How long a fuzz test goes on: some examples in every run, and so many seconds where somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SECONDS = float(os.environ.get("GRAPHMILL_FUZZ_SECONDS", "3600"))
+"""Of a test that goes on for long."""
+_EXAMPLES_A_ROUND = 2000
+
+
+def examine(check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, examples: int) -> Counter[str]:
+    """Give `check` that many inputs; it names what came of each one, and fails where that must not happen.
+
+    The same inputs in every run, so that a finding is there for everybody.
+    """
+    return _round(check, inputs, examples, derandomize=True)
+
+
+def examine_for(check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, seconds: float) -> Counter[str]:
+    """Give `check` new inputs until the time is over."""
+    outcomes: Counter[str] = Counter()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        outcomes += _round(check, inputs, _EXAMPLES_A_ROUND, derandomize=False)
+    return outcomes
+
+
+def _round(
+    check: Callable[[Any], str], inputs: st.SearchStrategy[Any], examples: int, *, derandomize: bool
+) -> Counter[str]:
+    outcomes: Counter[str] = Counter()
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=derandomize,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(inputs)
+    def one(value: Any) -> None:
+        outcomes[check(value)] += 1
+
+    one()
+    return outcomes
