@@ -103,7 +103,7 @@ def test_plan_names_the_key_that_changed(done: Done) -> None:
     assert plan.returncode == 0, plan.stderr
     steps = {step["name"]: step for step in json.loads(plan.stdout)["stages"]}
     assert [steps[name]["status"] for name in STAGES] == ["cached"] * 4 + ["runs"] * 3
-    assert any("train.learning_rate 0.003 -> 0.01" in reason for reason in steps["train"]["reasons"])
+    assert any("train.learning_rate 0.05 -> 0.01" in reason for reason in steps["train"]["reasons"])
     assert steps["evaluate"]["reasons"][0] == "since train runs"
     assert steps["ingest"]["bytes"] > 0
     plan = done("plan", str(done.recipe))
