@@ -179,10 +179,10 @@ def check(
 
     Example: `graphmill check my-graph.yaml dataset.nodes.on_duplicate_id=first`
     """
-    from configs.load import load_recipe
+    from configs.load import load_own_recipe
     from flows.checking import check_recipe
 
-    if not check_recipe(open_home(home), load_recipe(recipe, overrides or ()), as_json=as_json):
+    if not check_recipe(open_home(home), load_own_recipe(recipe, overrides or ()), as_json=as_json):
         raise typer.Exit(2)
 
 
