@@ -18,7 +18,7 @@ from flows import cli, trust_commands
 from flows.options import before
 from flows.serving import Data, Serving
 from tasks.home import Home
-from tasks.publish.gate import Candidate
+from tasks.publish.gate import Decision
 from tasks.publish.model_files import write_tensors
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.tracking import Tracker
@@ -44,7 +44,7 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     tracker = Tracker(tracked_home, "test")
     tracker.open_run("key", "theirs")
     registry = ModelRegistry(tracker, "theirs")
-    registry.publish(tracker.log_model(folder, "theirs", "1", {}), Candidate("", "valid/accuracy", 0.9, True), {}, "")
+    registry.publish(tracker.log_model(folder, "theirs", "1", {}), {}, "", lambda *_: Decision(True, "the first"))
     return digest
 
 
