@@ -185,7 +185,7 @@ class Measuring:
     def _first(self) -> tuple[float, bool]:
         """Measure the first model; on all rows where the metric is not defined without those that are left out."""
         if self.job.left_out is not None:
-            everything, mask = self.rows, np.load(self.job.left_out)
+            everything, mask = self.rows, np.load(self.job.left_out, allow_pickle=False)
             self.rows = self.rows.without(mask)
             try:
                 return self._value(self.first, self.job.models[0]), True
