@@ -128,7 +128,7 @@ class TrainConfig(ConfigModel):
     """Drawn negative edges for each positive one (link tasks)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
-    learning_rate: float = Field(default=0.003, gt=0, le=1000)
+    learning_rate: float = Field(default=0.003, gt=0, le=1e30)
     """Peak learning rate on one rank."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
     """How the learning rate grows with the number of ranks."""
@@ -170,7 +170,7 @@ class TrainConfig(ConfigModel):
     memory of which a step touches the batch's rows only (for tables larger than the device's memory)."""
     embedding_optimizer: Literal["row_adagrad", "sparse_adam"] = "row_adagrad"
     """Optimizer of sparse embeddings: Adagrad with one accumulator a row, or SparseAdam."""
-    embedding_learning_rate: float = Field(default=0.01, gt=0, le=1000)
+    embedding_learning_rate: float = Field(default=0.01, gt=0, le=1e30)
     """Learning rate of sparse embeddings."""
     prefetch: int = Field(default=2, ge=0, le=4096)
     """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""

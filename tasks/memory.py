@@ -62,7 +62,7 @@ def _left_by_cgroups() -> int:
             continue
         root = Path("/sys/fs/cgroup/memory" if version_1 else "/sys/fs/cgroup")
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version_1 else ("memory.max", "memory.current")
-        inside = root / place.lstrip("/")
+        inside = Path(f"{root}{place}")
         for group in (inside, *inside.parents):
             limit, used = (_number(group / name) for name in names)
             if limit is not None and used is not None:

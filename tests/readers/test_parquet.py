@@ -124,10 +124,10 @@ def test_ids_of_any_kind_of_text(ingest: Ingest, folder: Path, kind: str) -> Non
     def made(texts: list[str]) -> pa.Array:
         return pa.array(texts).dictionary_encode() if kind == "dictionary" else pa.array(texts).cast(kind)
 
-    pq.write_table(pa.table({"id": made(names), "y": made(["p", "q"] * 10)}), folder / "n.parquet")
+    pq.write_table(pa.table({"id": made(names), "c": made(names), "y": made(["p", "q"] * 10)}), folder / "n.parquet")
     pq.write_table(pa.table({"src": made(names), "dst": made(names[1:] + names[:1])}), folder / "e.parquet")
     store = ingest(
-        name="tables", nodes={"files": "n.parquet", "label": "y", "categorical": "id"}, edges={"files": "e.parquet"}
+        name="tables", nodes={"files": "n.parquet", "label": "y", "categorical": "c"}, edges={"files": "e.parquet"}
     )
     assert store.read("ids/node").column("original_id").to_pylist() == names
 
