@@ -57,4 +57,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return {"rows": rows, **fields}
 
 
-STAGE: Stage[DatasetManifest] = Stage("ingest", 2, DatasetManifest, (), config, build)
+STAGE: Stage[DatasetManifest] = Stage("ingest", 3, DatasetManifest, (), config, build)
