@@ -95,13 +95,13 @@ def open_file(path: Path) -> IO[bytes]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _refusal(path, error) from None
-    file = open(descriptor, "rb", buffering=0)  # noqa: PTH123, SIM115 -- the caller closes it
     try:
         _check_kind(path, os.fstat(descriptor).st_mode)
+        os.set_blocking(descriptor, True)
     except DataError:
-        file.close()
+        os.close(descriptor)
         raise
-    return file
+    return open(descriptor, "rb", buffering=0)  # noqa: PTH123 -- it has no name any more, and the caller closes it
 
 
 def read_json(path: Path) -> Any:

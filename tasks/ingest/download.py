@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import DataError
+from configs.matching import listed
+from configs.source_files import names_in
 from tasks.file_names import file_name
 from tasks.readers.npy import ZIP_ERRORS
 from tasks.stage import StageContext
@@ -18,6 +20,7 @@ _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 30
 _ATTEMPTS = 6
 _FIRST_WAIT_SECONDS = 1.0
+_IMPOSSIBLE_NAMES = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EINVAL)
 _MAX_MEMBERS = 100_000  # OGB's archives have some dozens; ogbn-mag's relations a few more
 
 
@@ -43,8 +46,8 @@ def download_archive(
         _unpack(archive, unpacked, url)
         inside = unpacked / top_folder
         if not inside.is_dir():
-            there = ", ".join(sorted(path.name for path in unpacked.iterdir()))
-            raise DataError(f"the archive has no folder {top_folder!r}; it has {there or 'nothing'}", path=url)
+            there = [path.name for path in names_in(unpacked)] if unpacked.is_dir() else []
+            raise DataError(f"the archive has no folder {top_folder!r}; it has {listed(there) or 'nothing'}", path=url)
         inside.rename(target)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -62,8 +65,8 @@ def _unpack(archive: Path, folder: Path, url: str) -> None:
             _check_space(folder.parent, size, url)
             file.extractall(folder)
     except (*ZIP_ERRORS, ValueError) as error:
-        if isinstance(error, DataError) or getattr(error, "errno", None) == errno.ENOSPC:
-            raise  # nothing is wrong with the archive
+        if isinstance(error, DataError) or (isinstance(error, OSError) and error.errno not in _IMPOSSIBLE_NAMES):
+            raise  # the disk's fault, not the archive's
         archive.unlink()
         raise DataError(f"the downloaded archive is damaged ({error}) and was removed; run again", path=url) from error
 
@@ -93,7 +96,7 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
                 tag.unlink(missing_ok=True)
                 return
             reason = "the connection closed early"
-        except (requests.ConnectionError, requests.Timeout, HTTPError) as error:
+        except (requests.RequestException, HTTPError) as error:
             reason = str(error)
         size = part.stat().st_size if part.exists() else 0
         if size > before:  # it moves on: start counting again
@@ -151,8 +154,8 @@ def _fetch_once(url: str, part: Path, tag: Path, context: StageContext) -> bool:
 def _expected(answer: Any, have: int) -> int | None:
     if answer.status_code == 206:
         return _total(answer.headers.get("Content-Range"))
-    length = answer.headers.get("Content-Length")
-    return int(length) if length else None
+    length = answer.headers.get("Content-Length") or ""
+    return int(length) if length.isdigit() else None
 
 
 def _total(content_range: str | None) -> int | None:

@@ -127,10 +127,9 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
         if parts or line.strip():
             inside = _ends_in_quotes(b'"' + line if inside else line, mark)
             parts.append(line)
-        if len(parts) > _MAX_HEADER_LINES:
-            raise DataError(
-                f'the first line has a quote (") that is not closed {_MAX_HEADER_LINES} lines on', path=path
-            )
+        if lines > _MAX_HEADER_LINES:
+            why = 'the first line has a quote (") that is not closed' if parts else "has nothing but blank lines"
+            raise DataError(f"{why}, {_MAX_HEADER_LINES} lines on", path=path)
     line = b"".join(parts)
     text = decode(line, path).rstrip("\r\n")
     if "\0" in text:

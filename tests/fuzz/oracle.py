@@ -11,6 +11,7 @@ current one, and nothing may appear beside it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -109,6 +110,8 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=root,
+            # Else each thread reserves 64 MB of addresses, used or not, and they count.
+            env={**os.environ, "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
         )
         assert self._line(self._child, ten_times=True) == b"ready\n"
         return self._child
@@ -132,7 +135,8 @@ class Worker:
             return ""
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
         try:
             code = child.wait(1.0)
             words = (

@@ -19,7 +19,7 @@ from configs.errors import DataError
 from tasks.caching import PickleCache
 from tasks.file_names import file_name
 from tasks.home import Home
-from tasks.ingest import ogb_meta
+from tasks.ingest import download, ogb_meta
 from tasks.ingest.download import download_archive
 from tasks.ingest.ogb_meta import OgbMeta
 from tasks.stage import Listener, StageContext
@@ -199,7 +199,17 @@ def test_a_server_that_sends_nothing(server: Server, context: StageContext, tmp_
     assert not (tmp_path / "root/ogbn_arxiv").exists()
 
 
-def test_damaged_archives_and_errors(server: Server, context: StageContext, tmp_path: Path) -> None:
+def archive_of(*names: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        for name in names:
+            file.writestr(name, b"x")
+    return content.getvalue()
+
+
+def test_damaged_archives_and_errors(
+    server: Server, context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node_folder(tmp_path / "source")
     whole = archive(tmp_path / "source")
     target = tmp_path / "root" / "ogbn_arxiv"
@@ -208,6 +218,18 @@ def test_damaged_archives_and_errors(server: Server, context: StageContext, tmp_
         with pytest.raises(DataError, match="damaged"):
             fetch(server, target, context)
         assert not target.exists()
+    server.content = archive_of("arxiv/" + "a" * 300)
+    with pytest.raises(DataError, match=r"damaged .*File name too long"):
+        fetch(server, target, context)
+    monkeypatch.setattr(download, "_MAX_MEMBERS", 2)
+    server.content = archive_of("arxiv/1", "arxiv/2", "arxiv/3")
+    with pytest.raises(DataError, match=r"damaged .it lists 3 files"):
+        fetch(server, target, context)
+    monkeypatch.undo()
+    server.content = archive_of()
+    with pytest.raises(DataError, match="no folder 'arxiv'; it has nothing"):
+        fetch(server, target, context)
+    shutil.rmtree(tmp_path / "root")
     server.content = whole
     with pytest.raises(DataError, match="no folder 'products'; it has arxiv"):
         download_archive(server.url, target, "products", context, first_wait_seconds=0.01)

@@ -1,0 +1,67 @@
+"""Kernels outside of `models/kernels` with no rows, no edges and no columns (those inside: test_shapes)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from models.kernels.dense import linear
+from models.kernels.dropout import dropout, elu_dropout, relu_dropout
+from tasks.components.afforest import connected_components
+from tasks.ingest.id_index import IdIndex
+from tasks.partition._quality import count_cut, cut_matrix, halos
+from tasks.partition._reorder import order_by_part
+from tasks.partition._undirected import is_simple
+from tasks.preprocess.coo import coo_to_csr
+from tasks.preprocess.hops import count_labels, mean_rows
+from tasks.preprocess.shard_kernels import sort_and_compress
+from tasks.train.loaders.gather import gather_mean, gather_rows
+from tasks.train.loaders.negatives import alias_table
+
+NO_EDGES = np.zeros(0, np.int32)
+
+
+@pytest.mark.parametrize("num_nodes", [0, 3])
+def test_graphs_without_edges(num_nodes: int) -> None:
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    part = np.zeros(num_nodes, np.int32)
+    count, component = connected_components(indptr, NO_EDGES)
+    assert (count, component.tolist()) == (num_nodes, [*range(num_nodes)])
+    made, indices = coo_to_csr(num_nodes, np.zeros(0, np.int64), np.zeros(0, np.int64))
+    assert (made.tolist(), len(indices)) == (indptr.tolist(), 0)
+    assert is_simple(indptr, NO_EDGES)
+    assert count_cut(indptr, NO_EDGES, part) == 0
+    assert not cut_matrix(indptr, NO_EDGES, part, 2).any()
+    assert [len(halo) for halo in halos(indptr, NO_EDGES, np.array([0, num_nodes]), 1)] == [0]
+    assert order_by_part(part, 2, np.dtype(np.int32)) is not None
+    count_labels(indptr, NO_EDGES, np.full(num_nodes, -1, np.int64), np.zeros((num_nodes, 0), np.float32))
+
+
+@pytest.mark.parametrize(("num_nodes", "width", "rows"), [(0, 0, 0), (0, 2, 0), (3, 0, 0), (3, 0, 2), (3, 2, 0)])
+@pytest.mark.parametrize("stored", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_features(num_nodes: int, width: int, rows: int, stored: Any, dtype: torch.dtype) -> None:
+    table, chosen = np.zeros((num_nodes, width), stored), np.zeros(rows, np.int64)
+    assert gather_rows(table, chosen, dtype).shape == (rows, width)
+    own, mean = gather_mean(table, chosen, np.zeros(rows + 1, np.int64), np.zeros(0, np.int64), dtype)
+    assert own.shape == mean.shape == (rows, width)
+    x = table.astype(np.float32)
+    mean_rows(np.zeros(num_nodes + 1, np.int64), NO_EDGES, x, x.copy())
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+def test_layers(shape: tuple[int, int]) -> None:
+    for drop in (dropout, relu_dropout, elu_dropout):
+        x = torch.zeros(shape, requires_grad=True)
+        drop(x, 0.5).sum().backward()  # type: ignore[operator]
+        assert x.grad is not None
+    assert linear(torch.zeros(shape), torch.zeros(3, shape[1])).shape == (shape[0], 3)
+
+
+def test_lists() -> None:
+    assert [len(part) for part in alias_table(np.zeros(0))] == [0, 0]
+    assert len(sort_and_compress(np.zeros(0, np.uint64), np.zeros(0, np.int64), 40, True)[0]) == 0
+    assert len(IdIndex().sort()) == 0
