@@ -18,6 +18,7 @@ from configs.errors import DataError
 from tasks.graph_store import id_dtype
 from tasks.ingest.counter_random import below
 from tasks.ingest.generator import NEGATIVE, SPLITS
+from tasks.ingest.pair_set import PairSet
 from tasks.ingest.writer import DatasetWriter
 
 Array = NDArray[Any]
@@ -28,6 +29,7 @@ GetArray = Callable[[str], Array | None]
 
 _ROUNDS = 32
 _CHUNK_ROWS = 1 << 20
+_MET = 1
 _NEXT_ROUND = 1000  # streams of two rounds are so far apart
 
 
@@ -91,23 +93,13 @@ def _draw(split, number, places, src, dst, num_nodes, seed, keep_src):  # type: 
         src[i], dst[i] = u, v if v < u else v + 1
 
 
-def pair_numbers(src: Array, dst: Array, num_nodes: int, *, directed: bool) -> Array:
-    """Return src * num_nodes + dst of each pair, int64 (n,); without directions the smaller node comes first."""
-    first, second = src.astype(np.int64), dst.astype(np.int64)
-    if not directed:
-        first, second = np.minimum(first, second), np.maximum(first, second)
-    return first * num_nodes + second
-
-
 def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directed: bool) -> Array:
     """Return which pairs (n,) are edges, without `directed` in either direction: bool (n,)."""
-    wanted, place = np.unique(pair_numbers(src, dst, num_nodes, directed=directed), return_inverse=True)
-    met = np.zeros(len(wanted), np.bool_)
-    for ends in edges() if len(wanted) else ():
-        found = pair_numbers(*ends, num_nodes, directed=directed)
-        at = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
-        met[at[wanted[at] == found]] = True
-    return met[place]
+    wanted = PairSet(len(src), num_nodes, directed=directed)
+    wanted.add(src, dst, 0)
+    for ends in edges() if len(src) else ():
+        wanted.mark(*ends, _MET)
+    return wanted.marks(src, dst) == _MET
 
 
 def split_pairs(get: GetArray) -> Pairs:

@@ -13,7 +13,7 @@ direction, or preprocess adds reverses, both directions are one pair. Held-out e
 taken out of all relations. Parallel edges go all; self-loops are pairs like any other (those that preprocess adds come
 later and stay).
 
-Memory: some 60 bytes a held-out edge; the training edges are read in pieces, and in whole where some of them go.
+Memory: some 50 bytes a held-out edge; the training edges are read in pieces, and in whole where some of them go.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from numba import njit
 
 from configs.errors import DataError
 from tasks.graph_store import Array, ArrayWriter
-from tasks.ingest.negatives import pair_numbers
+from tasks.ingest.pair_set import PairSet
 from tasks.preprocess.splits import SPLITS
 from tasks.stage import StageContext
 
 Rule = Literal["hold_out", "first_split", "keep"]
 _CHUNK_ROWS = 1 << 20
+# Marks of a held-out pair: in which splits it stands, and whether messages would have passed along it.
+_IN = {"train": 1, "valid": 2, "test": 4}
+_MESSAGES = 8
 
 
 class HeldOut:
@@ -49,32 +52,31 @@ class HeldOut:
         Raises:
             DataError: a split would be empty.
         """
-        self.num_nodes, self.rule, self.directed = num_nodes, rule, directed
-        self._splits = _SplitPairs(writer, num_nodes, directed=directed)
-        valid, test = (self._splits.numbers(split) for split in SPLITS[1:])
-        self.pairs = np.union1d(valid, test)
-        """int64 (n,), ascending: numbers of the pairs that are held out (see `pair_numbers`)."""
-        self.in_train = self._splits.seen("train", self.pairs)
-        """bool (n,): which of them stand in the training split, as it was given."""
+        self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
+        self.pairs = PairSet(sum(self._size(split) for split in SPLITS[1:]), num_nodes, directed=directed)
+        for split in SPLITS[1:]:
+            for src, dst in self._chunks(split):
+                self.pairs.add(src, dst, _IN[split])
+        for src, dst in self._chunks("train"):
+            self.pairs.mark(src, dst, _IN["train"])
+        others = {
+            "hold_out": {"train": _IN["valid"] | _IN["test"], "valid": _IN["test"]},
+            "first_split": {"valid": _IN["train"], "test": _IN["train"] | _IN["valid"]},
+            "keep": {},
+        }[rule]
         self.left_out = dict.fromkeys(SPLITS, 0)
         """Edges that went from each split."""
-        if rule == "hold_out":
-            self.left_out["valid"] = self._splits.drop("valid", test)
-            self.left_out["train"] = self._splits.drop("train", self.pairs)
-        elif rule == "first_split":
-            train = self.pairs[self.in_train]
-            self.left_out["valid"] = self._splits.drop("valid", train)
-            self.left_out["test"] = self._splits.drop("test", np.union1d(train, valid))
+        for split, marks in others.items():
+            self.left_out[split] = self._drop(split, marks)
         self._refuse_empty()
         # Pairs that train by right may carry messages.
-        self._hidden = self.pairs if rule == "hold_out" else self.pairs[~self.in_train]
-        self._lookup = self._both_ways(self._hidden)
+        self._lookup = self._both_ways(*self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"]))
         self._met = np.zeros(len(self._lookup), np.bool_)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Edges of each split."""
-        return {split: self._splits.size(split) for split in SPLITS}
+        return {split: self._size(split) for split in SPLITS}
 
     def __call__(self, found: dict[str, Any]) -> dict[str, Any]:
         """Return a shard's runs (`tasks.preprocess.edges.sort_edge_shard`) without held-out pairs.
@@ -94,7 +96,13 @@ class HeldOut:
         `pairs` that are held out, `in_train` those of them that stood in the training split, `taken_out` those that
         trained or carried messages and do so no longer; `left_out`: edges that went from each split.
         """
-        counts = {"pairs": len(self.pairs), "in_train": int(self.in_train.sum()), "taken_out": self._taken_out()}
+        dst, src = np.divmod(self._lookup[self._met], self.num_nodes)
+        self.pairs.mark(src, dst, _MESSAGES)
+        counts = {
+            "pairs": self.pairs.count(_IN["valid"] | _IN["test"]),
+            "in_train": self.pairs.count(_IN["train"]),
+            "taken_out": self.pairs.count(_MESSAGES | _IN["train"] if self.rule == "hold_out" else _MESSAGES),
+        }
         return {"rule": self.rule, **counts, "left_out": self.left_out}
 
     def tell(self, context: StageContext) -> None:
@@ -120,17 +128,12 @@ class HeldOut:
                 "stay, so that scores compare with published ones"
             )
 
-    def _taken_out(self) -> int:
-        """Return how many pairs trained or carried messages and do so no longer."""
-        dst, src = np.divmod(self._lookup[self._met], self.num_nodes)
-        met: Array = np.isin(self.pairs, pair_numbers(src, dst, self.num_nodes, directed=self.directed))
-        return int((met | self.in_train if self.rule == "hold_out" else met).sum())
-
-    def _both_ways(self, pairs: Array) -> Array:
+    def _both_ways(self, src: Array, dst: Array) -> Array:
         """Return destination * num_nodes + source of the edges that pairs are, int64, ascending."""
-        src, dst = np.divmod(pairs, self.num_nodes)
-        keys = [dst * self.num_nodes + src] + ([] if self.directed else [pairs])
-        return np.unique(np.concatenate(keys))
+        keys = [dst * self.num_nodes + src] + ([] if self.directed else [src * self.num_nodes + dst])
+        lookup = np.concatenate(keys)
+        lookup.sort()
+        return lookup
 
     def _refuse_empty(self) -> None:
         for split, size in self.sizes.items():
@@ -142,40 +145,22 @@ class HeldOut:
                 way_out = "take other shares, or snapshot.split=keep with dataset.split.by=ratio, which deals out pairs"
             raise DataError(f"every pair of the {split} split {why}; {way_out}", path=f"split/{split}")
 
-
-class _SplitPairs:
-    """The pairs of each split, on disk."""
-
-    def __init__(self, writer: ArrayWriter, num_nodes: int, *, directed: bool) -> None:
-        self.writer, self.num_nodes, self.directed = writer, num_nodes, directed
-
-    def size(self, split: str) -> int:
+    def _size(self, split: str) -> int:
         """Return how many edges a split has."""
         return self.writer.entries[f"{split}_edges"].shape[0]
 
-    def _chunks(self, split: str) -> Iterator[Array]:
-        """Yield the numbers of a split's pairs, int64, in order."""
+    def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
+        """Yield a split's sources and targets, in order."""
         path = self.writer.folder / f"{split}_edges.npy"
-        pairs = np.load(path, mmap_mode="r" if self.size(split) else None)
+        pairs = np.load(path, mmap_mode="r" if self._size(split) else None)
         for start in range(0, len(pairs), _CHUNK_ROWS):
             some = np.asarray(pairs[start : start + _CHUNK_ROWS])
-            yield pair_numbers(some[:, 0], some[:, 1], self.num_nodes, directed=self.directed)
+            yield some[:, 0], some[:, 1]
 
-    def numbers(self, split: str) -> Array:
-        """Return the numbers of a split's pairs, int64, ascending, each once."""
-        return np.unique(np.concatenate([np.empty(0, np.int64), *self._chunks(split)]))
-
-    def seen(self, split: str, known: Array) -> Array:
-        """Return which of `known`, ascending numbers, occur in a split: bool (len(known),)."""
-        met = np.zeros(len(known), np.bool_)
-        for numbers in self._chunks(split):
-            at, among = _find(numbers, known)
-            met[at[among]] = True
-        return met
-
-    def drop(self, split: str, known: Array) -> int:
-        """Leave the pairs of `known`, ascending numbers, out of a split; returns how many edges went."""
-        stays = ~np.concatenate([np.empty(0, np.bool_), *(_find(numbers, known)[1] for numbers in self._chunks(split))])
+    def _drop(self, split: str, marks: int) -> int:
+        """Leave the pairs with one of the marks out of a split; returns how many edges went."""
+        parts = [self.pairs.marks(src, dst) & marks == 0 for src, dst in self._chunks(split)]
+        stays = np.concatenate([np.empty(0, np.bool_), *parts])
         gone = len(stays) - int(np.count_nonzero(stays))
         for name in (f"{split}_edges", f"{split}_edge_weight", f"{split}_negative") if gone else ():
             entry = self.writer.entries.get(name)
@@ -183,14 +168,6 @@ class _SplitPairs:
             if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):
                 self.writer.write(name, np.load(self.writer.folder / entry.path)[stays])
         return gone
-
-
-def _find(numbers: Array, known: Array) -> tuple[Array, Array]:
-    """Return the place of each number in `known` (ascending), and whether it is there: bool."""
-    if not len(known):
-        return np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_)
-    at = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-    return at, known[at] == numbers
 
 
 @njit(cache=True, nogil=True)
