@@ -33,6 +33,7 @@ from tasks.publish.trained import trained_on
 from tasks.serve.measure import Measured, MeasureJob
 from tasks.serve.prepare import prepare_for
 from tasks.serve.published import Published, read_published
+from tasks.snapshots import check_snapshot
 from tasks.stage import Parent, StageContext
 
 _LEFT_OUT = "left_out.npy"
@@ -99,6 +100,10 @@ class Challenge:
 
     def _compare(self, tracker: Tracker, champion: ModelVersion, own_value: float) -> Compared:
         data = data_text(self.recipe)
+        try:
+            check_snapshot(self.recipe)
+        except UserError as error:  # its source went away since it was ingested: that says nothing of the champion
+            raise StageError(str(error)) from error
         try:
             published = champion_files(tracker, champion)
             graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)

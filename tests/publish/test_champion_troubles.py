@@ -125,6 +125,18 @@ def test_an_outage_is_an_error_of_the_stage_and_no_decision(
     assert "graphmill promote customers@2" in str(told.value)
 
 
+def test_a_source_that_went_away_is_no_finding_about_the_champion(two: Two, data: Path) -> None:
+    """Whoever asks what the data's times are looks at its files."""
+    file = data / "customers.parquet"
+    file.rename(data / "away")
+    try:
+        with pytest.raises(StageError, match=r"customers\.parquet"):
+            two.compare()
+    finally:
+        (data / "away").rename(file)
+    assert two.compare().old is not None
+
+
 def test_other_columns_are_named(two: Two, data: Path, tmp_path: Path) -> None:
     nodes = {**year(data, 2024).model_dump(mode="json")["dataset"]["nodes"][0], "features": ["x", "spent"]}
     found = two.compare(two.challenger(tmp_path / "files", year(data, 2024, nodes=nodes)))
