@@ -162,7 +162,9 @@ def disturb(run: Run, kills: list[tuple[str, str, float]], rng: random.Random, c
         if not run.wait_for(stage):
             return number
         time.sleep(delay)
-        if run.kill(member, rng):
+        while not (killed := run.kill(member, rng)) and _is_building(run.home, stage):
+            time.sleep(0.05)  # it has yet to start
+        if killed:
             counts[f"{stage}: {member}"] += 1
         if member in ("leader", "group", "tree"):
             run.process.wait(timeout=60)
@@ -198,9 +200,9 @@ def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str,
 @pytest.mark.timeout(900)
 def test_members_are_killed_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=30", "train.checkpoint_every=5", "train.num_ranks=2"]
-    kills = [("train", "server", 1.0), ("train", "rank", 2.0), ("evaluate", "worker", 0.5), ("publish", "server", 0.0)]
+    kills = [("train", "server", 0.5), ("train", "rank", 1.0)]
     counts = compare(tmp_path / "home", tmp_path / "calm", [*arguments, "train.device=cpu"], kills)
-    assert sum(counts.values()) >= 3
+    assert sum(counts.values()) == 2
 
 
 @pytest.mark.slow

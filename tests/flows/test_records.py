@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+<<<<<<< HEAD
 from configs.load import load_recipe
 from flows.cleaning import clean_home
 from flows.execute import outcome_json, show_outcome
 from flows.hooks import bury_dead_runs, metrics_table
+=======
+from configs.errors import DataError, StageError
+from flows.hooks import bury_dead_runs
+>>>>>>> wt-C
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
+from tasks import ending
 from tasks.home import Home
 
 
@@ -98,3 +104,30 @@ def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch
     assert dead.error == KILLED
     assert read_record(home, record.id) == dead
     assert bury_dead_runs(home) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "expected"),
+    [
+        (None, None, ("completed", "")),
+        (DataError("is wrong"), None, ("failed", "DataError: is wrong")),
+        (KeyboardInterrupt(), None, ("cancelled", "KeyboardInterrupt")),
+        (ending.TerminatedError(), StageError("no server"), ("failed", "StageError: no server")),
+    ],
+)
+def test_a_record_says_how_a_run_ended(
+    error: BaseException | None,
+    reason: Exception | None,
+    expected: tuple[str, str],
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ending, "reason", lambda: reason)
+    record = new_record()
+    with suppress(BaseException), recorded(home, record):
+        if error is not None:
+            raise error
+    kept = read_record(home, record.id)
+    assert kept is not None
+    assert (kept.status, kept.error) == expected
+    assert kept.finished_at

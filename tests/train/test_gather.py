@@ -108,7 +108,7 @@ def test_a_copy_in_memory_changes_nothing_but_the_speed(monkeypatch: pytest.Monk
     class Memory:
         available = 8 * feat.size - 1  # the copy would take 2 bytes for each number, a quarter and a little
 
-    monkeypatch.setattr(base.psutil, "virtual_memory", Memory)
+    monkeypatch.setattr(base, "available_bytes", lambda: Memory.available)
     assert bfloat16_copy(feat) is feat
     Memory.available += 1
     assert bfloat16_copy(feat) is not feat
