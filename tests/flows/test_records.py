@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-<<<<<<< HEAD
+from configs.errors import DataError, StageError
 from configs.load import load_recipe
 from flows.cleaning import clean_home
 from flows.execute import outcome_json, show_outcome
 from flows.hooks import bury_dead_runs, metrics_table
-=======
-from configs.errors import DataError, StageError
-from flows.hooks import bury_dead_runs
->>>>>>> wt-C
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
 from tasks import ending
 from tasks.home import Home
