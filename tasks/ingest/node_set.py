@@ -78,14 +78,8 @@ class NodeSet:
         policy, first = self.config.on_duplicate_id, self.index.count
         codes, values = self._codes(batch, self.config.id, add=True)
         self._source = batch.path
-        if (codes == WRONG).any():
-            repeated = np.zeros(len(codes), np.bool_)
-            good = np.flatnonzero(codes >= 0)
-            repeated[good] = codes[good] != np.arange(first, first + len(good))
-        else:
-            repeated = codes != np.arange(first, first + len(codes))
-        # One repetition moves all that come after it: look again at which ids came before.
-        if repeated.any():
+        repeated = codes != np.arange(first, first + len(codes))
+        if repeated.any():  # one moves all that come after it: look again, which ids came before
             repeated = came_before(codes, first)
         if policy == "error":
             self._refuse_repeated(batch, values, repeated)
@@ -174,6 +168,9 @@ class NodeSet:
         codes = np.full(len(values), WRONG, np.int64)
         good = slice(None) if none is None else ~none
         there = values if none is None else values.filter(pa.array(~none))
+        if self.broken:  # whether a node has an id, nobody knows
+            codes[good] = UNKNOWN
+            return codes, values
         if len(there) == 0 or self._of_other_kind(batch, column, values, good):
             self.broken |= add and len(codes) > 0
             return codes, values
@@ -187,7 +184,7 @@ class NodeSet:
     def _of_other_kind(self, batch: TableBatch, column: str, values: pa.Array, good: Any) -> bool:
         """Gather ids that are texts where the others are numbers, or numbers among texts."""
         text, expected = is_text(values.type), bool(self.index is not None and self.index.is_text)
-        if self.broken or text == expected or (self.index is not None and self.index.is_text is None):
+        if text == expected or (self.index is not None and self.index.is_text is None):
             return False
         wrong = np.zeros(len(values), np.bool_)
         wrong[good] = True

@@ -87,24 +87,27 @@ def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
 
 def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     kind = "ids are whole numbers or texts"
+    batch.wrong(compute.is_null(values), column, "the id is missing")
     if batch.problems.known(batch.path, column, kind, 0):
         return
     # One cell makes decimals of a CSV's column: find it.
-    texts = batch.as_written(column)
-    if texts is None:
-        odd, cells = compute.is_valid(values), values
+    cells = batch.as_written(column)
+    if cells is None:
+        cells, odd = values, compute.is_valid(values)
     else:
-        odd, cells = compute.invert(compute.match_substring_regex(texts, r"^\s*[+-]?[0-9]+\s*$")), texts
-    batch.wrong(
-        compute.fill_null(odd, False),
-        column,
-        kind,
-        lambda row: (
-            f"the id {cells[row]} is a decimal number; ids are whole numbers or texts: write them without a fraction "
-            "(many tools write 3.0 for 3 where a column has empty cells), or read a CSV's ids as texts "
-            "(dataset.text_ids=true)"
-        ),
-    )
+        odd = compute.invert(compute.match_substring_regex(cells, r"^\s*[+-]?[0-9]{1,18}\s*$"))
+
+    def message(row: int) -> str:
+        cell = str(cells[row]).strip()
+        if cell.lstrip("+-").isdigit():
+            return f"the id {cell} does not fit int64; dataset.text_ids=true reads ids as texts"
+        return (
+            f"the id {cell} is a decimal number; {kind}: write them without a fraction (many tools write 3.0 for 3 "
+            "where a column has empty cells), or read a CSV's ids as texts (dataset.text_ids=true)"
+        )
+
+    if batch.wrong(compute.fill_null(odd, False), column, kind, message) is None:
+        batch.wrong_column(column, f"holds {values.type}; {kind}")
 
 
 def numbers(batch: TableBatch, column: str, *, missing: bool = False, width: int | None = None) -> Array:

@@ -104,7 +104,7 @@ class EdgeReader:
         """Return the rows that are edges, and the dense ids of their ends."""
         edges = self.edges
         src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
-        if edges.on_unknown_id == "drop":
+        if edges.on_unknown_id == "drop" and not (self.source.broken or self.target.broken):
             known = (src != UNKNOWN) & (dst != UNKNOWN)
             batch, src, dst = batch.keep(known), src[known], dst[known]
             self.num_dropped += int(np.count_nonzero(~known))

@@ -87,7 +87,7 @@ class FeatureReader:
         if policy == "error":
             return {name: values}
         empty = np.isnan(values)
-        rows: Array = np.asarray(empty.reshape(len(empty), -1).any(axis=1), np.float32)
+        rows: Array = np.asarray(empty if empty.ndim == 1 else empty.any(axis=1), np.float32)
         self.num_empty[column] += int(np.count_nonzero(rows))
         if policy == "zero":
             values[empty] = 0

@@ -131,7 +131,7 @@ class TimeReader:
         encoded = compute.dictionary_encode(compute.utf8_trim_whitespace(values.cast(pa.string())))
         found = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
-        bad = np.array([seconds is None for seconds in found])[codes] & np.asarray(compute.is_valid(values))
+        bad = np.array([seconds is None for seconds in found], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
         hint = "" if self.format else f" ({_FORMS}); say which by time_format, such as %d.%m.%Y"
         batch.wrong(

@@ -203,6 +203,7 @@ def test_a_text_among_ids_far_into_a_file(ingest: Ingest, folder: Path) -> None:
 IDS: list[tuple[str, str, dict[str, Any], str]] = [
     ("3.0 in a CSV", "src,dst\n1,3\n3,5.0\n", {}, r"e.csv (row 1, column dst): the id 5.0 is a decimal number"),
     ("a fraction", "src,dst\n1,3\n3.5,5\n", {}, r"e.csv (row 1, column src): the id 3.5 is a decimal number"),
+    ("too long", "src,dst\n1,3\n3,99999999999999999999\n", {}, "e.csv (row 1, column dst): the id 99999999999999"),
     ("a date", "src,dst\n2020-01-01,3\n", {}, "e.csv (column src): holds date32[day]; ids are"),
     ("a word", "src,dst\n1,3\n3,x7\n", {}, "e.csv (row 1, column dst): the id 'x7' is a text, those in n.csv are"),
     ("bool", "", {"src": [True, False], "dst": [1, 3]}, "e.parquet (column src): holds true and false"),
@@ -257,6 +258,17 @@ def test_ids_of_messages_are_the_users(ingest: Ingest, folder: Path) -> None:
     said = refused(ingest, **options)
     assert "test.csv (row 1, column 0): node 'acc-3' is in the train split too; splits overlap (2 such rows)" in said
     assert "test.csv (row 3, column 0): unknown node id 'acc-x': it is not in n.csv" in said
+
+
+@pytest.mark.parametrize("policy", ["error", "add", "drop"])
+def test_nodes_without_any_id_hide_no_mistake_in_edges(ingest: Ingest, folder: Path, policy: str) -> None:
+    """Whatever kind of ids the edges have: the check goes on, and says nothing that follows from the nodes."""
+    write(nodes={"id": [True] * 10}, edges={"src": ["a", "b", "c"], "f": [1.0, 2.0, np.inf]})
+    edges = {"files": "e.parquet", "features": "f", "missing": "zero", "on_unknown_id": policy}
+    said = refused(ingest, **section(edges=edges))
+    assert "n.parquet (column id): holds true and false" in said
+    assert "e.parquet (row 2, column f): inf is not a finite number" in said
+    assert "unknown" not in said
 
 
 def test_a_table_that_cannot_be_read_hides_no_other(ingest: Ingest, folder: Path) -> None:
