@@ -127,8 +127,10 @@ def _write_parts(
     reorder(store, writer, order)
     halo_sizes = []
     if config.halo_hops:
-        indptr = np.asarray(np.load(context.work / "csc_indptr.npy", mmap_mode="r"))
-        indices = np.asarray(np.load(context.work / "csc_indices.npy", mmap_mode="r" if len(old_indices) else None))
+        indptr = np.asarray(np.load(context.work / "csc_indptr.npy", allow_pickle=False, mmap_mode="r"))
+        indices = np.asarray(
+            np.load(context.work / "csc_indices.npy", allow_pickle=False, mmap_mode="r" if len(old_indices) else None)
+        )
         for p, halo in enumerate(halos(indptr, indices, order.part_offsets, config.halo_hops)):
             writer.write(f"halo-{p}", halo)
             halo_sizes.append(len(halo))

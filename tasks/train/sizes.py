@@ -116,7 +116,7 @@ def step_rows(train: TrainConfig, facts: GraphFacts, counts: Counts, num_parts: 
         grows = [1 + (fan if fan > 0 else nodes) for fan in train.fanout]
         return [min(nodes, seeds * math.prod(grows[:hop])) for hop in range(len(grows) + 1)]
     rows = {
-        "random_partition": nodes / train.num_clusters,
+        "random_partition": counts.num_nodes / train.num_clusters,
         "cluster": nodes * train.clusters_per_batch / max(1, num_parts),
         "saint": train.batch_size * train.walk_length,
         "precomputed": train.batch_size,

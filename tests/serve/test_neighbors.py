@@ -116,7 +116,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="make one with: graphmill export embeddings"):
         list(nearest(tmp_path / "no.npy", [3], 1))
     pq.write_table(pa.table({"a": [1]}), tmp_path / "flat.parquet")
-    with pytest.raises(DataError, match=r"needs a column of ids and one of fixed-size lists; it has a"):
+    with pytest.raises(DataError, match=r"needs one column of fixed-size lists; it has a"):
         list(nearest(tmp_path / "flat.parquet", [3], 1))
     (tmp_path / "torn.npy").write_bytes(path.read_bytes()[:60])
     with pytest.raises(DataError, match=r"is not a whole \.npy file"):
