@@ -127,5 +127,4 @@ def test_torch_and_numpy_read_no_code() -> None:
         for path in (ROOT / top).rglob("*.py"):
             for call in re.findall(r"\btorch\.load\([^)]*\)", path.read_text()):
                 assert "weights_only=True" in call or call == "torch.load(weights_only=True)", f"{path}: {call}"
-            for call in re.findall(r"\bnp\.load\([^)]*\)", path.read_text()):
-                assert "allow_pickle=False" in call, f"{path}: {call}"
+            assert not re.search(r"allow_pickle=(?!False)", path.read_text()), path  # numpy's default is False

@@ -13,6 +13,7 @@ from configs.errors import DataError
 from tasks.dataset_store import DatasetStore, iter_row_groups
 from tasks.evaluate.metrics import Array
 from tasks.graph_store import GraphStore
+from tasks.readers.columns import first_not_whole
 
 _CHUNK = 1 << 20
 
@@ -208,9 +209,8 @@ def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return ids.cast(kind)
     except pa.ArrowInvalid:
-        numbers = compute.match_substring_regex(ids, r"^-?[0-9]{1,18}$")
-        row = int(np.flatnonzero(~np.asarray(numbers))[0])
-        raise DataError(f"{ids[row].as_py()!r} is no id here: the ids of this data are whole numbers") from None
+        text = ids[first_not_whole(ids)].as_py()
+        raise DataError(f"{text!r} is no id here: the ids of this data are whole numbers") from None
 
 
 def _combined(column: Any) -> pa.Array:

@@ -159,6 +159,11 @@ class TableFiles:
         with open_table(path, self._delimiter(kind), self.header) as (names, _):
             return names
 
+    @property
+    def has_name_line(self) -> bool:
+        """Whether the first line of the first file is taken as the columns' names."""
+        return self.header and self._kind(self.paths()[0]) in ("csv", "tsv")
+
     def _delimiter(self, kind: Format) -> str:
         return self.delimiter or ("\t" if kind == "tsv" else ",")
 

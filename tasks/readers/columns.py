@@ -83,3 +83,17 @@ def _refuse_bytes(column: pa.Array, path: Path, first_row: int, name: str) -> No
             (value or b"").decode()
         except UnicodeDecodeError as error:
             raise no_utf8(value, error.start, path, first_row + row, name) from None
+
+
+def first_not_whole(texts: pa.Array) -> int:
+    """Return the row of the first text that is no whole number of 64 bits; there is one."""
+    first, last = 0, len(texts)
+    while last - first > 1:
+        middle = (first + last) // 2
+        try:
+            texts.slice(first, middle - first).cast(pa.int64())
+        except pa.ArrowInvalid:
+            last = middle
+        else:
+            first = middle
+    return first

@@ -14,6 +14,7 @@ from tasks.graph_store import Array
 from tasks.ingest.id_index import is_text
 from tasks.ingest.table_columns import ids
 from tasks.ingest.table_files import Batch, TableFiles
+from tasks.readers.columns import first_not_whole
 
 
 def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Array]:
@@ -32,6 +33,9 @@ def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Ar
     files = TableFiles((str(path),))
     there = files.column_names()
     chosen = list(columns) if set(columns) <= set(there) else there[: len(columns)]
+    if files.has_name_line and not texts and any(name.isdecimal() for name in chosen):
+        line = ",".join(columns)
+        raise DataError(f"begins with ids, not with the columns' names; give it a first line {line!r}", path=path)
     if len(chosen) < len(columns):
         raise DataError(f"has {len(there)} column(s), {len(columns)} are needed: {', '.join(columns)}", path=path)
     parts: list[list[pa.Array]] = [[] for _ in chosen]
@@ -69,7 +73,7 @@ def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
     try:
         return found.cast(pa.int64())
     except pa.ArrowInvalid:
-        row = next(row for row, one in enumerate(found) if not one.as_py().removeprefix("-").isdecimal())
+        row = first_not_whole(found)
         text = found[row].as_py()
         raise batch.error(f"{text!r} is no id here: the data's ids are whole numbers", row, column) from None
 

@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from configs.errors import DataError, RecipeError
+from tasks.evaluate.ids import as_kind
 from tasks.ingest import csv_reader
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.id_maps import read_text_table
@@ -21,6 +22,7 @@ from tasks.ingest.table_files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
 from tasks.readers.streams import read_words
+from tasks.serve.given import read_ids
 
 EDGES = "src,dst\n0,1\n1,2\n2,0\n"
 
@@ -219,3 +221,26 @@ def test_arrow_s_batches_keep_their_types(tmp_path: Path) -> None:
     path.write_text("a,b\nx,1\n")
     batch = next(TableFiles((str(path),)).batches(["a", "b"]))
     assert batch.data.schema.types == [pa.string(), pa.int64()]
+
+
+def test_ids_that_are_given(tmp_path: Path) -> None:
+    """Of the kind that the data has; a first line of ids is no line of names."""
+    path = tmp_path / "x.csv"
+    path.write_text("id\n5\n9223372036854775807\n")
+    assert read_ids(path, ("id",), texts=False)[0].to_pylist() == [5, 2**63 - 1]
+    assert read_ids(path, ("id",), texts=True)[0].to_pylist() == ["5", "9223372036854775807"]
+    path.write_text("17\n5\n")
+    with pytest.raises(DataError, match=r"x\.csv: begins with ids, .* give it a first line 'id'"):
+        read_ids(path, ("id",), texts=False)
+    for wrong in ("٣x", "1_0", "-"):
+        path.write_text(f"id\n1234567890123456789\n{wrong}\n7\n")
+        with pytest.raises(DataError, match=rf"row 1, column id\): '{wrong}' is no id here"):
+            read_ids(path, ("id",), texts=False)
+    texts = pa.array(["1234567890123456789", "5", "99999999999999999999", "x"])
+    with pytest.raises(DataError, match="'99999999999999999999' is no id here"):
+        as_kind(texts, pa.int64())
+    (tmp_path / "x.txt").write_text("% pairs\n1 2\n3 4\n")
+    pairs = read_ids(tmp_path / "x.txt", ("source", "target"), texts=False)
+    assert [ids.to_pylist() for ids in pairs] == [[1, 3], [2, 4]]
+    texts_of = read_ids(tmp_path / "x.txt", ("source", "target"), texts=True)
+    assert [ids.to_pylist() for ids in texts_of] == [["1", "3"], ["2", "4"]]
