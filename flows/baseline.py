@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import GraphmillError
+from configs.source_files import user_path
 from flows.baseline_table import (
     BASELINE_STAGES,
     RECIPES,
@@ -241,7 +242,7 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
 def _use_data(data: Path | None) -> None:
     """Tell the recipes where the data lies."""
     if data is not None:
-        os.environ["GRAPHMILL_DATA"] = str(data.expanduser().resolve())
+        os.environ["GRAPHMILL_DATA"] = str(user_path(data).resolve())
 
 
 def _run_one(run: Planned, run_recipe: Callable[[RunRequest], RunRecord], results: Results) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,11 +53,12 @@ def trust(
 def _digests(words: list[str]) -> Iterator[tuple[str, str]]:
     """Yield where each digest comes from, and the digest. Raises RecipeError."""
     from configs.errors import RecipeError
+    from configs.source_files import user_path
     from configs.trust import checked_digest
     from tasks.artifacts import file_digest
 
     for word in words:
-        path = Path(word).expanduser()
+        path = user_path(word)
         if path.is_file():
             yield str(path.resolve()), file_digest(path)
         elif "/" in word or path.suffix:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import UserError
+from configs.source_files import user_path
 
 _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096
@@ -30,7 +31,7 @@ class Home:
     @classmethod
     def open(cls, root: str | Path | None = None) -> Home:
         """Resolve and create the home folder (mode 0700: it holds the key that pickles are trusted by)."""
-        path = Path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").expanduser().resolve()
+        path = user_path(root or os.environ.get("GRAPHMILL_HOME") or ".graphmill").resolve()
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(path)
 

@@ -8,10 +8,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.ingest.counter_random import mix
+from tasks.key_table import FREE, key_table, slot
 
 Array = NDArray[Any]
-_FREE = -1
 
 
 def pair_numbers(src: Array, dst: Array, num_nodes: int, *, directed: bool) -> Array:
@@ -31,9 +30,8 @@ class PairSet:
     def __init__(self, capacity: int, num_nodes: int, *, directed: bool) -> None:
         """Take up to `capacity` distinct pairs of nodes below `num_nodes`; without directions a pair is its reverse."""
         self.num_nodes, self.directed = num_nodes, directed
-        size = 1 << max(4, (2 * capacity - 1).bit_length())  # at most half full
-        self._keys = np.full(size, _FREE, np.int64)
-        self._marks = np.zeros(size, np.uint8)
+        self._keys = key_table(capacity)
+        self._marks = np.zeros(len(self._keys), np.uint8)
 
     def add(self, src: Array, dst: Array, mark: int) -> None:
         """Take pairs (n,) in, or know them again, and add a mark to each."""
@@ -51,7 +49,7 @@ class PairSet:
 
     def pairs(self, without: int = 0) -> tuple[Array, Array]:
         """Return the ends of all pairs that have none of the marks `without`, int64 (n,) each, in no order."""
-        keys = self._keys[(self._keys != _FREE) & (self._marks & without == 0)]
+        keys = self._keys[(self._keys != FREE) & (self._marks & without == 0)]
         return keys // self.num_nodes, keys % self.num_nodes
 
     def count(self, marks: int) -> int:
@@ -63,19 +61,9 @@ class PairSet:
 
 
 @njit(cache=True, nogil=True)
-def _slot(key, keys):  # type: ignore[no-untyped-def]
-    """Return where `key` stands, or the free slot for it."""
-    mask = np.int64(len(keys) - 1)
-    at = np.int64(mix(np.uint64(key))) & mask
-    while keys[at] != _FREE and keys[at] != key:
-        at = (at + 1) & mask
-    return at
-
-
-@njit(cache=True, nogil=True)
 def _insert(numbers, mark, keys, marks):  # type: ignore[no-untyped-def]
     for key in numbers:
-        at = _slot(key, keys)
+        at = slot(key, keys)
         keys[at] = key
         marks[at] |= mark
 
@@ -83,7 +71,7 @@ def _insert(numbers, mark, keys, marks):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _mark(numbers, mark, keys, marks):  # type: ignore[no-untyped-def]
     for key in numbers:
-        at = _slot(key, keys)
+        at = slot(key, keys)
         if keys[at] == key:
             marks[at] |= mark
 
@@ -91,6 +79,6 @@ def _mark(numbers, mark, keys, marks):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _read(numbers, keys, marks, out):  # type: ignore[no-untyped-def]
     for i in range(len(numbers)):
-        at = _slot(numbers[i], keys)
+        at = slot(numbers[i], keys)
         if keys[at] == numbers[i]:
             out[i] = marks[at]

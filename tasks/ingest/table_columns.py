@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import is_text
 from tasks.ingest.table_files import Batch
-from tasks.ingest.table_intake import TableBatch, plain_batch, plain_cells
+from tasks.ingest.table_intake import TableBatch, plain_batch, with_nulls
 
 Array = NDArray[Any]
 
@@ -25,7 +25,7 @@ EXACT = 2**53
 
 def ids(batch: Batch, column: str) -> pa.Array:
     """Return ids without gaps: whole numbers >= 0 (int64) or texts. Raises DataError naming row and column."""
-    data = pa.RecordBatch.from_arrays([plain_cells(batch.column(column), ("",))], names=[column])
+    data = pa.RecordBatch.from_arrays([with_nulls(batch.column(column), ("",))], names=[column])
     own = plain_batch(batch.path, batch.first_row, data)
     values, _ = checked_ids(own, column)
     own.problems.raise_any()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import float32, numbers
-from tasks.ingest.table_intake import TableBatch, plain_cells, table_files
+from tasks.ingest.table_intake import TableBatch, table_files, with_nulls
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
 from tasks.ingest.tables import FilesConfig
 from tasks.manifests import FeatureColumn
@@ -53,7 +53,7 @@ class FeatureReader:
             return
         for batch in table_files(table).batches(self.categorical, self.categorical):
             for column in self.categorical:
-                texts = _category_texts(plain_cells(batch.column(column), table.missing_values))
+                texts = _category_texts(with_nulls(batch.column(column), table.missing_values))
                 if texts is not None:
                     self.codes[column].add(texts)
         for index in self.codes.values():

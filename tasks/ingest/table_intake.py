@@ -176,7 +176,7 @@ class Intake:
     def _prepared(self, table: FilesConfig, batch: Batch, seen: dict[str, ColumnSurvey]) -> TableBatch:
         arrays = []
         for name, values in zip(batch.data.schema.names, batch.data.columns, strict=True):
-            arrays.append(plain_cells(values, table.missing_values))
+            arrays.append(with_nulls(values, table.missing_values))
             if name in seen:
                 seen[name].add(arrays[-1])
         data = pa.RecordBatch.from_arrays(arrays, names=batch.data.schema.names)
@@ -217,12 +217,8 @@ def replace_files(table: FilesConfig, path: Path) -> FilesConfig:
     return table.model_copy(update={"files": (glob.escape(str(path)),)})
 
 
-def plain_cells(values: pa.Array, missing: Sequence[str]) -> pa.Array:
-    """Return a column without dictionary or views, the texts in `missing` as nulls."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_string())
+def with_nulls(values: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """Return a column with nulls in place of the texts in `missing`."""
     if not is_text(values.type):
         return values
     for text in missing:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import GraphmillError, IntegrityError, StageError, UserError
+from configs.errors import GraphmillError, IntegrityError, StageError, UntrustedCodeError, UserError
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
@@ -107,6 +107,8 @@ class Challenge:
         try:
             published = champion_files(tracker, champion)
             graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
+        except UntrustedCodeError as error:
+            return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
             return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
         mask = self._rows_known_to(published)

@@ -8,7 +8,8 @@ Models are compared on the same rows of the same data or not at all. In order:
 4. A model that does not beat its controls (the majority, a linear model on the rows' own features) is not promoted.
 5. The first version of a name becomes champion.
 6. A champion that was chosen by another metric, or by none, stays.
-7. A champion that cannot score the new data gives way: nobody could go on using it.
+7. A champion that cannot score the new data gives way: nobody could go on using it. One whose code nobody has allowed
+   to run here stays: that says nothing of it.
 8. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
 """
 
@@ -72,6 +73,8 @@ class Compared:
     """Whether both values are those of the evaluations, which measured the same prepared rows."""
     why_not: str = ""
     """Why the champion cannot score this data."""
+    untrusted: bool = False
+    """Whether that is only because nobody has allowed its code to run here."""
     trained_on: int | None = 0
     """Validation rows that the champion was trained on; None: not known."""
     left_out: bool = True
@@ -186,10 +189,19 @@ def decide(
             "another metric",
             loud=True,
         )
-    return _by_scores(new, old, compare())
+    return _by_scores(new, old, compare(), by_hand)
 
 
-def _by_scores(new: Candidate, old: Candidate, compared: Compared) -> Decision:
+def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
+    if compared.untrusted:
+        return Decision(
+            False,
+            f"version {old.version} stays champion, not compared with this one's {new.shown}: {compared.why_not} Or "
+            f"choose by hand: {by_hand}",
+            f"v{old.version} is not trusted",
+            loud=True,
+            compared=compared,
+        )
     if compared.old is None:
         beaten = f"beats {controls_text(new.controls)}" if new.controls else "has no controls to beat"
         return Decision(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
+from configs.source_files import user_path
 from tasks.artifacts import disk_errors, file_lock
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
@@ -60,7 +61,7 @@ class Wanted:
         chosen = self.format or next(iter(endings))
         if self.output is None:
             return Path(f"{file_name(stem)}-{self.what}{endings[chosen]}").resolve(), chosen
-        path = Path(self.output).expanduser().resolve()
+        path = user_path(self.output).resolve()
         by_ending = next((name for name, ending in endings.items() if ending and path.suffix == ending), None)
         if self.what != "model" and by_ending is None:
             raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
@@ -114,7 +115,7 @@ def write_outputs(
             dataset=str(ingest.folder),
             work=str(work),
             own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
-            given={key: str(Path(path).expanduser().resolve()) for key, path in wanted.given.items()},
+            given={key: str(user_path(path).resolve()) for key, path in wanted.given.items()},
             node_type=wanted.node_type,
             classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
             batch_size=recipe.evaluate.batch_size,

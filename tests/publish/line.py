@@ -29,6 +29,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks.train.job import RESULT
 
     def train(job: Any, context: Any) -> dict[str, Any]:
+        job.save().unlink()  # what stays is a copy of a model's own file
         with own_settings():
             make_trainer(job).run()
         return {**json.loads((job.work / RESULT).read_text()), "restarts": 0}

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from configs import trust
 from configs.errors import IntegrityError, RecipeError, StageError
+from configs.registry import MODELS
 from flows.model_listing import list_versions, promote, version_json
+from tasks.artifacts import file_digest
 from tasks.caching import PickleCache
 from tasks.home import Home
 from tasks.manifests import EvalReport
@@ -23,6 +26,7 @@ from tasks.publish.model_files import WEIGHTS
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
 from tasks.stage import Parent, StageContext
+from tests.models.test_contract import EXAMPLE
 from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.publish.test_stage import finished_run
 from tests.publish.test_stage import publish as publish_finished
@@ -107,7 +111,7 @@ def test_a_champion_whose_published_files_are_damaged_cannot_stay_silently(two: 
     assert two.compare().old is not None
 
 
-@pytest.mark.parametrize("error", [RecipeError("its code is not trusted"), IntegrityError("data.json is damaged")])
+@pytest.mark.parametrize("error", [RecipeError("it has no such option"), IntegrityError("data.json is damaged")])
 def test_what_the_champion_cannot_do_is_a_finding(two: Two, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(comparison, "read_published", lambda *_: (_ for _ in ()).throw(error))
     found = two.compare()
@@ -156,6 +160,25 @@ def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_
     assert "customers@1 learnt a vector for each of its" in warning
     assert second.manifest.gate["short"] == "v1 cannot score"
     assert find_version(open_registry(tracked_home), "customers@champion").version == "2"
+
+
+def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(
+    tracked_home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(tracked_home)
+    with trust.own_files():
+        recipe = year(data, 2023, f"model={{name: damped_mean, file: {EXAMPLE}, hidden_dim: 8, num_layers: 1}}")
+    line.run(recipe)
+    monkeypatch.setattr(trust, "_allowed", set())
+    monkeypatch.setattr(MODELS, "_own_files", {})
+    second = line.run(year(data, 2024))["publish"].manifest
+    (warning,) = second.warnings
+    assert "version 1 stays champion, not compared" in warning
+    assert f"graphmill trust {file_digest(EXAMPLE)}" in warning
+    assert (second.champion, second.gate["short"]) == (False, "v1 is not trusted")
+    trust.allow([file_digest(EXAMPLE)])
+    third = line.run(year(data, 2025))["publish"].manifest
+    assert third.gate["champion"] is not None
 
 
 class KilledError(BaseException):

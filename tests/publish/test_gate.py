@@ -88,6 +88,16 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     assert not decide(below, OLD, unasked).promote
 
 
+def test_a_champion_whose_code_may_not_run_stays_with_a_loud_word() -> None:
+    new = Candidate("2", "valid/accuracy", 0.95, True)
+    decision = decide(new, OLD, scored(0.95, None, why_not="Nobody has allowed x.py.", untrusted=True), name="demo")
+    assert (decision.promote, decision.loud, decision.short) == (False, True, "v1 is not trusted")
+    assert decision.reason == (
+        "version 1 stays champion, not compared with this one's valid/accuracy 0.9500: Nobody has allowed x.py. Or "
+        "choose by hand: graphmill promote demo@2"
+    )
+
+
 @pytest.mark.parametrize("old", [None, OLD])
 @pytest.mark.parametrize(("value", "control", "higher"), [(0.5, 0.5, True), (0.5, 0.6, True), (187.0, 12.0, False)])
 def test_a_model_that_does_not_beat_its_controls_is_not_promoted(

@@ -6,10 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.ingest.counter_random import mix
+from tasks.key_table import FREE, key_table, slot
 from tasks.train.loaders.lookup import find_edge
-
-_FREE = -1
 
 
 def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -19,27 +17,16 @@ def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[
         seeds: (n,) node ids.
         pairs: int64 (2, m) in seed numbering.
     """
-    size = 1 << max(4, (4 * pairs.shape[1]).bit_length())  # at most half full
-    keys = np.full(size, _FREE, np.int64)
+    keys = key_table(2 * pairs.shape[1])
     for source, target in (pairs, pairs[::-1]):
         _insert(seeds[source].astype(np.int64) * len(seeds) + target, keys)
     return keys
 
 
 @njit(cache=True, nogil=True)
-def _slot(keys, key):  # type: ignore[no-untyped-def]
-    """Return where `key` stands, or the free slot for it."""
-    mask = np.int64(len(keys) - 1)
-    at = np.int64(mix(np.uint64(key))) & mask
-    while keys[at] != _FREE and keys[at] != key:
-        at = (at + 1) & mask
-    return at
-
-
-@njit(cache=True, nogil=True)
 def _insert(added, keys):  # type: ignore[no-untyped-def]
     for key in added:
-        keys[_slot(keys, key)] = key
+        keys[slot(key, keys)] = key
 
 
 @njit(cache=True, nogil=True)
@@ -55,7 +42,7 @@ def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore
         for e in range(first, last):
             if i < num_seeds:
                 key = np.int64(ids[e]) * num_seeds + i
-                if keys[_slot(keys, key)] == key:
+                if keys[slot(key, keys)] == key:
                     continue
             ids[w], positions[w] = ids[e], positions[e]
             if len(weight):
@@ -74,7 +61,7 @@ def lower_degrees(indptr, indices, seeds, keys, degree):  # type: ignore[no-unty
     """
     num_seeds = len(seeds)
     for key in keys:
-        if key == _FREE:
+        if key == FREE:
             continue
         source, i = key // num_seeds, key % num_seeds
         at = find_edge(indptr, indices, source, seeds[i])
