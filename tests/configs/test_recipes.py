@@ -90,7 +90,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         (f"train.patience={'9' * 900}", r"train: patience: a number of more than 30 digits is beyond"),
         ("train.clip_norm=1e300", r"train: clip_norm=1e\+300 is not a number between"),
         ("train.clip_norm=.inf", r"train: clip_norm=inf is not a number between"),
-        ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 1e\+30"),
+        ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
         ("model.hidden_dim=1000000000", r"model\.hidden_dim: .*less than or equal to 65536"),
         ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],

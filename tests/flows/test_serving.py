@@ -177,7 +177,11 @@ def test_the_champion_moves_by_hand_and_back(trained: Trained) -> None:
 
     home = Home(trained.home)
     assert champion() == ["1"]
-    change = trained.json("promote", "papers@2")
+    refused = trained("promote", "papers@2")
+    assert refused.returncode == 2
+    assert "does not beat its control features" in refused.stderr
+    assert champion() == ["1"]
+    change = trained.json("promote", "papers@2", "--force")
     assert (change["before"], change["after"], change["changed"]) == ("1", "2", True)
     assert champion() == ["2"]
     assert not promote(home, "papers@2")["changed"]
