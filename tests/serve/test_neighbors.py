@@ -119,5 +119,5 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"needs one column of fixed-size lists; it has a"):
         list(nearest(tmp_path / "flat.parquet", [3], 1))
     (tmp_path / "torn.npy").write_bytes(path.read_bytes()[:60])
-    with pytest.raises(DataError, match=r"is not a whole \.npy file"):
+    with pytest.raises(DataError, match=r"is not a \.npy array"):
         list(nearest(tmp_path / "torn.npy", [3], 1))
