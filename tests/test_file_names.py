@@ -161,7 +161,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb_raw.py: folder / name",
         "tasks/ingest/ogb_splits.py: folder / f'{split}.pt'",
         "tasks/ingest/ogb_splits.py: folder / f'{split}.csv.gz'",
-        "tasks/ingest/raw_rows.py: zipfile.ZipFile(self._file).open(f'{self._member}.npy')",
         "tasks/data_check.py: place / stage",
         "tasks/memory.py: Path(f'{root}{place}')",
         "tasks/evaluate/controls/pairs.py: graph.scratch / str(number)",

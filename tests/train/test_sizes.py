@@ -10,6 +10,7 @@ import torch
 from configs.errors import DataError, RecipeError, StageError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
+from configs.trust import own_files
 from tasks.home import Home
 from tasks.sizes import Counts
 from tasks.stage import run_stage
@@ -146,6 +147,7 @@ def test_a_bug_in_a_model_ends_the_job_at_the_first_attempt(
     monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
     (tmp_path / "faulty.py").write_text(FAULTY)
     graph = partition(tmp_path / "g")
-    own = recipe("node", f"model={{name: faulty, file: {tmp_path}/faulty.py, num_layers: 2}}")
+    with own_files():
+        own = recipe("node", f"model={{name: faulty, file: {tmp_path}/faulty.py, num_layers: 2}}")
     with pytest.raises(StageError, match=r"rank 0 ended with ZeroDivisionError: a bug of mine \(.*, line 10\)"):
         run_stage(STAGE, own, {"partition": graph}, home)
