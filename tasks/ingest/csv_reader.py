@@ -28,6 +28,7 @@ _BLOCK_BYTES = 2 << 20
 _NUM_BUFFERS = 4
 _MAX_SLOW = 1024
 _MAX_NUMBER_CHARS = 4096  # of digits that decide how the last bit is rounded
+_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class _Blocks:
@@ -191,6 +192,8 @@ class NumberReader:
                 row=self.num_rows + row,
                 column=column,
             )
+        if not _NUMBER.fullmatch(text):  # the kernel gave up before it saw the rest; float() takes 1_0
+            raise self._error(text, row, column, parsing.BAD_NUMBER)
         value = float(text)
         with np.errstate(over="ignore"):
             if not np.isfinite(self.dtype.type(value)):

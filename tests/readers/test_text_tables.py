@@ -209,6 +209,17 @@ def test_rows_of_cells_that_need_python(tmp_path: Path, monkeypatch: pytest.Monk
         read_numbers(path, np.float64)
 
 
+@pytest.mark.parametrize("rest", ["x", ".0", "-3", "_1", "e5.0", "\0", " 1"])
+def test_what_follows_many_digits_is_no_part_of_the_number(tmp_path: Path, rest: str) -> None:
+    """The kernel leaves cells of many digits to Python before it has seen their ends."""
+    path, cell = tmp_path / "x.csv", "-1.8280760448881844268"
+    path.write_text(f"1,{cell}\n1,{cell}\n")
+    assert (read_numbers(path, np.float64)[:, 1] == float(cell)).all()
+    path.write_text(f"1,{cell}\n1,{cell}{rest}\n")
+    with pytest.raises(DataError, match=r"row 1, column 1\): '-1\.8280760448881844268.* is not a number"):
+        read_numbers(path, np.float64)
+
+
 def test_a_wide_first_line_asks_for_no_more_than_the_rows_can_fill(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"1," * 50_000 + b"1\n" + b"1\n" * 900_000)
