@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from configs.errors import RecipeError, UserError
+from configs.errors import IntegrityError, RecipeError, UserError
 from configs.load import dump_recipe
-from configs.moments import TimeUnit, is_earlier, last_time
+from configs.moments import TimeUnit, is_earlier, last_time, normalise_as_of
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.artifacts import ArtifactStore
 from tasks.home import Home
+from tasks.stored import of_kind, read_json
 
 
 def check_snapshot(recipe: Recipe) -> None:
@@ -58,6 +57,27 @@ class SnapshotRun:
     """Whether it was split as the recipe splits now."""
 
 
+@dataclass(frozen=True)
+class _Stage:
+    key: str
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is read of a run's record."""
+
+    recipe: str
+    config: dict[str, Any]
+    stages: dict[str, _Stage]
+    started_at: str
+
+
+@dataclass(frozen=True)
+class _Sections:
+    snapshot: dict[str, Any]
+    model: dict[str, Any]
+
+
 def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRun]:
     """Return the recipe's runs as of an earlier moment whose artifact of `stage` is there, the newest moment first.
 
@@ -69,21 +89,21 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
     wanted, store, unit = dump_recipe(recipe), ArtifactStore(home), _known_unit(recipe)
     found: list[tuple[str, bool, str, SnapshotRun]] = []
     for path in home.runs.glob("*.json"):
-        record = _read(path)
-        config = record.get("config") or {}
-        as_of = (config.get("snapshot") or {}).get("as_of")
-        keys = {name: entry["key"] for name, entry in (record.get("stages") or {}).items()}
-        if record.get("recipe") != recipe.name or as_of is None or stage not in keys:
+        try:
+            record = of_kind(_Record, read_json(path), path)
+            sections = of_kind(_Sections, record.config, path)
+            as_of = sections.snapshot.get("as_of")
+            if record.recipe != recipe.name or as_of is None or stage not in record.stages:
+                continue
+            earlier = is_earlier(normalise_as_of(as_of), recipe.snapshot.as_of, unit)
+        except (IntegrityError, OSError, ValueError):  # being written, or not the record of a run with snapshots
             continue
-        same_model = config.get("model", {}).get("name") == recipe.model.name
-        if (
-            not same_model
-            or not is_earlier(as_of, recipe.snapshot.as_of, unit)
-            or not store.folder(stage, keys[stage]).is_dir()
-        ):
+        keys = {name: entry.key for name, entry in record.stages.items()}
+        same_model = sections.model.get("name") == recipe.model.name
+        if not same_model or not earlier or not store.folder(stage, keys[stage]).is_dir():
             continue
-        run = SnapshotRun(as_of, keys, _split(config) == _split(wanted))
-        found.append((as_of, _options(config) == _options(wanted), record.get("started_at", ""), run))
+        run = SnapshotRun(as_of, keys, _split(record.config) == _split(wanted))
+        found.append((as_of, _options(record.config) == _options(wanted), record.started_at, run))
     newer_first = functools.partial(_newer_first, unit)
     return [run for *_, run in sorted(found, key=functools.cmp_to_key(newer_first))]
 
@@ -96,14 +116,6 @@ def _known_unit(recipe: Recipe) -> TimeUnit:
         return time_unit(recipe)
     except (UserError, OSError):
         return "number"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        record: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # being written, or not a record
-        return {}
-    return record
 
 
 def _options(config: dict[str, Any]) -> dict[str, Any]:

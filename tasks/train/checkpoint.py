@@ -54,7 +54,7 @@ def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict
         raise IntegrityError(f"{path} is not a checkpoint of graphmill: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise IntegrityError(f"{path} is not a checkpoint of this version of graphmill")
-    if digest is not None and state["config_digest"] != digest:
+    if digest is not None and state.get("config_digest") != digest:
         raise IntegrityError(f"{path} was made with another configuration or graph; remove it to train anew")
     return state
 
@@ -80,7 +80,10 @@ def load_model(path: Path) -> GraphModel:
         RecipeError: the user's own file that it was made with is neither where it was nor beside the checkpoint.
     """
     state = load(path, mapped=True)
-    return rebuild_model(state["model_config"], state, state["model"], path.parent / OWN_MODEL)
+    try:
+        return rebuild_model(state["model_config"], state, state["model"], path.parent / OWN_MODEL)
+    except (RuntimeError, KeyError, AttributeError, TypeError) as error:
+        raise IntegrityError(f"{path} is damaged: {error}") from error
 
 
 def rebuild_model(
