@@ -62,6 +62,19 @@ class StageError(GraphmillError):
     """A stage could not finish through no fault of the input; running again continues."""
 
 
+def kind_of(error: GraphmillError) -> str:
+    """Return the name under which another process can raise an error again: that of the next class in this file."""
+    return next(one.__name__ for one in type(error).__mro__ if one.__module__ == __name__)
+
+
+def error_of(kind: str, message: str) -> GraphmillError:
+    """Return the error that another process told of (`kind_of`); a StageError where it is none of ours."""
+    found = globals().get(kind)
+    if isinstance(found, type) and issubclass(found, GraphmillError):
+        return found(message)
+    return StageError(message)
+
+
 def readable(text: str, most: int) -> str:
     """Return a text that can be shown anywhere: its middle is left out beyond `most` characters, NUL is escaped."""
     if len(text) > most:

@@ -249,9 +249,9 @@ class EvaluateConfig(ConfigModel):
 class TrackingConfig(ConfigModel):
     """MLflow and the model registry."""
 
-    experiment: str = "graphmill"
+    experiment: str = Field(default="graphmill", pattern=r"^[^\x00-\x1f]+$", max_length=250)
     """MLflow experiment."""
-    model_name: str | None = None
+    model_name: str | None = Field(default=None, pattern=r"^[^/:@'\"\x00-\x1f]+$", max_length=250)
     """Name in the model registry; null: the recipe's name."""
     gate_metric: str | None = None
     """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from configs import errors
-from configs.errors import StageError, UserError
+from configs.errors import StageError, UserError, error_of, kind_of
 from configs.trust import for_children
 from tasks.artifacts import write_atomic
 from tasks.memory import out_of_memory
@@ -42,7 +41,7 @@ def run_job(module: str, job: dict[str, Any], context: StageContext) -> dict[str
     for path in (job_path, result_path):  # they hold this machine's paths
         path.unlink()
     if "error" in outcome:
-        raise _user_error(outcome["error"], outcome["message"])
+        raise error_of(outcome["error"], outcome["message"])
     fields: dict[str, Any] = outcome["fields"]
     return fields
 
@@ -52,7 +51,7 @@ def finish_job(job_path: Path, work: Callable[[dict[str, Any]], dict[str, Any]])
     try:
         outcome: dict[str, Any] = {"fields": work(json.loads(job_path.read_text(encoding="utf-8")))}
     except UserError as error:
-        outcome = {"error": type(error).__name__, "message": str(error)}
+        outcome = {"error": kind_of(error), "message": str(error)}
     except Exception as error:
         short = out_of_memory(error)
         if short is None:
@@ -61,13 +60,6 @@ def finish_job(job_path: Path, work: Callable[[dict[str, Any]], dict[str, Any]])
         outcome = {"error": "StageError", "message": text}
     write_atomic(job_path.with_name(_RESULT), json.dumps(outcome).encode())
     return 0
-
-
-def _user_error(kind: str, message: str) -> Exception:
-    error_class = getattr(errors, kind, None)
-    if isinstance(error_class, type) and issubclass(error_class, UserError):
-        return error_class(message)
-    return StageError(message)
 
 
 def run_worker(module: str, argument: Path, context: StageContext) -> None:

@@ -33,6 +33,14 @@ class Change:
         return self.before != self.after
 
 
+def named(name: str) -> str:
+    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
+    quote = '"' if "'" in name else "'"
+    if quote in name:
+        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
+    return f"name = {quote}{name}{quote}"
+
+
 class ModelRegistry:
     """Versions of one registered model, through a tracker's connection."""
 
@@ -42,7 +50,7 @@ class ModelRegistry:
         self.name = name
         self._client = tracker.client
         with file_lock(self._lock_path):
-            if not tracker.call(self._client.search_registered_models, f"name = '{name}'"):
+            if not tracker.call(self._client.search_registered_models, named(name)):
                 tracker.call(self._client.create_registered_model, name)
 
     def publish(
@@ -133,7 +141,7 @@ class ModelRegistry:
     def _version(self, model_id: str, tags: dict[str, str], description: str) -> str:
         """Return the version of a logged model, made if it has none; its tags are renewed."""
         call, source = self.tracker.call, f"models:/{model_id}"
-        for known in call(self._client.search_model_versions, f"name = '{self.name}' and source_path = '{source}'"):
+        for known in call(self._client.search_model_versions, f"{named(self.name)} and source_path = '{source}'"):
             for key, value in tags.items():
                 call(self._client.set_model_version_tag, self.name, known.version, key, value)
             return str(known.version)
@@ -150,7 +158,7 @@ class ModelRegistry:
         return str(made.version)
 
     def _exists(self, version: str) -> bool:
-        found = self.tracker.call(self._client.search_model_versions, f"name = '{self.name}'")
+        found = self.tracker.call(self._client.search_model_versions, named(self.name))
         return any(str(one.version) == version for one in found)
 
     @property

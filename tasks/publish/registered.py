@@ -16,7 +16,7 @@ from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.publish.gate import CHAMPION, Candidate
 from tasks.publish.model_files import MODEL
-from tasks.publish.model_registry import candidate_of
+from tasks.publish.model_registry import candidate_of, named
 from tasks.publish.tracking import Tracker, public_uri, tracking_uri
 
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
@@ -76,7 +76,7 @@ def model_versions(tracker: Tracker, name: str) -> list[ModelVersion]:
     aliases: dict[str, list[str]] = {}
     for alias, version in tracker.call(tracker.client.get_registered_model, name).aliases.items():
         aliases.setdefault(str(version), []).append(alias)
-    found = _pages(tracker, tracker.client.search_model_versions, f"name = '{name}'")
+    found = _pages(tracker, tracker.client.search_model_versions, named(name))
     versions = [_described(one, aliases.get(str(one.version), [])) for one in found]
     return sorted(versions, key=lambda one: int(one.version), reverse=True)
 

@@ -15,8 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from configs import errors
-from configs.errors import StageError
+from configs.errors import StageError, error_of
 from configs.schema import TrainConfig
 from configs.trust import for_children
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
@@ -209,10 +208,7 @@ def raise_final_error(work: Path) -> None:
     if not path.exists():
         return
     content = json.loads(path.read_text())
-    kind = getattr(errors, content["kind"], StageError)
-    if issubclass(kind, errors.DataError):
-        raise errors.DataError(content["message"])
-    raise kind(content["message"])
+    raise error_of(content["kind"], content["message"])
 
 
 def _tails(logs: Path) -> str:

@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from configs.errors import GraphmillError
+from configs.errors import GraphmillError, kind_of
 from tasks.artifacts import write_atomic
 from tasks.processes import die_with_parent
 from tasks.train.job import ERROR, LOGS, Job
@@ -47,7 +47,7 @@ def main(job_path: Path) -> int:
         final = final_error(error, rank)
         if final is None:
             os._exit(1)  # peers may wait in a collective for ever: leave at once, torchrun ends them
-        content = {"kind": type(final).__name__, "message": str(final)}
+        content = {"kind": kind_of(final), "message": str(final)}
         write_atomic(work / ERROR, json.dumps(content).encode())
         return FINAL_ERROR_CODE
     return 0

@@ -84,6 +84,8 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("tracking.gate_metric=valid/", r"valid/ is not of the form valid/METRIC"),
         ("train.num_machines=2", r"needs rendezvous=host:port"),
         ("train={num_machines: 2, rendezvous: 'a:1'}", r"num_machines > 1 needs threads"),
+        ("tracking={model_name: it's}", r"tracking\.model_name: String should match"),
+        ("tracking={model_name: a:b}", r"tracking\.model_name: String should match"),
         ("components.keep=biggest", r"components\.keep"),
         ("train.fanout=[1180591620717411303424, 5]", r"train: fanout: 1180591620717411303424 is beyond the largest"),
         (f"train.batch_size={2**70}", r"train: batch_size: 1180591620717411303424 is beyond the largest whole number"),

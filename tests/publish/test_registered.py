@@ -213,3 +213,13 @@ def test_looking_into_an_empty_home_makes_nothing(home: Home) -> None:
     with pytest.raises(RecipeError, match="no model is registered in"):
         open_registry(home)
     assert not home.mlflow.exists()
+
+
+def test_names_with_quotes_are_found(tracked_home: Home) -> None:
+    """Others may have registered them; a recipe cannot ask for one."""
+    tracker = Tracker(tracked_home, "test")
+    for name in ("it's", 'a "b"', "plain"):
+        ModelRegistry(tracker, name)
+        assert model_versions(tracker, name) == []
+    with pytest.raises(RecipeError, match="both kinds of quotes"):
+        ModelRegistry(tracker, 'it\'s "b"')
