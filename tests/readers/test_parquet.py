@@ -111,6 +111,18 @@ def test_wide_rows_come_in_small_batches(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(batch.data.num_rows for batch in batches) == 500
 
 
+def test_a_broken_entry_of_a_column(tmp_path: Path) -> None:
+    """Its statistics are those of a column that may have nulls, and it may have none: Arrow's `column` would abort."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}), path, row_group_size=2)
+    content = path.read_bytes()
+    optional, required = (b"\x25" + number + b"\x18\x01b" for number in (b"\x02", b"\x00"))
+    assert content.count(optional) == 1
+    path.write_bytes(content.replace(optional, required))
+    with pytest.raises(DataError, match=r"x\.parquet: is damaged or not Parquet \(Definition level histogram"):
+        read(path, "a", "b")
+
+
 def test_zero_row_groups(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), path)
