@@ -75,7 +75,7 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
     """Return how many rows to decode at once, by what the file says of its row groups."""
     most = _BATCH_ROWS
     for group in range(file.num_row_groups):
-        # A broken entry of a column ends the process where `column` meets it; the start of a reader tells it as an error.
+        # A broken entry of a column ends the process where `column` meets it; a reader tells it as an error.
         next(file.reader.iter_batches(0, [group], None, use_threads=False), None)
         about = file.metadata.row_group(group)
         row_bytes = 0
