@@ -91,6 +91,8 @@ def _artifacts(
 ) -> Iterator[Removed]:
     store = ArtifactStore(home)
     for folder in sorted(home.artifacts.glob("*/*")):
+        if not folder.is_dir():  # somebody else's link or file
+            continue
         name, key = folder.parent.name, folder.name
         lock = store.lock_path(name, key)
         if (name, key) in needed or folder.stat().st_mtime >= limit or is_locked(lock):

@@ -41,8 +41,10 @@ def find_artifact(home: Home, what: str, stage: str | None, *, deep: bool = Fals
         return _of_recipe(home, what, stage, deep)
     folder = Path(what)
     if (folder / "manifest.json").is_file():
-        name, key = folder.resolve().parts[-2:]
-        home = Home(folder.resolve().parents[2])
+        *above, name, key = folder.resolve().parts
+        if name not in STAGES or above[-1:] != ["artifacts"]:
+            raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
+        home = Home(Path(*above[:-1]))
     else:
         name, key = _by_key(home, what)
     return _load(home, name, key, deep)

@@ -41,7 +41,7 @@ class Step:
     size_from: str = ""
     """Where size and time are from: `artifact`, `last run` or `estimate`."""
     memory_bytes: int | None = None
-    """Peak memory: as it was measured (`artifact`), else estimated from what the recipe asks for now."""
+    """Peak memory: estimated from what the recipe asks for now, else as it was measured."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -92,7 +92,8 @@ def _estimated(step: Step, recipe: Recipe, counts: Counts | None, manifest: Any)
     if size is not None:  # the last run's may be that of a smaller graph
         step = replace(step, num_bytes=size, size_from="estimate")
     if step.stage != "train":
-        return replace(step, memory_bytes=memory_bytes(step.stage, recipe, counts))
+        needed = memory_bytes(step.stage, recipe, counts)
+        return step if needed is None else replace(step, memory_bytes=needed)
     training = _training_size(recipe, counts, manifest)
     if training is None:
         return step
@@ -116,7 +117,7 @@ def _step(
 ) -> Step:
     stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
-    size = (old["bytes"], old["build_seconds"], "last run") if old else (None, None, "")
+    size = (old["bytes"], old["build_seconds"], "last run", old["peak_bytes"]) if old else (None, None, "")
     config = stage.key_content(recipe, digests)
     changes = _changes(recipe, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
@@ -128,8 +129,8 @@ def _step(
         return Step(name, runs, [f"its stored artifact is damaged: {error}"], "", *size)
     if found is not None and name not in selection.force:
         manifest = found.manifest
-        size, seconds, peak = manifest.num_bytes, manifest.seconds, manifest.peak_bytes
-        return Step(name, "cached", [], manifest.key, size, seconds, "artifact", peak)
+        size = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
+        return Step(name, "cached", [], manifest.key, *size)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *size)
     reasons = _why(old, stage.version, changes, home, name, keys)
@@ -218,7 +219,7 @@ def _training_size(recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, 
         facts, num_parts = graph_facts(manifest), manifest.num_parts
     else:  # a generated graph says it before it is there
         options = recipe.dataset.model_dump(mode="json")
-        if "task" not in options or "num_classes" not in options:
+        if options.get("task") is None or options.get("num_classes") is None:
             return None
         facts = GraphFacts(options["task"], options["num_classes"], counts.num_nodes, counts.feature_dim)
     try:

@@ -8,20 +8,33 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks import ending
 from tasks.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.calls import StageRecord
 from tasks.file_names import file_name
 from tasks.home import Home
 from tasks.manifests import CONTROLS
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"
+
+
+def _moment(text: str) -> str:
+    if datetime.datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no offset from UTC")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
+"""A time as `now_text` gives it."""
+Stage = Annotated[dict[str, Any], AfterValidator(lambda values: StageRecord.model_validate(values).model_dump())]
+"""What `tasks.calls.stage_record` returned."""
 
 
 class RunRecord(BaseModel):
@@ -44,11 +57,11 @@ class RunRecord(BaseModel):
     error: str = ""
     failed_before: str = ""
     """Error of an earlier start of this very run that failed or was killed."""
-    started_at: str
-    finished_at: str = ""
+    started_at: Moment
+    finished_at: Literal[""] | Moment = ""
     selected: list[str] = []
-    stages: dict[str, dict[str, Any]] = {}
-    """Stage to `tasks.calls.stage_record`, in order."""
+    stages: dict[str, Stage] = {}
+    """In order."""
     metrics: dict[str, dict[str, float]] = {}
     controls: dict[str, dict[str, dict[str, float]]] = {}
     """What the metrics have to beat: control to split to metric to value."""

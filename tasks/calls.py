@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from configs.errors import IntegrityError
 from configs.load import build_recipe
@@ -142,8 +144,30 @@ def mark_used(folder: Path) -> None:
     os.utime(folder, (now, now))
 
 
+class StageRecord(BaseModel):
+    """What a run remembers of a stage, as plain JSON values."""
+
+    name: str
+    status: Literal["cached", "ran"]
+    key: str
+    digest: str
+    version: int
+    config: dict[str, Any]
+    parents: dict[str, str]
+    """Stage to the digest of its artifact."""
+    seconds: float
+    build_seconds: float
+    """What making it took, perhaps in an earlier run."""
+    peak_bytes: int
+    rows: int
+    bytes: int
+    folder: str
+    warnings: list[str]
+    repaired: str
+
+
 def stage_record(outcome: StageOutcome[Any]) -> dict[str, Any]:
-    """Return what a run remembers of a stage, as plain JSON values."""
+    """Return what a run remembers of a stage, a `StageRecord`."""
     manifest = outcome.manifest
     return {
         "name": manifest.stage,

@@ -176,3 +176,10 @@ def as_partition(parent: Parent) -> Parent:
         train_balance=1.0,
     )
     return Parent(manifest, parent.folder)
+
+
+def stage_entry(name: str, **given: Any) -> dict[str, Any]:
+    """What a run's record has of a stage (`tasks.calls.StageRecord`)."""
+    entry = {"name": name, "status": "ran", "key": "k", "digest": "", "version": 1, "config": {}, "parents": {}}
+    entry |= {"seconds": 0.0, "build_seconds": 0.0, "peak_bytes": 0, "rows": 0, "bytes": 0, "folder": ""}
+    return entry | {"warnings": [], "repaired": ""} | given

@@ -17,9 +17,10 @@ from flows import baseline
 from flows.baseline import BaselineRequest, Summary, goal_lines, run_baseline
 from flows.baseline_table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
 from flows.execute import RunRequest
-from flows.runs import RunRecord
+from flows.runs import RunRecord, now_text
 from tasks.home import Home
 from tests.flows.conftest import graphmill, write_recipe
+from tests.support import stage_entry
 
 ROW: dict[str, Any] = {
     "recipe": "tiny",
@@ -66,9 +67,8 @@ class Pipeline:
         if isinstance(answer, Exception):
             raise answer
         metrics = {"valid": {"accuracy": 0.5}, "test": {"accuracy": answer}}
-        return RunRecord(
-            id="x", recipe="tiny", started_at="", metrics=metrics, stages={"train": {"build_seconds": 3.0}}
-        )
+        stages = {"train": stage_entry("train", build_seconds=3.0)}
+        return RunRecord(id="x", recipe="tiny", started_at=now_text(), metrics=metrics, stages=stages)
 
 
 def test_seeds_go_row_by_row_so_that_an_early_end_leaves_a_whole_table(folder: Path, home: Home) -> None:

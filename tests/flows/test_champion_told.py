@@ -24,7 +24,7 @@ from tasks.artifacts import ArtifactStore
 from tasks.home import Home
 from tasks.manifests import PublishManifest
 from tasks.publish.context import current_run
-from tests.support import COMMON
+from tests.support import COMMON, stage_entry
 
 DRIFT = {
     "growth": {"nodes": [454, 600]},
@@ -53,7 +53,7 @@ def published(home: Home, promoted: bool, **gate: Any) -> RunRecord:
     folder = ArtifactStore(home).folder("publish", manifest.key)
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(manifest.model_dump_json())
-    stages = {"publish": {"key": manifest.key, "status": "ran", "folder": str(folder)}}
+    stages = {"publish": stage_entry("publish", key=manifest.key, folder=str(folder))}
     return RunRecord(id="r", recipe="customers", started_at=now_text(), stages=stages)
 
 

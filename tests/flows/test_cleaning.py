@@ -12,6 +12,7 @@ from configs.schema import STAGES
 from flows.cleaning import clean_home, needed_artifacts, show_removed
 from flows.runs import RunRecord, lock_path, record_path, recorded
 from tasks.home import Home
+from tests.support import stage_entry
 
 DAY = 86400.0
 LIMIT = 30 * DAY
@@ -29,7 +30,7 @@ def put(path: Path, days: float = 0.0) -> Path:
 def leave(home: Home, run_id: str, days: float, **fields: object) -> Path:
     """Write the record and the lock of a run of so many days ago, of all stages, whose key is `run_id`."""
     started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(time.time() - days * DAY))
-    stages = {name: {"key": run_id, "digest": f"{name} {run_id}", "parents": {}} for name in STAGES}
+    stages = {name: stage_entry(name, key=run_id, digest=f"{name} {run_id}") for name in STAGES}
     values = {"recipe": "tiny", "status": "completed", "stages": stages, **fields}
     RunRecord(id=run_id, started_at=started, **values).write(home)
     os.utime(record_path(home, run_id), (time.time() - days * DAY,) * 2)
@@ -107,3 +108,11 @@ def test_downloaded_models_go_when_nobody_uses_them(home: Home, monkeypatch: pyt
     assert [item.path for item in clean_home(home, LIMIT, dry_run=False)] == [unused.parent]
     assert used.exists()
     assert not unused.parent.exists()
+
+
+def test_a_link_to_nowhere_among_the_artifacts_is_let_alone(home: Home) -> None:
+    link = home.artifacts / "train" / "key"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(home.root / "gone")
+    clean_home(home, time.time() + 1, dry_run=False)
+    assert link.is_symlink()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,6 +19,7 @@ from flows.hooks import bury_dead_runs, metrics_table
 from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
 from tasks import ending
 from tasks.home import Home
+from tests.support import stage_entry
 
 
 def new_record() -> RunRecord:
@@ -78,7 +81,7 @@ def test_cleaning_removes_nothing_outside_whatever_records_say(home: Home) -> No
     victims = [home.root.parent / "escape.json", home.root.parent / "run-escape.lock"]
     for number, name in enumerate(("escape", "../../escape", "../locks/../../escape")):
         record = RunRecord(id=f"../{name}", recipe="tiny", started_at="2001-01-01T00:00:00+00:00", status="failed")
-        stages = {"train": {"key": f"../../{name}", "digest": "", "parents": {}, "config": {}}}
+        stages = {"train": stage_entry("train", key=f"../../{name}")}
         text = record.model_copy(update={"stages": stages}).model_dump_json()
         home.runs.mkdir(exist_ok=True)
         (home.runs / f"{number}.json").write_text(text)
@@ -127,3 +130,14 @@ def test_a_record_says_how_a_run_ended(
     assert kept is not None
     assert (kept.status, kept.error) == expected
     assert kept.finished_at
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"started_at": "x"}, {"started_at": "2026-01-01T00:00:00"}, {"finished_at": "y"}, {"stages": {"train": {}}}],
+)
+def test_a_spoilt_record_is_passed_over(home: Home, changes: dict[str, Any]) -> None:
+    whole = new_record()
+    whole.write(home)
+    (home.runs / "spoilt.json").write_text(json.dumps(json.loads(whole.model_dump_json()) | changes | {"id": "spoilt"}))
+    assert [record.id for record in all_runs(home)] == [whole.id]

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from configs.errors import GraphmillError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
-from flows.runs import RunRecord, all_runs, now_text
+from flows.cleaning import clean_home
+from flows.run_listing import RunFilter, list_runs, show_runs
+from flows.runs import RunRecord, now_text
 from tasks.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.home import Home
 from tasks.manifests import PartitionManifest
@@ -33,7 +35,7 @@ from tasks.train.loaders.base import graph_facts
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for
 from tests.fuzz.mutations import as_text, spoilt_bytes, spoilt_json
-from tests.support import as_partition, node_graph
+from tests.support import as_partition, node_graph, stage_entry
 
 EXAMPLES = 60
 """Of each kind, in every run."""
@@ -78,11 +80,17 @@ def manifest_of(folder: Path) -> Stored:
 def record_of(folder: Path) -> Stored:
     home = Home.open(folder / "home")
     recipe = tiny("snapshot.as_of=2023")
-    stages = {"train": {"key": "a" * 24, "digest": "b", "folder": "x", "warnings": []}}
+    stages = {"train": stage_entry("train", key="a" * 24, digest="b")}
     record = RunRecord(id="one", recipe="tiny", started_at=now_text(), config=dump_recipe(recipe), stages=stages)
     record.write(home)
     later = tiny("snapshot.as_of=2024")
-    return Stored(home.runs / "one.json", lambda: (all_runs(home), earlier_snapshots(home, later, "train")))
+
+    def read() -> None:
+        show_runs(list_runs(home, RunFilter()), None)
+        clean_home(home, 1.0, dry_run=True)
+        earlier_snapshots(home, later, "train")
+
+    return Stored(home.runs / "one.json", read)
 
 
 def model_folder(folder: Path) -> Path:

@@ -23,6 +23,7 @@ from tasks.publish.stage import STAGE
 from tasks.publish.tracking import FLOW_RUN, TRAINED_IN, Tracker
 from tasks.stage import run_stage
 from tests.publish.test_stage import finished_run, recipe
+from tests.support import stage_entry
 
 
 def opened(home: Home, flow_run: str, *, trains: bool = True) -> Tracker:
@@ -96,13 +97,13 @@ def test_a_night_that_finds_everything_is_a_run_too(
         first = run_stage(STAGE, recipe(), parents, tracked_home).manifest
     tracker = Tracker(tracked_home, "graphmill")
     before = seen(tracker, first.mlflow_run_id)
-    stages = {name: {"key": parent.manifest.key} for name, parent in parents.items()}
+    stages = {name: stage_entry(name, key=parent.manifest.key) for name, parent in parents.items()}
     record = RunRecord(
         id="night-2",
         recipe="demo",
         started_at=now_text(),
         deployment=deployment,
-        stages={**stages, "publish": {"key": first.key, "status": "cached"}},
+        stages={**stages, "publish": stage_entry("publish", key=first.key, status="cached")},
         mlflow_run_id=first.mlflow_run_id,
     )
     monkeypatch.setattr("flows.hooks.load_parents", lambda *_: parents)
@@ -131,7 +132,7 @@ def test_the_run_of_a_killed_process_has_failed(tracked_home: Home) -> None:
         id="dead",
         recipe="demo",
         started_at=now_text(),
-        stages={"partition": {}},
+        stages={"partition": stage_entry("partition")},
         config={"tracking": {"experiment": "graphmill"}},
     )
     bury_tracking(tracked_home, record)
