@@ -327,6 +327,7 @@ def schema(
 
 def main() -> None:
     """Run the command: exit code 0 on success, 2 for a user's mistake, 130 on Ctrl-C, 1 for everything else."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that we start take no modules from the current folder
     try:
         app()  # usage mistakes exit with 2 and Ctrl-C with 130 by themselves
     except BrokenPipeError:  # `graphmill show x | head`

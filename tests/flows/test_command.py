@@ -270,6 +270,25 @@ def test_a_failed_run_is_known_as_such_everywhere(done: Done) -> None:
     assert status == "FAILED"
 
 
+def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path) -> None:
+    """A folder of data that somebody else packed may hold any file."""
+    for name in ("psutil", "sqlite3", "numpy", "pyarrow", "torch", "prefect", "flows", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
+    write_recipe(tmp_path)
+    script = str(Path(sys.executable).parent / "graphmill")
+    for words in (["run", "tiny.yaml", "--only", "ingest,preprocess"], ["doctor"]):
+        done = subprocess.run(
+            [script, "--home", str(tmp_path / "home"), *words],
+            env={key: value for key, value in environment().items() if key != "PYTHONPATH"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not (tmp_path / "ran").exists(), words
+
+
 @pytest.mark.slow
 def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
     wrong = done("run", str(done.recipe), "tracking.gate_metric=valid/other", "--json")
