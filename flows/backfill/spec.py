@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -80,6 +81,9 @@ class Backfill(BaseModel, frozen=True):
             moments = [*moments, *_moments(self.first or "", self.last or "", self.every)]
         if self.reverse:
             moments.reverse()
+        number = math.prod([max(1, len(moments)), *(len(values) for values in self.grid.values())])
+        if number > MAX_PARTITIONS:
+            raise RecipeError(f"{number:,} partitions are more than {MAX_PARTITIONS:,}; divide the backfill")
         points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
         found = []
         for moment, snapshot in moments or [("", None)]:
@@ -89,8 +93,6 @@ class Backfill(BaseModel, frozen=True):
                 found.append(Partition(name=" ".join(words), snapshot=snapshot, overrides=(*self.overrides, *texts)))
         if not (moments or self.grid):
             raise RecipeError("a backfill needs --from, --to and --every, or --at, or --grid")
-        if len(found) > MAX_PARTITIONS:
-            raise RecipeError(f"{len(found):,} partitions are more than {MAX_PARTITIONS:,}; divide the backfill")
         if len({partition.name for partition in found}) < len(found):
             raise RecipeError("two partitions have one name: a moment or a value of the grid stands twice")
         return found

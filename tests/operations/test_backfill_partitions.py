@@ -92,6 +92,9 @@ def test_wrong_grids_are_refused(text: str) -> None:
 
 
 def test_too_many_partitions_are_refused() -> None:
+    huge = parse_grid([f"{key}=1..9999" for key in ("seed", "train.epochs", "model.hidden_dim")])
+    with pytest.raises(RecipeError, match="999,700,029,999 partitions are more than 10,000"):
+        Backfill(id="x", deployment="d", grid=huge).partitions()
     with pytest.raises(RecipeError, match="more than"):
         names(first="1900", last="2026", every="hour")
 
