@@ -14,6 +14,7 @@ import importlib
 import linecache
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -123,6 +124,8 @@ class Registry:
         name, wanted = value["name"], value.get("file_sha256")
         try:
             path = Path(str(value["file"])).expanduser().resolve()
+            if not isinstance(wanted, str | None):
+                raise ValueError(f"{self.kind}.file_sha256 {wanted!r} is no text")
             if wanted in self._own_files and _module_of(self._classes.get(name)) == _OWN_FILE + wanted:
                 return {**value, "file": str(path)}  # what runs already does not care what becomes of the file
             source, content = _read_own(path, wanted, copy)
@@ -190,6 +193,13 @@ def _read(path: Path) -> bytes:
     return content
 
 
+def own_line(error: BaseException) -> traceback.FrameSummary:
+    """Return where an error arose: the last line that is of a user's own file, else the last of all."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [at for at, module in enumerate(modules) if module.startswith(_OWN_FILE)]
+    return traceback.extract_tb(error.__traceback__)[own[-1] if own else -1]
+
+
 def _run_file(path: Path, content: bytes, module_name: str) -> None:
     """Import a file under a name of its own. Raises RecipeError with what went wrong in it.
 
@@ -205,7 +215,7 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
     linecache.cache[str(path)] = (len(content), None, lines, str(path))
     try:
         exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:  # whatever a user's code raises
+    except (Exception, SystemExit) as error:  # whatever a user's code raises
         del sys.modules[module_name]
         raise RecipeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
 

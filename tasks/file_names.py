@@ -21,6 +21,7 @@ _OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
 _MARK = "~"  # in no safe name: a name that had to be changed is never that of another text
 _READABLE, _DIGEST = 60, 16
 _COMPONENT_BYTES = 255
+_PATH_CHARS = 1000
 
 
 def file_name(text: str) -> str:
@@ -55,8 +56,9 @@ def is_file_name(text: str) -> bool:
 def inner_path(text: str) -> str:
     """Return a relative path that stays below its folder. Raises ValueError for any other."""
     path = PurePosixPath(text)
-    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in text:
-        raise ValueError(f"{text!r} is no path below the artifact's own folder")
+    names = all(is_file_name(part) and part != ".." for part in path.parts)
+    if not path.parts or path.is_absolute() or not names or len(text) > _PATH_CHARS:
+        raise ValueError(f"{text[:200]!r} is no path below the artifact's own folder")
     return text
 
 

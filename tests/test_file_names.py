@@ -119,7 +119,7 @@ PLACES += [(RunResult, name) for name in ("best_checkpoint", "last_checkpoint", 
 @pytest.mark.parametrize(
     ("kind", "field"), PLACES, ids=lambda value: value if isinstance(value, str) else value.__name__
 )
-@pytest.mark.parametrize("path", ["/etc/passwd", "../../escape"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../escape", "x" * 256, "x/" * 600])
 def test_a_stored_manifest_that_leads_elsewhere_is_damaged(home: Home, kind: Any, field: str, path: str) -> None:
     folder = ArtifactStore(home).folder("ingest", "key")
     folder.mkdir(parents=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
-
 import torch
 
 from configs.errors import GraphmillError, StageError
+from configs.registry import own_line
 from tasks.memory import out_of_memory
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
@@ -30,7 +29,7 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
         return None
     if any(word in str(error).lower() for word in _BETWEEN_RANKS):
         return None
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    last = own_line(error)
     return StageError(
         f"rank {rank} ended with {type(error).__name__}: {error} ({last.filename}, line {last.lineno}). It would do so "
         "again, so no other attempt was made; the traceback stands in the run's log"

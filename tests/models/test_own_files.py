@@ -143,6 +143,7 @@ def test_another_content_is_another_configuration(own_file: Path) -> None:
         (("damped_mean", "other"), r"registers no model 'damped_mean' but other; name one of those"),
         (('@MODELS.register("damped_mean")', ""), r"registers no model 'damped_mean' but none"),
         (("from torch", "from tosch"), r"mine\.py cannot be loaded: ModuleNotFoundError: .*tosch"),
+        (("from torch", "raise SystemExit(7)\nfrom torch"), r"mine\.py cannot be loaded: SystemExit: 7"),
         (("damped_mean", "gcn"), r"cannot be loaded: TypeError: model 'gcn' is registered twice"),
     ],
 )

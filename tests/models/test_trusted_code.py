@@ -211,6 +211,12 @@ def test_what_is_no_file_of_code_is_refused_at_once(tmp_path: Path, kind: str) -
         MODELS.config({"name": "mine", "file": names.get(kind, str(path))})
 
 
+def test_a_digest_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("")
+    with pytest.raises(RecipeError, match=r"file_sha256 \[1\] is no text"):
+        MODELS.config({"name": "mine", "file": str(tmp_path / "x.py"), "file_sha256": [1]})
+
+
 def test_a_terminal_does_not_obey_what_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "x.py"
     path.write_bytes(b"\x1b[2J\x1b]0;title\x07#\tnice\r\n" + b"y" * 500 + b"\n" + b"\xff\n" * 50)
