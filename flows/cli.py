@@ -343,6 +343,8 @@ def _exit(code: Any) -> None:
     from tasks import ending
 
     if ending.is_ending():  # all is closed, and the interpreter's own end takes seconds after torch and Prefect
+        if code == 130:
+            print(ending.last_words(), file=sys.stderr)
         with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -364,7 +366,9 @@ def _report(error: BaseException) -> int:
             print(f"To go on: {trust_commands.how_to_go_on(sys.argv[1:], error.digest)}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
-        print("terminated", file=sys.stderr)
+        from tasks import ending
+
+        print(ending.last_words(), file=sys.stderr)
         return 1
     from flows.room import trouble_of_the_machine
 

@@ -197,5 +197,13 @@ def _end_now() -> None:
     for thread in threads:
         thread.join(max(0.0, _left(GRACE_SECONDS + _CLOSE_SECONDS)))
     with contextlib.suppress(OSError):
-        os.write(2, f"error: {_state.reason}\n".encode() if _state.reason else b"terminated\n")
+        os.write(2, f"{last_words()}\n".encode())
     os._exit(130 if _state.number == signal.SIGINT else 1)
+
+
+def last_words() -> str:
+    """Say why the process ends, and that nothing is lost by it."""
+    if _state.reason:
+        return f"error: {_state.reason}"
+    word = "interrupted" if _state.number == signal.SIGINT else "terminated"
+    return f"{word}; what is finished is kept, and the same command goes on from there"

@@ -20,7 +20,7 @@ from configs.schema import TrainConfig
 from configs.trust import for_children
 from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
-from tasks.train.job import ERROR, LOGS, METRICS, PROGRESS, RESULT, Job
+from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, Job
 from tasks.train.rank_logs import RankLogs
 from tasks.train.worker import PARENT
 
@@ -38,6 +38,8 @@ def run_job(job: Job, context: StageContext) -> dict[str, Any]:
         StageError: ranks died more often than train.max_restarts; the message ends with what they said last.
     """
     path = job.save()
+    if (job.work / LAST).exists():
+        context.message("goes on from the last checkpoint of a training that was interrupted")
     watcher = Watcher(job, context)
     for restarts in range(job.train.max_restarts + 1):
         for name in (ERROR, RESULT, PROGRESS):

@@ -236,6 +236,7 @@ def test_ctrl_c_exits_with_130_and_ends_all(done: Done) -> None:
     process.send_signal(signal.SIGINT)
     output = process.communicate(timeout=60)
     assert process.returncode == 130, output
+    assert output[1].endswith("interrupted; what is finished is kept, and the same command goes on from there\n")
     record = all_runs(Home.open(done.home))[0]
     assert record.status == "cancelled"
     assert record.overrides == ["train.epochs=100000"]
