@@ -26,6 +26,7 @@ from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.loop import train
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
+from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 
@@ -154,7 +155,9 @@ def test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process(tmp_path: Pa
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_for(lambda: not any(alive(worker) for worker in workers), 10)
-    resumed = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, home)
+    ears = Ears()
+    resumed = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, home, listener=ears)
+    assert "goes on from the last checkpoint of a training that was interrupted" in ears.messages
     assert 3 <= resumed.manifest.resumed_from_epoch < 40
 
     undisturbed = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, Home.open(tmp_path / "other"))
