@@ -315,11 +315,14 @@ def schema(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")] = None,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
+    from configs.errors import RecipeError
     from flows.recipe_schema import recipe_schema
 
     text = json.dumps(recipe_schema(), indent=1)
     if output is None:
         print(text)
+    elif output.is_dir() or not output.parent.is_dir():
+        raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
     else:
         output.write_text(text + "\n", encoding="utf-8")
         print(output)

@@ -51,20 +51,18 @@ def trust(
 
 
 def _digests(words: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield where each digest comes from, and the digest. Raises RecipeError."""
-    from configs.errors import RecipeError
-    from configs.source_files import user_path
+    """Yield where each digest comes from, and the digest. Raises RecipeError and DataError."""
+    from configs.source_files import check_file, user_path
     from configs.trust import checked_digest
     from tasks.artifacts import file_digest
 
     for word in words:
         path = user_path(word)
-        if path.is_file():
+        if "/" in word or path.suffix or path.exists():
+            check_file(path)
             yield str(path.resolve()), file_digest(path)
-        elif "/" in word or path.suffix:
-            raise RecipeError(f"trust {word}: there is no such file")
         else:
-            yield "graphmill trust", checked_digest(word, "trust")
+            yield "named by its sha256", checked_digest(word, "trust")
 
 
 def how_to_go_on(arguments: list[str], digest: str) -> str:

@@ -112,8 +112,9 @@ def test_the_command_keeps_account(home: Home, tmp_path: Path, capsys: pytest.Ca
     assert said(digest, forget=True).startswith("forgotten")
     assert said(digest, forget=True).startswith("not known")
     assert digest not in said()
-    for wrong in ("none.py", "./none", "abc"):
-        with pytest.raises(ValueError, match="trust"):
+    mistakes = {"none.py": "there is no such file", "./none": "there is no such file", "abc": "trust 'abc': a sha256"}
+    for wrong, message in {**mistakes, "/dev/zero": "is a device", str(tmp_path): "is a folder"}.items():
+        with pytest.raises(ValueError, match=message):
             said(wrong)
 
 
