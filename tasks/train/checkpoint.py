@@ -105,8 +105,9 @@ def rebuild_model(
     known = {field.name for field in dataclasses.fields(GraphFacts)}
     told = of_kind(dict[str, Any], described["facts"], "the model's description")
     sized = of_kind(GraphFacts, {key: value for key, value in told.items() if key in known}, "the model's description")
-    numbers = [value for value in dataclasses.astuple(sized) if isinstance(value, int)]
-    if not all(0 <= number <= _MOST for number in (*numbers, *sized.categories, *sized.edge_categories)):
+    sizes = [value for value in dataclasses.astuple(sized) if isinstance(value, int)]
+    sizes += [*sized.categories, *sized.edge_categories]
+    if sized.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
         raise IntegrityError(f"the model's description is damaged: no graph has {sized}")
     try:
         made = MODELS.config(config, own_file)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,6 +74,17 @@ def test_a_model_is_rebuilt_from_its_files(tmp_path: Path) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(back.state_dict()[name], tensor)
     assert back.config == model.config
+
+
+@pytest.mark.parametrize("facts", [{"out_dim": 0}, {"feature_dim": -1}, {"num_nodes": 2**41}, {"categories": [2**41]}])
+def test_a_model_of_no_graph_is_refused(tmp_path: Path, facts: dict[str, Any]) -> None:
+    model = MODELS.create(MODELS.config("gcn"), GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
+    save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
+    write_model(tmp_path / "m", tmp_path / "best.pt", "m", {}, {})
+    described = json.loads((tmp_path / "m" / "model.json").read_text())
+    (tmp_path / "m" / "model.json").write_text(json.dumps(described | {"facts": described["facts"] | facts}))
+    with pytest.raises(IntegrityError, match="no graph has"):
+        load_published(tmp_path / "m")
 
 
 def test_a_table_of_sparse_embeddings_stays_in_memory(tmp_path: Path) -> None:
