@@ -117,7 +117,7 @@ def test_weights_that_add_up_to_no_number_are_refused(
     table = {"src": np.array(src, np.int32), "dst": np.array(dst, np.int32), "weight": np.full(3, 3e38, np.float32)}
     dataset = make_dataset({"node": (4, {})}, {NODE: table}, node_splits(4))
     merged = 2 if symmetrize else 1
-    with pytest.raises(DataError, match=f"more than float32 holds .* on {merged} merged edges; set preprocess.merge"):
+    with pytest.raises(DataError, match=rf"more than float32 holds .* on {merged} merged edges; set preprocess.merge"):
         preprocess(dataset, symmetrize=symmetrize)
     graph = preprocess(dataset, symmetrize=symmetrize, merge_weights="max")
     assert set(graph["edge_weight"].tolist()) == {float(np.float32(3e38))}
