@@ -116,7 +116,7 @@ class TrainConfig(ConfigModel):
     saint: Literal["node", "edge", "walk"] = "walk"
     """Loader saint: subgraphs of batch_size drawn nodes (by degree), of batch_size drawn edges' ends, or of random
     walks from batch_size roots."""
-    walk_length: int = Field(default=3, ge=1)
+    walk_length: int = Field(default=3, ge=1, le=10_000)
     """Loader saint with walks: steps of each."""
     negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
     """Link tasks, what a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75,
