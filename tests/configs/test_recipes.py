@@ -114,6 +114,14 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             ("model.label_reuse=true", "evaluate.splits=train,test"),
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
+        (
+            ("dataset.task=link", "train.loader=neighbor"),
+            r"train\.loader=neighbor does not fit synthetic, a link task; use auto or full or edge",
+        ),
+        (
+            ("train.loader=edge",),
+            r"train\.loader=edge does not fit synthetic, a node task; use auto or full or neighbor",
+        ),
     ],
 )
 def test_sections_that_cannot_work_together_are_refused_when_read(overrides: tuple[str, ...], message: str) -> None:
