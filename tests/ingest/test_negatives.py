@@ -104,14 +104,14 @@ def test_a_dense_table(ingest: Callable[..., DatasetStore], folder: Path, direct
     ("section", "named"),
     [
         ({"num_negatives": 2**31 - 1}, "dataset.num_negatives=2147483647 takes at least 85.9 GB"),
-        ({"nodes": {"count": 10**10}}, "a graph of dataset.nodes.count=10000000000 takes at least 240.0 GB"),
-        ({"nodes": {"count": 10**9}}, "a graph of dataset.nodes.count=1000000000 takes at least 24.0 GB"),
+        ({"nodes": {"count": 10**10}}, "a graph of dataset.nodes.count=10000000000 takes at least 160.0 GB"),
+        ({"nodes": {"count": 10**9}}, "a graph of dataset.nodes.count=1000000000 takes at least 16.0 GB"),
     ],
 )
 def test_what_no_memory_holds_is_refused_before_anything_is_read(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], named: str
 ) -> None:
-    monkeypatch.setattr("tasks.sizes.available_bytes", lambda: 20 * 10**9)
+    monkeypatch.setattr("tasks.sizes.available_bytes", lambda: 10 * 10**9)
     dataset = {"name": "tables", "task": "link", "edges": {"files": str(tmp_path / "none.csv")}, **section}
     recipe = build_recipe({"name": "demo", "dataset": dataset, "model": "gcn"})
     with pytest.raises(RecipeError, match=f"{re.escape(named)} of memory.*set it lower"):
