@@ -24,6 +24,14 @@ EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EV
 AsOf = Annotated[str, BeforeValidator(normalise_as_of), WithJsonSchema({"type": ["string", "integer"]})]
 
 
+LOADERS: dict[str, tuple[str, ...]] = {
+    "node": ("full", "neighbor", "cluster", "random_partition", "saint", "precomputed"),
+    "link": ("full", "edge"),
+    "graph": ("graph",),
+}
+"""Task to the loaders that fit it."""
+
+
 class SnapshotConfig(ConfigModel):
     """The data as of a moment: only what existed then."""
 
@@ -116,7 +124,7 @@ class TrainConfig(ConfigModel):
     saint: Literal["node", "edge", "walk"] = "walk"
     """Loader saint: subgraphs of batch_size drawn nodes (by degree), of batch_size drawn edges' ends, or of random
     walks from batch_size roots."""
-    walk_length: int = Field(default=3, ge=1)
+    walk_length: int = Field(default=3, ge=1, le=10_000)
     """Loader saint with walks: steps of each."""
     negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
     """Link tasks, what a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75,
@@ -307,4 +315,14 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _model_fits(self) -> Recipe:
         self.model.check_recipe(self)
+        return self
+
+    @model_validator(mode="after")
+    def _loader_fits(self) -> Recipe:
+        task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
+        if task in LOADERS and self.train.loader not in ("auto", *LOADERS[task]):
+            raise ValueError(
+                f"train.loader={self.train.loader} does not fit {self.dataset.name}, a {task} task; use auto or "
+                f"{' or '.join(LOADERS[task])}"
+            )
         return self

@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest, GraphManifest
+from tasks.memory import available_bytes
 
 # An interpreter with torch, numba and pyarrow, before any data.
 PROCESS_BYTES = 400_000_000
 # Memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
 BYTES_A_ROW = 60
+# In memory at the least: offsets, and where the next edge goes (measured with 40 M nodes: 17).
+BYTES_A_NODE = 16
+# Of negatives that are drawn: both ids, and the set of pairs that must be no edges.
+BYTES_A_PAIR = 40
 # Ids of users' own are looked up in memory.
 _BYTES_AN_ID = 40
 
@@ -93,3 +98,30 @@ def need_disk(folder: Path, num_bytes: int | None, what: str) -> None:
             f"{what} takes about {num_bytes / 1e9:,.1f} GB, and the disk that holds {folder} has {free / 1e9:,.1f} GB "
             "free; free some (graphmill clean), put the home elsewhere (--home DIR), or take less data"
         )
+
+
+def need_memory(num_bytes: int, what: str, way_out: str) -> None:
+    """Raise RecipeError where `what` takes more memory than this machine has free."""
+    free = available_bytes()
+    if num_bytes > free:
+        raise RecipeError(
+            f"{what} takes at least {num_bytes / 1e9:,.1f} GB of memory, and this machine has {free / 1e9:,.1f} GB "
+            f"free; {way_out}"
+        )
+
+
+def refuse_excess_data(recipe: Recipe) -> None:
+    """Refuse options of the data that alone ask for more memory than is free, before anything is read.
+
+    Raises:
+        RecipeError: naming the option.
+    """
+    options: dict[str, Any] = recipe.dataset.model_dump(mode="json")
+    pairs = options.get("num_negatives")
+    if options.get("task") == "link" and isinstance(pairs, int):
+        need_memory(BYTES_A_PAIR * pairs, f"dataset.num_negatives={pairs}", "set it lower")
+    tables = options.get("nodes")
+    for table in tables if isinstance(tables, list) else ():
+        count = table.get("count")
+        if isinstance(count, int):
+            need_memory(BYTES_A_NODE * count, f"a graph of dataset.nodes.count={count}", "set it lower")

@@ -16,7 +16,6 @@ is predicted as 1 where its logit is above 0. Which reading applies is seen from
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -25,6 +24,7 @@ from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
+from configs.metric_names import MAX_HITS, check_metric, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluate import metrics
 from tasks.evaluate.metrics import Array, Floats
@@ -296,7 +296,7 @@ class Hits(Evaluator):
     class Config(ComponentConfig):
         """Options of Hits@K."""
 
-        k: int = Field(default=20, ge=1)
+        k: int = Field(default=20, ge=1, le=MAX_HITS)
         """How many of the first places count."""
 
     task_types = frozenset({"link"})
@@ -350,11 +350,12 @@ class Auto(Evaluator):
 
 def evaluator_for(metric: str) -> dict[str, Any]:
     """Return name and options of the evaluator of a metric. Raises DataError naming the known metrics."""
-    if match := re.fullmatch(r"hits@([1-9][0-9]*)", metric):
-        return {"name": "hits", "k": int(match.group(1))}
-    if metric not in _BY_METRIC:
-        raise DataError(f"unknown metric {metric!r}; known: {', '.join(sorted(_BY_METRIC))}, hits@K")
-    return _BY_METRIC[metric]
+    try:
+        check_metric(metric)
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    most = hits_of(metric)
+    return _BY_METRIC[metric] if most is None else {"name": "hits", "k": most}
 
 
 def make_evaluator(config: ComponentConfig, graph: GraphManifest) -> Evaluator:

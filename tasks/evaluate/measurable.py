@@ -25,9 +25,14 @@ _LISTED = 5
 def check_graph(
     evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
 ) -> None:
-    """Do what `check_splits` does with the labels of a graph; `dataset` knows the names of its classes."""
+    """Do what `check_splits` does with the labels of a graph; `dataset` knows the names of its classes.
+
+    Of link tasks the metric has to fit. Raises RecipeError and DataError, as `check_splits` does.
+    """
     labels = split_labels(graph)
-    if labels is not None:
+    if labels is None:
+        make_evaluator(evaluate.evaluator, graph.manifest)  # of pairs it need not be asked more than whether it fits
+    else:
         check_splits(evaluate, graph.manifest, labels, warn, class_names(dataset))
 
 

@@ -20,6 +20,7 @@ from tasks.ingest.counter_random import below
 from tasks.ingest.generator import NEGATIVE, SPLITS
 from tasks.ingest.pair_set import PairSet
 from tasks.ingest.writer import DatasetWriter
+from tasks.sizes import BYTES_A_PAIR, need_memory
 
 Array = NDArray[Any]
 Pairs = Callable[[], Iterator[tuple[Array, Array]]]
@@ -74,8 +75,11 @@ def draw_pool(
     """Return up to `count` pairs of different nodes that are no edges, `src` and `dst`, id (n,) each.
 
     Fewer where the graph has hardly any others. The arguments are those of `draw_negatives`. Raises DataError where
-    nearly all pairs are edges.
+    nearly all pairs are edges, RecipeError where so many take more memory than there is.
     """
+    need_memory(
+        BYTES_A_PAIR * count, f"drawing {count:,} negative pairs", "set dataset.num_negatives lower, or hold out less"
+    )
     src, dst = (np.empty(count, id_dtype(num_nodes)) for _ in range(2))
     left = draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed)
     if len(left) == count:

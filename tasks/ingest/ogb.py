@@ -11,6 +11,7 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from configs.metric_names import MetricName
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, read_json, user_path
@@ -48,11 +49,11 @@ class Ogb:
         """What is predicted. This and all below: only for a folder that OGB does not list."""
         task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
         """Kind of label; null: multiclass (link for a link task)."""
-        num_classes: int | None = Field(default=None, ge=2)
+        num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
         """Classes of a multiclass label."""
         num_tasks: int = Field(default=1, ge=1)
         """Columns of the label file (multilabel and regression)."""
-        metric: str | None = None
+        metric: MetricName | None = None
         """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
         split: str | None = None
         """Folder under split/; null: the only one there."""

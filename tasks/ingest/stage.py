@@ -9,7 +9,7 @@ from configs.errors import RecipeError
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from tasks.manifests import DatasetManifest
-from tasks.sizes import disk_bytes, expected_counts, need_disk
+from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
 from tasks.source_digests import SourceDigests
 from tasks.stage import Parent, Stage, StageContext
 
@@ -52,6 +52,7 @@ def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
+    refuse_excess_data(recipe)
     dataset: Dataset = DATASETS.create(recipe.dataset)
     counts = expected_counts(recipe)
     if counts is not None:

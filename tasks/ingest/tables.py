@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.metric_names import MetricName
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.table_policies import Missing, Texts, check_columns, missing_by_column, refuse_repeated
@@ -226,9 +227,9 @@ class Tables:
         """What is predicted: a property of nodes, or missing edges."""
         task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
         """Kind of label (node tasks)."""
-        num_classes: int | None = Field(default=None, ge=2)
+        num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
         """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
-        metric: str | None = None
+        metric: MetricName | None = None
         """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
         text_ids: bool = False
         """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""

@@ -221,6 +221,8 @@ class _Merge:
         outputs = (out_indptr, np.asarray(out_indices), np.asarray(out_eids))
         weights = (raw_weight, _MERGE_MODES[config.merge_weights], np.asarray(out_weight))
         coo.over_rows(coo.emit_merged, self.threads, indptr, *shared, *outputs, *weights)
+        if config.merge_weights == "sum":
+            _refuse_infinite(np.asarray(out_weight))
         self.writer.write("csc_indptr", out_indptr)
         return out_indptr, np.asarray(out_eids)
 
@@ -241,6 +243,16 @@ class _Merge:
         coo.transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
+
+
+def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
+    """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
+    count = sum(np.count_nonzero(~np.isfinite(weight[start : start + step])) for start in range(0, len(weight), step))
+    if count:
+        raise DataError(
+            f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
+            "preprocess.merge_weights to max or first, or write smaller weights, such as all divided by the largest"
+        )
 
 
 def thread_count(config: PreprocessConfig) -> int:

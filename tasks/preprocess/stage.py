@@ -26,7 +26,7 @@ from tasks.preprocess.snapshot import snapshot_view, take_snapshot
 from tasks.preprocess.snapshot_report import label_profile
 from tasks.preprocess.snapshot_splits import Dealt, write_snapshot_splits
 from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
-from tasks.sizes import counts_of, disk_bytes, need_disk
+from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, Stage, StageContext
 
 # What the graph's manifest takes over from the data set's.
@@ -62,6 +62,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """
     ingested: DatasetManifest = parents["ingest"].manifest
     need_disk(context.work, disk_bytes("preprocess", recipe, counts_of(ingested)), "the graph")
+    need_memory(
+        BYTES_A_NODE * ingested.num_nodes, f"a graph of {ingested.num_nodes:,} nodes", "take a data set of fewer nodes"
+    )
     options, hops = split_hops(recipe.preprocess)
     store = DatasetStore(parents["ingest"].folder, ingested)
     source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")

@@ -38,6 +38,8 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
 }
 _PIXELS_AN_INCH = 90
+_CHARS_A_LINE = 45
+"""Of names side by side below a figure of the usual width."""
 
 
 P = ParamSpec("P")
@@ -105,8 +107,9 @@ def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = C
     """Vertical bars over text labels; slanted where they are many."""
     x = np.arange(len(labels))
     ax.bar(x, values, color=color, width=0.8)
-    crowded = sum(len(label) for label in labels) > 60
     step = max(1, len(labels) // 24)
+    shown = labels[::step]
+    crowded = len(shown) * (max(map(len, shown), default=0) + 1) > _CHARS_A_LINE
     ax.set_xticks(
         x[::step], [labels[i] for i in x[::step]], rotation=60 if crowded else 0, ha="right" if crowded else "center"
     )

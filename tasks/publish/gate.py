@@ -11,17 +11,22 @@ Models are compared on the same rows of the same data or not at all. In order:
 7. A champion that cannot score the new data gives way: nobody could go on using it. One whose code nobody has allowed
    to run here stays: that says nothing of it.
 8. Else the better value on the new model's validation rows wins, and a tie keeps the champion.
+
+A decision by few rows, and one for a model of older data than the champion's, says so: somebody should look at it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from configs.errors import RecipeError
+from configs.moments import TimeUnit, is_earlier, normalise_as_of
 
 CHAMPION = "champion"
+_FEW_ROWS = 30
+"""Below so many a single row moves the value by more than models usually differ."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,10 @@ class Candidate:
     """Control to its value of the same metric on the same rows; those that were measured."""
     promoted_because: str = ""
     """Why the gate made it champion, where it did."""
+    as_of: str = ""
+    """Moment of the snapshot that it was trained on; empty: of no snapshot, or not known."""
+    unit: TimeUnit = "number"
+    """What the times of its data count."""
 
     @property
     def shown(self) -> str:
@@ -189,7 +198,21 @@ def decide(
             "another metric",
             loud=True,
         )
-    return _by_scores(new, old, compare(), by_hand)
+    decision = _by_scores(new, old, compare(), by_hand)
+    if decision.promote and is_older(new, old):
+        back = f"graphmill promote {name}@{old.version}"
+        told = f"{decision.reason}; version {old.version}'s data is newer (as of {old.as_of}, this one's {new.as_of}): "
+        return replace(decision, reason=f"{told}if the older was not meant to take over, {back}", loud=True)
+    return decision
+
+
+def is_older(new: Candidate, old: Candidate) -> bool:
+    """Whether a model was trained on an earlier snapshot than another; not where that is not known."""
+    try:
+        moments = [normalise_as_of(one.as_of) for one in (new, old)]
+        return is_earlier(moments[0], moments[1], new.unit)
+    except ValueError:  # one is of no snapshot, or somebody altered the registry's record
+        return False
 
 
 def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str) -> Decision:
@@ -216,10 +239,13 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
     better = same_rows.beats(compared.old)
     word = "beats" if better else "equals" if compared.new == compared.old else "does not beat"
     sign = "=" if word == "equals" else ">" if compared.new > compared.old else "<"
+    few = compared.rows < _FEW_ROWS
+    caution = f"; only {compared.rows:,} rows: chance decides as much as the models" if few else ""
     return Decision(
         better,
-        f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}",
+        f"{same_rows.shown} {word} version {old.version}'s {compared.old:.4f}, {compared.where}{caution}",
         f"{compared.new:.4f} {sign} v{old.version}'s {compared.old:.4f}",
+        loud=few,
         compared=compared,
     )
 

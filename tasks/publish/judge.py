@@ -33,6 +33,8 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
         dataset=dataset,
         prepared=prepared_digest(recipe, parents),
         controls=controls_of(challenge.metric, evaluation.controls),
+        as_of=recipe.snapshot.as_of or "",
+        unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
     )
 
 

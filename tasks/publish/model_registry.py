@@ -177,12 +177,15 @@ def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
         prepared=tags.get("graphmill.gate_data", ""),
         controls=_numbers(tags.get("graphmill.gate_controls")),
         promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
+        as_of=tags.get("graphmill.as_of", ""),
     )
 
 
 def gate_tags(candidate: Candidate) -> dict[str, str]:
     """Return the tags by which a version is compared later."""
+    moment = {"graphmill.as_of": candidate.as_of} if candidate.as_of else {}
     return {
+        **moment,
         "graphmill.gate_metric": candidate.metric,
         "graphmill.gate_value": repr(candidate.value),
         "graphmill.gate_higher_is_better": str(candidate.higher_is_better).lower(),

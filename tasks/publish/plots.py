@@ -92,6 +92,7 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
     for number, (split, v) in enumerate(values.items()):
         ax.hist(v, bins=edges, density=True, histtype="step", linewidth=1.6, color=COLORS[number], label=split)
     ax.set(title="Label", xlabel="value", ylabel="density")
+    ax.locator_params(axis="x", nbins=5)  # large numbers would run into each other
     legend(ax, len(values))
     return canvas
 

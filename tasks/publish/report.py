@@ -15,7 +15,7 @@ from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.graph_store import GraphStore
-from tasks.manifests import CONTROLS, EvalReport, PartitionManifest
+from tasks.manifests import CONTROLS, DatasetManifest, EvalReport, PartitionManifest
 from tasks.publish import eval_plots, judge, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact
 from tasks.publish.records import flatten, read_records
@@ -24,7 +24,7 @@ from tasks.stage import Parent
 _TEMPLATE = "report.jinja"
 _SPLITS = ("train", "valid", "test")
 _MAX_LABELS = 5_000_000
-_TRACKED = ("dataset", "components", "partition", "model", "train", "evaluate")
+_ASKED = ("dataset", "snapshot", "preprocess", "components", "partition", "model", "train", "evaluate", "tracking")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         ("data set", data.dataset),
         ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
         ("nodes", f"{data.num_nodes:,}" + (" of all times" if taken else "")),
-        ("edges", f"{data.num_edges:,} " + ("of all times" if taken else "as given")),
+        ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
         *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
@@ -175,6 +175,13 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     _add(section, plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
+
+
+def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
+    """Say how many edges the data set has; its table of a link task's edges holds those of its own training split."""
+    held = sum(data.splits.get(split, 0) for split in _SPLITS if split != "train") if data.task == "link" else 0
+    told = f"{data.num_edges + held:,} " + ("of all times" if taken else "as given")
+    return f"{told}, {held:,} of them held out by the data set's own split" if held and not taken else told
 
 
 def champion_section(published: Published) -> Section:
@@ -319,10 +326,12 @@ def asked(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the recipe's sections as rows of (option, value), without what was left at null."""
     content = json.loads(recipe.model_dump_json())
     shown = []
-    for name in _TRACKED if recipe.snapshot.as_of is None else ("dataset", "snapshot", *_TRACKED[1:]):
+    for name in _ASKED:
+        if name == "snapshot" and recipe.snapshot.as_of is None:
+            continue
         rows = [(key, value) for key, value in flatten(content[name]).items() if value != "null"]
         shown.append((name, rows))
-    return shown
+    return [*shown, ("seed", [("seed", str(recipe.seed))])]
 
 
 def picture(canvas: Canvas | None, caption: str) -> Picture | None:

@@ -22,13 +22,15 @@ from tasks.dataset_store import matrix
 from tasks.evaluate.ids import as_kind
 from tasks.graph_store import Array
 from tasks.readers.columns import is_text, plain
-from tasks.readers.npy import NpyFile
-from tasks.readers.parquet import open_parquet
+from tasks.readers.limits import BATCH_BYTES
+from tasks.readers.npy import NpyFile, check_row
+from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.serve.outputs import ids_path
 
 Metric = Literal["cosine", "dot"]
 _CHUNK_ROWS = 1 << 15
 _QUERIES = 1 << 11  # at a time: the scores of a chunk take 256 MiB at most
+_FAR = 1e15  # numbers beyond it, or below its inverse, are scaled before float32 squares them
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ class VectorFile:
             raise DataError("vectors are in a .npy or a .parquet file", path=path)
 
     def _open_npy(self) -> None:
-        self._matrix: Array | None = NpyFile(self.path).mapped()
+        file = NpyFile(self.path)
+        self._matrix: Array | None = file.mapped()
         beside = ids_path(self.path)
         if self._matrix.ndim != 2 or self._matrix.dtype.kind != "f":
             raise DataError(f"holds {self._matrix.dtype} {self._matrix.shape}, not rows of numbers", path=self.path)
+        check_row(file.header(), self.path)
         if not is_file(beside):
             raise DataError(f"its ids are missing: {beside.name} should stand beside it", path=self.path)
         self._ids, self._vectors = beside, ""
@@ -93,17 +97,43 @@ class VectorFile:
                 return field.name, field.type
         raise DataError(f"needs a column of ids, texts or whole numbers; it has {listed(schema.names)}", path=path)
 
+    @property
+    def rows_at_a_time(self) -> int:
+        """How many vectors are held at once: so many bytes at most."""
+        return max(1, min(_CHUNK_ROWS, BATCH_BYTES // (4 * self.dim)))
+
     def chunks(self) -> Iterator[tuple[int, pa.Array, Array]]:
-        """Yield first row, ids and vectors, float32 (n, dim)."""
-        columns = [self._id_column, *([self._vectors] if self._vectors else [])]
+        """Yield first row, ids and vectors, float32 (n, dim). Raises DataError naming a row of other numbers."""
+        for first, batch in self._batches([self._id_column, *([self._vectors] if self._vectors else [])]):
+            ids = plain(batch.column(self._id_column), self._ids, first, self._id_column)
+            rows = self._rows(batch) if self._matrix is None else self._matrix[first : first + batch.num_rows]
+            yield first, ids, self._checked(rows, first)
+
+    def _batches(self, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield some rows of the ids' file at a time, with the number of the first."""
         first = 0
-        with open_parquet(self._ids) as file:
-            for batch in file.iter_batches(_CHUNK_ROWS, columns=columns):
-                last = first + batch.num_rows
-                ids = plain(batch.column(self._id_column), self._ids, first, self._id_column)
-                rows = self._rows(batch) if self._matrix is None else self._matrix[first:last]
-                yield first, ids, np.asarray(rows, np.float32)
-                first = last
+        for batch in read_parquet(self._ids, columns):
+            for start in range(0, batch.num_rows, self.rows_at_a_time):
+                some = batch.slice(start, self.rows_at_a_time)
+                yield first, some
+                first += some.num_rows
+
+    def _checked(self, rows: Array, first: int) -> Array:
+        """Return vectors as float32. Raises DataError where one holds NaN, or more than float32 can."""
+        with np.errstate(over="ignore"):
+            x = np.asarray(rows, np.float32)
+        wrong = np.flatnonzero(~np.isfinite(x).all(1))
+        if len(wrong):
+            row = int(wrong[0])
+            value = rows[row][~np.isfinite(x[row])][0]
+            raise DataError(
+                f"holds {value:g}; vectors are of numbers that float32 holds (up to 3.4e38): leave the row out, or "
+                "write smaller numbers",
+                path=self.path,
+                row=first + row,
+                column=self._vectors or None,
+            )
+        return x
 
     def _rows(self, batch: pa.RecordBatch) -> Array:
         vectors = batch.column(self._vectors)
@@ -135,14 +165,11 @@ class VectorFile:
     def names(self, rows: Array) -> dict[int, Any]:
         """Return the ids of rows, int64 (n,) ascending."""
         found: dict[int, Any] = {}
-        first = 0
-        with open_parquet(self._ids) as file:
-            for batch in file.iter_batches(_CHUNK_ROWS, columns=[self._id_column]):
-                low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-                some = rows[low:high]
-                ids = plain(batch.column(0), self._ids, first, self._id_column)
-                found.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
-                first += batch.num_rows
+        for first, batch in self._batches([self._id_column]):
+            low, high = np.searchsorted(rows, [first, first + batch.num_rows])
+            some = rows[low:high]
+            ids = plain(batch.column(0), self._ids, first, self._id_column)
+            found.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
         return found
 
 
@@ -156,24 +183,38 @@ def nearest(path: Path, nodes: Sequence[Any] | pa.Array, k: int, metric: Metric 
         metric: `cosine` of the angle (0 where a vector is zero), or `dot`, the product.
 
     Raises:
-        DataError: a damaged file, or a node that is not in it.
+        DataError: a damaged file, numbers or products that float32 does not hold, or a node that is not in it.
     """
     file = VectorFile(path)
     wanted = nodes if isinstance(nodes, pa.Array) else pa.array(nodes)
-    for start in range(0, len(wanted), _QUERIES):
-        some, rows, queries = file.find(wanted[start : start + _QUERIES])
+    at_a_time = min(_QUERIES, file.rows_at_a_time)
+    for start in range(0, len(wanted), at_a_time):
+        some, rows, queries = file.find(wanted[start : start + at_a_time])
         best = _Best(len(some), min(k, file.num_rows - 1))
-        unit = _normalised(queries) if metric == "cosine" else queries
+        scale = np.ones(len(some)) if metric == "cosine" else _powers_of_two(queries)
+        query = _normalised(queries) if metric == "cosine" else (queries / scale[:, None]).astype(np.float32)
         for first, _, chunk in file.chunks():
-            scores = unit @ (_normalised(chunk) if metric == "cosine" else chunk).T
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = query @ (_normalised(chunk) if metric == "cosine" else chunk).T
+            _refuse_infinite(path, scores)
             inside = np.flatnonzero((rows >= first) & (rows < first + len(chunk)))
             scores[inside, rows[inside] - first] = -np.inf
-            scores[np.isnan(scores)] = -np.inf  # they would sort above all others
             best.add(scores, first)
-        names = file.names(np.unique(best.rows[best.rows >= 0]))
-        for node, found, scores in zip(some.to_pylist(), best.rows, best.scores, strict=True):
-            there = found >= 0  # vectors that are not numbers are near to nothing
-            yield Neighbors(node, [names[row] for row in found[there].tolist()], scores[there])
+        with np.errstate(over="ignore", under="ignore"):
+            products = (best.scores * scale[:, None]).astype(np.float32)
+        _refuse_infinite(path, products)
+        names = file.names(np.unique(best.rows))
+        for node, found, scores in zip(some.to_pylist(), best.rows, products, strict=True):
+            yield Neighbors(node, [names[row] for row in found.tolist()], scores)
+
+
+def _refuse_infinite(path: Path, scores: Array) -> None:
+    if not np.isfinite(scores).all():
+        raise DataError(
+            "holds vectors whose products are more than float32 holds (3.4e38); take the metric cosine, or write "
+            "smaller numbers",
+            path=path,
+        )
 
 
 class _Best:
@@ -201,6 +242,16 @@ class _Best:
 
 
 def _normalised(x: Array) -> Array:
+    """Return rows of length 1; a row of zeros stays one."""
+    largest = np.maximum(x.max(1), -x.min(1))
+    far = (largest > 0) & ((largest > _FAR) | (largest < 1 / _FAR))
+    if far.any():
+        x = x / np.where(far, largest, np.float32(1))[:, None]
     length = np.linalg.norm(x, axis=1, keepdims=True)
     normalised: Array = x / np.where(length > 0, length, 1.0)
     return normalised
+
+
+def _powers_of_two(x: Array) -> Array:
+    """Return for each row what its numbers can be divided by without rounding to lie between -1 and 1: float64 (n,)."""
+    return np.ldexp(1.0, np.frexp(np.abs(x).max(1).astype(np.float64))[1])

@@ -14,7 +14,7 @@ from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.base import GraphFacts
 from tasks.memory import available_bytes
-from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.sizes import PROCESS_BYTES, Counts, need_memory
 from tasks.train.device import choose_device
 from tasks.train.strategies.base import Ranks
 
@@ -67,8 +67,17 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
     """Refuse a model that cannot be held where it shall train, before any of it is made.
 
     Raises:
-        RecipeError: weights, gradients and optimizer state are more than the memory that is free.
+        RecipeError: weights, gradients and optimizer state, or what a loader draws for a batch, are more than the
+            memory that is free.
     """
+    if train.loader == "saint":
+        walks = train.saint == "walk"
+        need_memory(
+            draws_bytes(train) * ranks.local_size,
+            f"a batch of train.batch_size={train.batch_size} draws"
+            + (f" with train.walk_length={train.walk_length}" if walks else ""),
+            "take a smaller train.batch_size" + (" or train.walk_length" if walks else ""),
+        )
     size = model_size(config, train, facts)
     if size is None:
         return
@@ -88,6 +97,12 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
             )
 
 
+def draws_bytes(train: TrainConfig) -> int:
+    """Return what a rank's draws of a GraphSAINT subgraph take, before it is known which nodes are among them."""
+    nodes = {"node": 1, "edge": 2, "walk": train.walk_length + 1}[train.saint]
+    return 8 * train.batch_size * nodes
+
+
 def training_bytes(
     config: Any, train: TrainConfig, facts: GraphFacts, counts: Counts, num_parts: int
 ) -> tuple[int, int] | None:
@@ -102,7 +117,8 @@ def training_bytes(
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
     rows = step_rows(train, facts, counts, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
-    each = PROCESS_BYTES + size.device_bytes + activations
+    draws = draws_bytes(train) if train.loader == "saint" else 0
+    each = PROCESS_BYTES + size.device_bytes + activations + draws
     return size.parameters, PROCESS_BYTES + each * train.num_ranks + size.host_bytes
 
 

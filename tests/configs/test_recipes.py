@@ -94,6 +94,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.clip_norm=.inf", r"train: clip_norm=inf is not a number between"),
         ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
         ("model.hidden_dim=1000000000", r"model\.hidden_dim: .*less than or equal to 65536"),
+        ("train.walk_length=2147483647", r"train\.walk_length: .*less than or equal to 10000"),
         ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],
 )
@@ -113,12 +114,39 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             ("model.label_reuse=true", "evaluate.splits=train,test"),
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
+        (
+            ("dataset.task=link", "train.loader=neighbor"),
+            r"train\.loader=neighbor does not fit synthetic, a link task; use auto or full or edge",
+        ),
+        (
+            ("train.loader=edge",),
+            r"train\.loader=edge does not fit synthetic, a node task; use auto or full or neighbor",
+        ),
     ],
 )
 def test_sections_that_cannot_work_together_are_refused_when_read(overrides: tuple[str, ...], message: str) -> None:
     tiny(*overrides[:-1])
     with pytest.raises(RecipeError, match=message):
         tiny(*overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            f"dataset.metric=hits@{'9' * 29}",
+            r"dataset\.metric: unknown metric 'hits@9{29}'; known: acc, .*hits@K with K",
+        ),
+        ("dataset.metric=hits@0", r"unknown metric 'hits@0'"),
+        ("dataset.metric=acuracy", r"unknown metric 'acuracy' \(did you mean 'accuracy'\?\)"),
+        ("dataset.num_classes=2147483647", r"num_classes: .*less than or equal to 1000000"),
+    ],
+)
+def test_mistakes_in_tables_are_named_when_they_are_read(override: str, message: str) -> None:
+    dataset = {"name": "tables", "nodes": {"files": "n.csv", "label": "y"}, "edges": {"files": "e.csv"}}
+    tiny("dataset.metric=f1", "dataset.num_classes=1000", dataset=dataset)
+    with pytest.raises(RecipeError, match=message):
+        tiny(override, dataset=dataset)
 
 
 def test_overrides_are_typed_by_the_schema() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tasks.artifacts import describe_files
@@ -16,11 +18,13 @@ from tasks.evaluate.evaluators import Prediction
 from tasks.evaluate.ids import IdMap
 from tasks.evaluate.stage import lost_to_controls
 from tasks.graph_store import GraphStore
+from tasks.home import Home
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import FeatureColumn, NodeType
 from tasks.stage import Parent
 from tasks.train.inference import Predictor
 from tests.finished import dataset
+from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.support import as_partition, link_graph, molecule_graph, node_graph, planted_edges
 
 
@@ -180,3 +184,46 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
 def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expected: list[str]) -> None:
     report = {"metrics": {"valid": {"m": own}}, "controls": {"majority": {"valid": {"m": 0.5}}}}
     assert lost_to_controls("m", higher, report) == expected
+
+
+@pytest.mark.parametrize("task", ["node", "graph", "link"])
+def test_empty_cells_are_filled_by_the_mean_of_training_rows(tmp_path: Path, task: str) -> None:
+    if task == "link":
+        graph = as_partition(link_graph(tmp_path / "graph"))
+    else:
+        graph = node_graph(tmp_path / "graph") if task == "node" else molecule_graph(tmp_path / "graph")
+    sizes = np.diff(np.load(graph.folder / "graph_offsets.npy")) if task == "graph" else None
+    train = np.load(graph.folder / ("train_edges.npy" if task == "link" else "train_idx.npy"))
+    if sizes is not None:
+        first = np.concatenate([[0], np.cumsum(sizes)])
+        train = np.concatenate([np.arange(first[g], first[g + 1]) for g in train])
+    train = np.unique(train)
+    rng = np.random.default_rng(3)
+    holes = rng.normal(50, 9, (graph.manifest.num_nodes, 3)).astype(np.float32)
+    holes[rng.random(holes.shape) < 0.3] = np.nan
+    holes[train, 2] = np.nan  # no training row has a value
+    filled = np.where(np.isnan(holes), [*np.nanmean(holes[train, :2], axis=0, dtype=np.float64), 0], holes)
+    found: list[tuple[Any, ...]] = []
+    for name, x in (("holes", holes), ("filled", filled.astype(np.float32))):
+        data = ingested(tmp_path / name, graph, {"x": x}, sizes)
+        controls, store = controls_of(graph, data, tmp_path / f"scratch-{name}", 4 if task == "node" else 1)
+        if task == "link":
+            shapes = len(store["test_edges"]), len(store["test_negative"])
+            model = Prediction(positive=np.zeros(shapes[0]), negative=np.zeros(shapes[1]))
+            found.append(dict(controls.predictions("test", model))["features"].pairs())
+        else:
+            labels = "label" if task == "node" else "graph_label"
+            found.append((scored(controls, store, "test", labels)["features"].scores,))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_table_with_empty_cells_is_evaluated(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+    write_customers(tmp_path, 200)
+    table = pq.read_table(tmp_path / "customers.parquet")
+    worth = pa.array(np.arange(200.0), mask=np.arange(200) % 4 == 1)
+    pq.write_table(table.append_column("worth", worth), tmp_path / "customers.parquet")
+    recipe = customers(tmp_path, "train.epochs=1", "dataset.nodes.features=[worth]", "dataset.nodes.missing=mean")
+    report = Line(home).run(recipe, until="evaluate")["evaluate"].manifest
+    assert report.stage == "evaluate"

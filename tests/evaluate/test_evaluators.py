@@ -10,9 +10,10 @@ import torch
 from sklearn import metrics as sk
 
 from configs.errors import DataError, RecipeError
+from configs.metric_names import METRIC_NAMES, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluate import metrics
-from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
+from tasks.evaluate.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
 from tasks.evaluate.ogb import ogb_evaluator_class
 from tasks.manifests import GraphManifest
 from tests.support import COMMON
@@ -293,3 +294,9 @@ def test_a_split_without_labels_is_refused() -> None:
         evaluator("rocauc", "binary")(Prediction(scores[:, :1], np.ones((2, 1), np.float32)))
     with pytest.raises(DataError, match="nothing to rank"):
         evaluator("mrr", "link")(Prediction(positive=np.zeros(0), negative=np.zeros(3)))
+
+
+def test_the_names_of_metrics_are_those_that_can_be_measured() -> None:
+    assert set(METRIC_NAMES) == set(_BY_METRIC)
+    assert [hits_of(f"hits@{k}") for k in (0, 1, 10**9, 10**9 + 1)] == [None, 1, 10**9, None]
+    assert evaluator_for("hits@7") == {"name": "hits", "k": 7}

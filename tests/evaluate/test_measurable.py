@@ -11,17 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import DataError
+from configs.errors import DataError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from flows.pipeline import _Run
 from tasks.calls import check_labels, load_stage
 from tasks.evaluate.evaluators import Prediction, make_evaluator
-from tasks.evaluate.measurable import check_splits, representatives
+from tasks.evaluate.measurable import check_graph, check_splits, representatives
+from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.stage import Parent, run_stage
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
+from tests.support import link_graph
 
 METRICS = ("accuracy", "f1", "rocauc", "ap")
 
@@ -127,6 +129,15 @@ def test_a_run_ends_behind_preprocess_and_serving_does_not_mind(home: Home, tmp_
     with pytest.raises(DataError, match="the test split of 10 rows cannot be measured by rocauc"):
         check_labels(recipe, keys, home)
     check_labels(recipe.model_copy(update={"evaluate": EvaluateConfig(splits=("valid",))}), keys, home)
+
+
+def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path) -> None:
+    parent = link_graph(tmp_path)
+    for metric, message in (("hits@0", "unknown metric 'hits@0'"), ("rmse", "rmse measures regression tasks")):
+        store = GraphStore(parent.folder, parent.manifest.model_copy(update={"metric": metric}))
+        with pytest.raises(UserError, match=message):
+            check_graph(EvaluateConfig(), store, None, print)
+    check_graph(EvaluateConfig(), GraphStore(parent.folder, parent.manifest), None, print)
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

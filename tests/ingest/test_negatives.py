@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.errors import DataError
+from configs.errors import DataError, RecipeError
+from configs.load import build_recipe
+from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
+from tasks.home import Home
 from tasks.ingest.negatives import draw_negatives, draw_pool
+from tasks.ingest.stage import build
+from tasks.stage import StageContext
+from tests.preprocess.ears import Ears
 
 NODES = 30
 
@@ -91,3 +98,26 @@ def test_a_dense_table(ingest: Callable[..., DatasetStore], folder: Path, direct
     (folder / "e.csv").write_text("src,dst\n" + "".join(f"{u},{v}\n" for u, v in sorted(edges(directed))))
     section = {"edges": {"files": "e.csv"}, "num_negatives": 300, "directed": directed}
     is_clean(ingest(name="tables", task="link", **section))
+
+
+@pytest.mark.parametrize(
+    ("section", "named"),
+    [
+        ({"num_negatives": 2**31 - 1}, "dataset.num_negatives=2147483647 takes at least 85.9 GB"),
+        ({"nodes": {"count": 10**10}}, "a graph of dataset.nodes.count=10000000000 takes at least 160.0 GB"),
+        ({"nodes": {"count": 10**9}}, "a graph of dataset.nodes.count=1000000000 takes at least 16.0 GB"),
+    ],
+)
+def test_what_no_memory_holds_is_refused_before_anything_is_read(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], named: str
+) -> None:
+    monkeypatch.setattr("tasks.sizes.available_bytes", lambda: 10 * 10**9)
+    dataset = {"name": "tables", "task": "link", "edges": {"files": str(tmp_path / "none.csv")}, **section}
+    recipe = build_recipe({"name": "demo", "dataset": dataset, "model": "gcn"})
+    with pytest.raises(RecipeError, match=f"{re.escape(named)} of memory.*set it lower"):
+        build(StageContext("ingest", tmp_path, home, PickleCache(home), Ears()), recipe, {})
+
+
+def test_a_pool_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"drawing 1,000,000,000,000 negative pairs takes .* dataset.num_negatives"):
+        draw_pool(1, 10**12, NODES, 5, lambda: iter([]))

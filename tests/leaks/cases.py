@@ -212,7 +212,9 @@ def opened(parent: Parent) -> GraphStore:
 
 def learnt(work: Path, task: str, graph: Parent, *overrides: str) -> Leaked:
     """Train in this process, all rounds where there are several."""
-    job = make_job(recipe(task, {"name": "synthetic"}, [], *overrides), graph, work)
+    job = make_job(
+        recipe(task, {"name": "synthetic", "task": "link" if task == "link" else "node"}, [], *overrides), graph, work
+    )
     jobs = STRATEGIES.create(job.train.strategy, Ranks()).jobs(job)
     with own_settings():
         for one in jobs:

@@ -110,6 +110,20 @@ def test_edges_match_the_reference(
 
 
 @pytest.mark.parametrize("symmetrize", [True, False])
+def test_weights_that_add_up_to_no_number_are_refused(
+    make_dataset: Any, node_splits: Any, preprocess: Any, symmetrize: bool
+) -> None:
+    src, dst = ([0, 1, 2], [1, 0, 3]) if symmetrize else ([0, 0, 2], [1, 1, 3])
+    table = {"src": np.array(src, np.int32), "dst": np.array(dst, np.int32), "weight": np.full(3, 3e38, np.float32)}
+    dataset = make_dataset({"node": (4, {})}, {NODE: table}, node_splits(4))
+    merged = 2 if symmetrize else 1
+    with pytest.raises(DataError, match=rf"more than float32 holds .* on {merged} merged edges; set preprocess.merge"):
+        preprocess(dataset, symmetrize=symmetrize)
+    graph = preprocess(dataset, symmetrize=symmetrize, merge_weights="max")
+    assert set(graph["edge_weight"].tolist()) == {float(np.float32(3e38))}
+
+
+@pytest.mark.parametrize("symmetrize", [True, False])
 @pytest.mark.parametrize("self_loops", ["remove", "add"])
 def test_types_share_one_id_space(
     make_dataset: Any, node_splits: Any, preprocess: Any, symmetrize: bool, self_loops: str

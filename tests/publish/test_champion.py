@@ -78,6 +78,10 @@ def test_the_model_that_is_right_about_today_ends_champion(line: Line, data: Pat
     growth = found["2025"].gate["drift"]["growth"]["nodes"]
     assert growth == [345, 600]
     assert profile.text(found["2025"].gate["drift"]) in line.ears.messages
+    older = publish(line, customers(data, "snapshot.as_of=2023", "seed=1")).gate
+    assert (older["promoted"], older["loud"], found["2025"].gate["loud"]) == (True, True, False)
+    assert f"; only {older['rows']} rows: chance decides as much as the models" in older["reason"]
+    assert "; version 3's data is newer (as of 2025, this one's 2023)" in older["reason"]
 
 
 def test_an_error_of_a_regression_is_better_when_it_is_lower(line: Line, data: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,8 +28,8 @@ def unasked() -> Compared:
     raise AssertionError("nobody had to score anything")
 
 
-def scored(new: float, old: float | None, **more: Any) -> Any:
-    return lambda: Compared(new, old, 40, "the data of demo", **more)
+def scored(new: float, old: float | None, rows: int = 40, **more: Any) -> Any:
+    return lambda: Compared(new, old, rows, "the data of demo", **more)
 
 
 def test_the_gate_reads_the_validation_split_alone() -> None:
@@ -73,6 +74,40 @@ def test_the_reason_says_which_rows_the_champion_knew() -> None:
     assert reason(trained_on=3, left_out=False).endswith("the champion was trained on 3: that favours it")
     assert reason(trained_on=None).endswith("; which of them the champion was trained on is not known")
     assert ", as recorded on the same 40 " in reason(recorded=True)
+
+
+@pytest.mark.parametrize(("rows", "few"), [(14, True), (29, True), (30, False)])
+@pytest.mark.parametrize("value", [0.5, 0.3])
+def test_a_decision_by_few_rows_is_a_loud_one(rows: int, few: bool, value: float) -> None:
+    decision = decide(Candidate("2", "valid/accuracy", value, True), OLD, scored(value, 0.4, rows))
+    assert (decision.promote, decision.loud) == (value > 0.4, few)
+    assert (f"; only {rows} rows: chance decides as much as the models" in decision.reason) == few
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "unit", "loud"),
+    [
+        ("2023", "2025", "years", True),
+        ("2025", "2023", "years", False),
+        ("2025-01", "2025-06-30", "seconds", True),
+        ("5", "12", "number", True),
+        ("2023", "2023", "years", False),
+        ("", "2025", "years", False),
+        ("2023", "", "years", False),
+        ("2023", "no moment", "seconds", False),
+    ],
+)
+@pytest.mark.parametrize("old_value", [0.4, None])
+def test_a_model_of_older_data_takes_over_with_a_loud_word(
+    now: str, before: str, unit: Any, loud: bool, old_value: float | None
+) -> None:
+    new = Candidate("2", "valid/accuracy", 0.5, True, as_of=now, unit=unit)
+    champion = candidate_of("1", gate_tags(replace(OLD, as_of=before)))
+    decision = decide(new, champion, scored(0.5, old_value), name="demo")
+    assert (decision.promote, decision.loud) == (True, loud or old_value is None)
+    told = f"; version 1's data is newer (as of {before}, this one's {now}): if the older was not meant to take over, "
+    assert (f"{told}graphmill promote demo@1" in decision.reason) == loud
+    assert not decide(replace(new, value=0.1), champion, scored(0.1, 0.4)).loud, "it stays champion: nothing to look at"
 
 
 def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:

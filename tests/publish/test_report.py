@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Prediction
 from tasks.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
 from tasks.publish import eval_plots, plots
-from tasks.publish.report import Published, render
+from tasks.publish.report import Published, asked, render
 from tasks.stage import Parent
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 
@@ -257,6 +258,49 @@ def test_every_picture_of_every_task_is_drawn() -> None:
         for _, caption, canvas in eval_plots.all_of(report):
             if canvas is not None:
                 assert canvas.svg(caption).startswith("<svg ")
+
+
+@pytest.mark.parametrize("bins", [3, 6, 8, 10, 14, 20, 30])
+def test_names_below_a_figure_do_not_overlap(bins: int) -> None:
+    rng = np.random.default_rng(0)
+    pictures = [
+        plots.component_sizes({"components": {"log2_sizes": [5] * bins}}),
+        plots.degrees({"degrees": {"log2_bins": [5] * bins}}),
+        plots.label_histogram({"train": rng.normal(10.0 ** (bins % 9), 3 * 10.0 ** (bins % 9 - 1), 500)}),
+        plots.label_histogram({"train": rng.random(500) * 180_000}),
+    ]
+    for canvas in pictures:
+        assert canvas is not None
+        canvas.figure.draw_without_rendering()
+        ticks = [tick for tick in canvas.axes[0].get_xticklabels() if tick.get_text()]
+        slanted = any(tick.get_rotation() for tick in ticks)
+        boxes = sorted((tick.get_window_extent() for tick in ticks), key=lambda box: box.x1)
+        room = [after.x1 - before.x1 if slanted else after.x0 - before.x1 for before, after in pairwise(boxes)]
+        assert min(room) > (10 if slanted else 14)  # a line of text, or two letters: the page has a font of its own
+
+
+def test_edges_of_a_link_task_are_those_of_all_splits(tmp_path: Path) -> None:
+    graph = as_partition(link_graph(tmp_path))
+    data = ingest(graph.manifest, tmp_path)
+    splits = {"train": data.manifest.num_edges, "valid": 700, "test": 502}
+    data = Parent(data.manifest.model_copy(update={"splits": splits}), tmp_path)
+    total = data.manifest.num_edges + 1202
+    page = Page(render(recipe(), {"ingest": data, "partition": graph}, Published()))
+    assert f"edges{total:,} as given, 1,202 of them held out by the data set's own split" in page.text
+    report = {**graph.manifest.report, "snapshot": {}}
+    later = Parent(graph.manifest.model_copy(update={"report": report}), graph.folder)
+    page = Page(render(recipe(), {"ingest": data, "partition": later}, Published()))
+    assert f"edges{total:,} of all times" in page.text
+
+
+def test_all_that_was_asked_is_shown() -> None:
+    given = recipe(seed=41, preprocess={"transforms": ["degree"]}, tracking={"experiment": "mine"})
+    shown = {name: dict(rows) for name, rows in asked(given)}
+    assert set(shown) == set(given.model_dump()) - {"name", "description", "snapshot"}  # those are the page's title
+    assert shown["tracking"]["experiment"] == "mine"
+    assert "degree" in shown["preprocess"]["transforms"]
+    assert shown["seed"] == {"seed": "41"}
+    assert "snapshot" in dict(asked(recipe(snapshot={"as_of": "2020"})))
 
 
 def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
+from tasks.readers.limits import BATCH_BYTES
 from tasks.serve import neighbors
-from tasks.serve.neighbors import nearest
+from tasks.serve.neighbors import VectorFile, nearest
 from tasks.serve.outputs import NpyVectors, ParquetVectors
 
 N, DIM = 300, 6
@@ -83,25 +85,58 @@ def test_vectors_of_other_programs_are_read(tmp_path: Path) -> None:
     assert found.ids == [f"n{i}" for i in plain(x, 3, 4, "cosine")[0]]
 
 
-def test_vectors_that_are_no_numbers_are_near_to_nothing(tmp_path: Path) -> None:
-    x = vectors()
-    x[9] = np.nan
-    path = write(tmp_path, "npy", list(range(N)), x)
-    (found,) = nearest(path, [3], N)
-    assert 9 not in found.ids
-    assert len(found.ids) == N - 2
-
-
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
-def test_vectors_that_are_no_numbers_hide_no_neighbor(tmp_path: Path, metric: Any) -> None:
-    x = vectors()
-    kept = np.flatnonzero(np.arange(N) % 10)
-    x[::10] = np.nan
-    path = write(tmp_path, "npy", list(range(N)), x)
-    (found,) = nearest(path, [3], 5, metric)
-    rows, scores = plain(x[kept], kept.tolist().index(3), 5, metric)
-    assert found.ids == kept[rows].tolist()
-    np.testing.assert_allclose(found.scores, scores, atol=1e-5)
+@pytest.mark.parametrize("factor", [1e25, 1e-25, 1e-41])
+def test_numbers_of_any_size_have_their_neighbors(tmp_path: Path, kind: str, metric: Any, factor: float) -> None:
+    x = (vectors().astype(np.float64) * factor).astype(np.float32)
+    path = write(tmp_path, kind, list(range(N)), x)
+    if metric == "dot" and factor > 1:
+        with pytest.raises(DataError, match=r"products are more than float32 holds .* take the metric cosine"):
+            list(nearest(path, [3], 4, metric))
+        return
+    (found,) = nearest(path, [3], 4, metric)
+    rows, scores = plain(x.astype(np.float64) / factor, 3, 4, metric)
+    assert found.ids == rows
+    if metric == "cosine":
+        np.testing.assert_allclose(found.scores, scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
+def test_what_float32_does_not_hold_is_refused_by_row(tmp_path: Path, value: float) -> None:
+    x = vectors().astype(np.float64)
+    x[70, 2] = value
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), DIM)
+    pq.write_table(pa.table({"id": range(N), "x": flat}), tmp_path / "own.parquet")
+    with pytest.raises(
+        DataError, match=rf"own\.parquet \(row 70, column x\): holds {re.escape(f'{value:g}')}; vectors"
+    ):
+        list(nearest(tmp_path / "own.parquet", [3], 4))
+    np.save(tmp_path / "own.npy", x)
+    pq.write_table(pa.table({"id": range(N)}), tmp_path / "own.ids.parquet")
+    with pytest.raises(DataError, match=r"own\.npy \(row 70\): holds"):
+        list(nearest(tmp_path / "own.npy", [3], 4))
+
+
+def test_wide_vectors_are_read_in_batches_of_some_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "_CHUNK_ROWS", 1 << 15)
+    x = np.zeros((2000, 20_000), np.float32)
+    x[:, 0] = np.arange(2000)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), x.shape[1])
+    pq.write_table(pa.table({"id": range(len(x)), "x": flat}), tmp_path / "wide.parquet")
+    np.save(tmp_path / "wide.npy", x)
+    pq.write_table(pa.table({"id": range(len(x))}), tmp_path / "wide.ids.parquet")
+    for name in ("wide.parquet", "wide.npy"):
+        chunks = [(first, ids[0].as_py(), part.nbytes) for first, ids, part in VectorFile(tmp_path / name).chunks()]
+        assert len(chunks) > 2
+        assert all(first == name and size <= BATCH_BYTES for first, name, size in chunks)
+    long = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 << 20, np.float32)), 2 << 20)
+    pq.write_table(pa.table({"id": [0], "x": long}), tmp_path / "long.parquet")
+    with pytest.raises(DataError, match="a row may have 4,194,304"):
+        list(nearest(tmp_path / "long.parquet", [0], 1))
+    np.save(tmp_path / "wide.npy", np.zeros((1, 2 << 20), np.float32))
+    with pytest.raises(DataError, match="a row may have 4,194,304"):
+        VectorFile(tmp_path / "wide.npy")
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.train.failures import final_error
 from tasks.train.loaders.base import graph_facts
-from tasks.train.sizes import model_size, refuse_excess, step_rows
+from tasks.train.sizes import model_size, refuse_excess, step_rows, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tests.support import link_graph, molecule_graph, node_graph
@@ -68,6 +68,30 @@ def test_ranks_of_one_machine_share_its_memory(tmp_path: Path) -> None:
     refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))  # 5 GB
     with pytest.raises(RecipeError, match=r"1000 ranks of it"):
         refuse_excess(config, train, facts, Ranks(0, 1000, 0, 1000))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (
+            {"batch_size": 2**31 - 1, "walk_length": 10_000},
+            "train.batch_size=2147483647 draws with train.walk_length=10",
+        ),
+        ({"batch_size": 2**31 - 1, "saint": "edge"}, "train.batch_size=2147483647 draws takes"),
+    ],
+)
+def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
+    tmp_path: Path, options: dict[str, object], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.sizes.available_bytes", lambda: 24 * 10**9)
+    facts = graph_facts(node_graph(tmp_path).manifest)
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
+    train = TrainConfig.model_validate({"loader": "saint", **options})
+    with pytest.raises(RecipeError, match=rf"{named}.* GB of memory, .* take a smaller train\.batch_size"):
+        refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))
+    found = training_bytes(config, train, facts, Counts(1000, 5000, 8), num_parts=1)
+    assert found is not None
+    assert found[1] > 24 * 10**9  # so `plan` knows
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def partition(folder: Path, task: str = "node", **options: Any) -> Parent:
 def recipe(task: str = "node", *overrides: str) -> Recipe:
     data = {
         "name": "test",
-        "dataset": {"name": "synthetic"},
+        "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
         "model": {"name": MODEL[task], "hidden_dim": 16, "num_layers": 2},
         "train": {"epochs": 4, "batch_size": 32, "fanout": [5, 5], "threads": 1, "learning_rate": 0.01},
     }

@@ -1,7 +1,8 @@
 """The features that rows came with, as ingest read them: what a control sees that knows nothing of the graph.
 
-Numbers stay numbers, categories become one column for each of their most frequent codes. A graph has the means over its
-nodes. Transforms have no part in it, for some of them read the graph (degree, hops, random walks).
+Numbers stay numbers, categories become one column for each of their most frequent codes. Empty cells (`missing: mean`)
+have their column's mean over the training rows, as in training. A graph has the means over its nodes. Other transforms
+have no part in it, for some of them read the graph (degree, hops, random walks).
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class OwnFeatures:
         """What `read_rows` returned; `offsets`, int64 (G + 1,): graph g holds rows offsets[g] to offsets[g + 1]."""
         self._numbers, self._codes, self._offsets = numbers, codes, offsets
         self._frequent: list[Array] = []
+        self._filling = np.zeros(numbers.shape[1], np.float32)
         self._mean: Array | float = 0.0
         self._scale: Array | float = 1.0
 
@@ -96,8 +98,9 @@ class OwnFeatures:
         return self._numbers.shape[1] + sum(map(len, self._frequent))
 
     def fit(self, items: Array) -> None:
-        """Choose the codes that get columns, and standardize numbers, by these items (of the training split)."""
+        """Choose the codes that get columns, fill and standardize numbers, by these items (of the training split)."""
         rows = items if self._offsets is None else self._rows(items)
+        self._filling = self._means_of_known(rows)
         self._frequent = [_most_frequent(column) for column in np.asarray(self._codes[rows]).T]
         count, total, squares = len(items), np.zeros(self.width), np.zeros(self.width)
         for _, x in self._raw_parts(items):
@@ -111,6 +114,16 @@ class OwnFeatures:
         # Rounding leaves a constant column with a tiny deviation.
         scale[scale <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = 1
         self._mean, self._scale = mean, scale
+
+    def _means_of_known(self, rows: Array) -> Array:
+        """Return each number's mean over the rows that have one, 0 where none has: float32 (D,)."""
+        count, total = np.zeros(self._numbers.shape[1]), np.zeros(self._numbers.shape[1])
+        step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
+        for start in range(0, len(rows), step):
+            x = np.asarray(self._numbers[rows[start : start + step]])
+            count += np.count_nonzero(~np.isnan(x), axis=0)
+            total += np.nansum(x, axis=0, dtype=np.float64)
+        return (total / np.maximum(count, 1)).astype(np.float32)
 
     def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""
@@ -145,7 +158,9 @@ class OwnFeatures:
     def _encoded(self, rows: Array) -> Array:
         codes = np.asarray(self._codes[rows])
         shown = [codes[:, [column]] == frequent for column, frequent in enumerate(self._frequent)]
-        return np.concatenate([self._numbers[rows], *shown], axis=1, dtype=np.float32)
+        numbers = np.asarray(self._numbers[rows])
+        numbers = np.where(np.isnan(numbers), self._filling, numbers)
+        return np.concatenate([numbers, *shown], axis=1, dtype=np.float32)
 
 
 def _most_frequent(codes: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.schema import LOADERS, TrainConfig
 from models.base import GraphModel
 from tasks.graph_store import GraphStore
 from tasks.manifests import GraphManifest, PartitionManifest
@@ -23,11 +23,6 @@ from tasks.train.loaders.saint import SaintLoader
 # Link tasks: below this many edges encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods then cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
-_FITS = {
-    "node": ("full", "neighbor", "cluster", "random_partition", "saint", "precomputed"),
-    "link": ("full", "edge"),
-    "graph": ("graph",),
-}
 # What only some loaders read. fanout and batch_size are not among them: a recipe is to change its loader by one word.
 _READ_BY = {
     "sampler": ("neighbor", "edge"),
@@ -42,7 +37,7 @@ _LINK_OPTIONS = ("negatives", "num_negatives")
 
 def loader_name(train: TrainConfig, manifest: GraphManifest) -> str:
     """Resolve `auto`. Raises RecipeError for a loader that does not fit the task."""
-    fits = _FITS[manifest.task]
+    fits = LOADERS[manifest.task]
     if train.loader == "auto":
         small = manifest.num_edges <= FULL_ENCODER_EDGES
         return {"node": "neighbor", "link": "full" if small else "edge", "graph": "graph"}[manifest.task]
@@ -192,7 +187,7 @@ def _check_staying_nodes(name: str, model: ComponentConfig, manifest: GraphManif
     for option, value in (("reversible", False), ("label_iterations", 0)):
         if (given := getattr(model, option, value)) == value:
             continue
-        fits = [other for other in _FITS[manifest.task] if other not in (name, "precomputed")]
+        fits = [other for other in LOADERS[manifest.task] if other not in (name, "precomputed")]
         raise RecipeError(
             f"model.{option}={str(given).lower()} wants batches whose nodes stay from layer to layer, and "
             f"train.loader={name} gives each layer fewer; take train.loader={' or '.join(fits)}, or set "

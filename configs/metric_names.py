@@ -1,0 +1,48 @@
+"""What data sets call the metric that they are measured by."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from configs.matching import did_you_mean
+
+METRIC_NAMES: Final = (
+    "acc",
+    "accuracy",
+    "ap",
+    "auc",
+    "average_precision",
+    "f1",
+    "f1_macro",
+    "f1_micro",
+    "mae",
+    "mrr",
+    "r2",
+    "rmse",
+    "rocauc",
+)
+MAX_HITS: Final = 10**9
+_HITS = re.compile(r"hits@([1-9][0-9]{0,9})")
+
+
+def hits_of(metric: str) -> int | None:
+    """Return K of `hits@K`, a whole number from 1 to `MAX_HITS`; None for other words."""
+    match = _HITS.fullmatch(metric)
+    return int(match.group(1)) if match and int(match.group(1)) <= MAX_HITS else None
+
+
+def check_metric(metric: str) -> str:
+    """Return a metric's name. Raises ValueError naming the known ones."""
+    if metric not in METRIC_NAMES and hits_of(metric) is None:
+        shown = metric if len(metric) <= 60 else f"{metric[:57]}..."
+        raise ValueError(
+            f"unknown metric {shown!r}{did_you_mean(metric, METRIC_NAMES)}; known: {', '.join(METRIC_NAMES)}, hits@K "
+            f"with K from 1 to {MAX_HITS:,}"
+        )
+    return metric
+
+
+MetricName = Annotated[str, AfterValidator(check_metric)]
