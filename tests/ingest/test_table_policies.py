@@ -233,6 +233,42 @@ def test_what_is_no_time(ingest: Ingest, folder: Path, texts: list[str], form: s
         ingest(**section(edges={"files": "e.csv", "time": "t", "time_format": form}))
 
 
+NO_TIME_CELLS = [
+    (["nan", "5", "7"], r"row 0, column t\): the time is missing; every row needs one"),
+    (["1.0", "5", "NaN"], r"row 2, column t\): the time is missing; every row needs one"),
+    (["true", "false", "true"], r"column t\): holds true and false; a time is a whole number"),
+    (["2023-12-31", "31.12.2023", "2023-12-30"], r'say which: time_format: "%d\.%m\.%Y"'),
+]
+
+
+@pytest.mark.parametrize(("cells", "message"), NO_TIME_CELLS)
+def test_cells_that_hold_no_time(ingest: Ingest, folder: Path, cells: list[str], message: str) -> None:
+    """NaN is a missing time, not 1970; true is not one second after it."""
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e.csv").write_text("src,dst,t\n" + "".join(f"{i},{i + 1},{cell}\n" for i, cell in enumerate(cells)))
+    with pytest.raises(DataError, match=message):
+        ingest(**section(edges={"files": "e.csv", "time": "t"}))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_among_times_of_nodes(ingest: Ingest, folder: Path, kind: pa.DataType) -> None:
+    times = pa.array([float("nan"), *range(8), None], kind)
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), "t": times}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
+    nodes = {"files": "n.parquet", "label": "y", "time": "t"}
+    with pytest.raises(DataError, match=r"row 0, column t\): the time is missing.* \(2 such rows\)"):
+        ingest(**section(nodes=nodes, split={**SPLIT, "by": "time"}))
+
+
+@pytest.mark.parametrize("files", [["e.csv", "./e.csv"], ["e*.csv", "e.csv"], ["e.csv", "link.csv"]])
+def test_a_file_named_twice(ingest: Ingest, folder: Path, files: list[str]) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
+    Path("link.csv").symlink_to("e.csv")
+    with pytest.raises(DataError, match=r"(e|link)\.csv: is named twice in the files of one table"):
+        ingest(**section(edges={"files": files}))
+
+
 def test_dates_and_numbers_in_one_column(ingest: Ingest, folder: Path) -> None:
     save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
     Path("e1.csv").write_text("src,dst,t\n0,1,2020-01-01\n")
@@ -271,6 +307,27 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"categorical": "c", "missing": {"c": "mean"}}, "mean is for columns of numbers, and 'c' holds categ"),
     ("nodes", {"features": "x", "missing": {"z": "mean"}}, "missing names 'z', which is neither"),
     ("nodes", {"time_format": "%Y"}, "time_format without a column `time`"),
+    ("nodes", {"time": "t", "time_format": "%d.%m"}, "time_format '%d.%m' has no year"),
+    ("nodes", {"time": "t", "time_format": "%H:%M"}, "'%H:%M' has no year, and a time without one is none; write it"),
+    ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
+    ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has a day and no month"),
+    ("nodes", {"time": "t", "time_format": "%Y-%Y"}, "'%Y-%Y' has %Y twice; write it as of Python's strptime, such as"),
+    ("nodes", {"time": "t", "time_format": "%c %Y"}, "'%c %Y' cannot be read (redefinition of group"),
+    ("nodes", {"time": "t", "time_format": "%d.%m.%Y %Q"}, "cannot be read ('Q' is a bad directive"),
+    ("edges", {"time": "t", "time_format": "%d.%m.%Y %"}, "cannot be read (stray %"),
+    ("edges", {"time": "t", "time_format": "%d.%m.%Y %Z"}, "%Z, a zone's name, means another zone on another machine"),
+    ("edges", {"time": "t", "time_format": "%H"}, 'such as time_format: "%d.%m.%Y"'),
+    (
+        "nodes",
+        {"missing": "men"},
+        "nodes.0.missing: unknown word 'men' (did you mean 'mean'?); known: error, mean, zero",
+    ),
+    (
+        "nodes",
+        {"features": "x", "missing": {"x": "zeroo"}},
+        "unknown word 'zeroo' of column 'x' (did you mean 'zero'?)",
+    ),
+    ("edges", {"missing": 0}, "edges.0.missing: 0 is neither one of error, mean, zero, category nor columns with one"),
     ("nodes", {"on_duplicate_id": "first", "id": None}, "on_duplicate_id needs a column `id`"),
     ("nodes", {"missing_values": [None]}, "None is not a text; quote it"),
     ("nodes", {"missing_values": [-999]}, "-999 is not a text; quote it"),
