@@ -78,7 +78,7 @@ class EdgeReader:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
-        self.features.number_categories(edges)
+        self.features.number_categories(edges, self.intake)
         count = 0
         with ExitStack() as stack:
             for whole in self.intake.batches(edges, columns, texts, values):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import float32, numbers
-from tasks.ingest.table_intake import TableBatch, table_files, with_nulls
+from tasks.ingest.table_intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
 from tasks.ingest.tables import FilesConfig
 from tasks.manifests import FeatureColumn
@@ -43,7 +43,7 @@ class FeatureReader:
             out[stored_name(column)] = self._code(batch, column)
         return out
 
-    def number_categories(self, table: FilesConfig) -> None:
+    def number_categories(self, table: FilesConfig, intake: Intake) -> None:
         """Number the categories in ascending order; without this they are numbered as they appear.
 
         So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
@@ -56,9 +56,10 @@ class FeatureReader:
                 texts = _category_texts(with_nulls(batch.column(column), table.missing_values))
                 if texts is not None:
                     self.codes[column].add(texts)
-        for index in self.codes.values():
+        for column, index in self.codes.items():
             if index.count:
                 index.sort()
+                intake.hint_alike(table, column, "categories", index.keys())
 
     def absent(self, count: int) -> dict[str, Array]:
         """Return the columns of rows that no table has: empty cells all of them."""

@@ -47,7 +47,7 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
                 if config.labels is not None:
                     read_labels(config.labels, nodes[target], intake, labels)
                 if not intake.problems:
-                    column, names = labels.finish(nodes[target].num_nodes)
+                    column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
             with intake.problems.gathering():
@@ -58,6 +58,8 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
         if column is not None:
             with intake.problems.gathering():
                 sizes = _write_splits(node_splits(config, nodes[target], column, owner, intake), writer)
+        for hint in intake.hints:
+            context.warn(hint)
         intake.problems.raise_any()
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
@@ -186,6 +188,8 @@ def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) 
             node_set.index.sort()
         elif not intake.problems:
             raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
+        if node_set.config is not None and node_set.config.id and node_set.index.is_text:
+            intake.hint_alike(node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 

@@ -65,7 +65,8 @@ class NodesConfig(FilesConfig):
     feature_file: str | None = None
     """A `.npy` matrix with a row for each row of the table, in its order."""
     label: StrTuple = ()
-    """Column of the label; several for multilabel and regression."""
+    """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
+    0, -1 too."""
     time: str | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
     time_format: str | None = None
