@@ -78,7 +78,8 @@ def test_every_mistake_is_said_at_once(place: Path) -> None:
         ("e.csv (row 3, column src)", 3),
         ("e.csv (row 2, column dst)", 1),
     ]
-    assert "error: e.csv (row 3, column src): unknown node id 3: it is not in n.csv (3 such rows)" in shown
+    assert "error: e.csv (row 3, column src): unknown node id 3: it is not in n.csv; on_unknown_id: drop" in shown
+    assert "add makes nodes of them (3 such rows)" in shown
     assert found["tables"]["e.csv"]["src"]["rows"] == 22
 
 

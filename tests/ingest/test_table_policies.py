@@ -77,9 +77,11 @@ def write_gaps(name: str) -> None:
 def test_empty_cells_of_features(ingest: Ingest, folder: Path, ending: str) -> None:
     write_gaps(f"n.{ending}")
     nodes: dict[str, Any] = {"files": f"n.{ending}", "features": ["x"], "categorical": ["c"], "label": "y"}
-    with pytest.raises(DataError, match=r"\(row 0, column x\): the cell is empty \(4 such rows\)"):
+    with pytest.raises(
+        DataError, match=r"\(row 0, column x\): the cell is empty; missing: {x: zero} takes .* \(4 such rows\)"
+    ):
         ingest(**section(nodes=nodes))
-    with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty$"):
+    with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty; missing: {c: category} makes"):
         ingest(**section(nodes={**nodes, "missing": {"x": "zero", "c": "error"}}))
     empty = np.arange(12) % 3 == 0
     for policy in ("zero", "mean"):
@@ -302,6 +304,18 @@ def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
 def test_unicode_forms() -> None:
     assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
     assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
+
+
+def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder: Path) -> None:
+    lists = {"v": [[1.0, 2.0]] * 10, "w": [[1.0, 2.0]] * 4 + [None] + [[3.0, 4.0]] * 5}
+    columns = {name: pa.array(values, pa.list_(pa.float32(), 2)) for name, values in lists.items()}
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), **columns}))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    nodes = {"files": "n.parquet", "label": "y", "features": ["v", "w"], "missing": "zero"}
+    with pytest.raises(
+        DataError, match=r"n\.parquet \(column w\): a list is missing .*store it as lists of any length"
+    ):
+        ingest(**section(nodes=nodes))
 
 
 NO_TIME_CELLS = [
