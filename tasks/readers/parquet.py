@@ -92,8 +92,8 @@ def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
                     return
                 kind = file.schema_arrow.field(name).type
                 raise DataError(
-                    f"a list is missing or too short, and a column of {kind} can be read only where none is; store it as "
-                    "lists of any length (list, large_list), whose empty cells `missing` fills",
+                    f"a list is missing or too short, and a column of {kind} can be read only where none is; store it "
+                    "as lists of any length (list, large_list), whose empty cells `missing` fills",
                     path=path,
                     column=name,
                 ) from None
