@@ -35,7 +35,7 @@ class DataCheck:
     """What was found. Everything behind a mistake that ends the reading is empty."""
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """Of users' tables: files to column to `kind`, `rows`, `missing` (empty cells)."""
+    """Of users' tables: files to column to `kind`, `rows`, `missing` (empty cells); of what was read of them."""
     nodes: dict[str, int] = field(default_factory=dict)
     """Type to number of nodes."""
     edges: dict[str, int] = field(default_factory=dict)
@@ -140,7 +140,9 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
     finally:
         intake = getattr(dataset, "intake", None)  # users' tables: also of what a mistake ended
         for files, columns in intake.survey.items() if intake is not None else ():
-            found.tables[files] = {name: column.as_json() for name, column in columns.items()}
+            seen = {name: column.as_json() for name, column in columns.items() if column.rows}
+            if seen:  # of a table that could not be read there is nothing to show
+                found.tables[files] = seen
     manifest = DatasetManifest(**_common("ingest", context.work), **fields)
     found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
     found.edges = {one.name: one.num_edges for one in manifest.edge_types}

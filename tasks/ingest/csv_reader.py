@@ -211,6 +211,13 @@ class NumberReader:
                 path=self.path,
                 row=self.num_rows + row,
             )
+        if text.lstrip(b" \t").startswith(b"\0"):
+            return DataError(
+                "the row has a NUL byte, which no text has; write the file anew, or take them out: tr -d '\\000'",
+                path=self.path,
+                row=self.num_rows + row,
+                column=column,
+            )
         cell = self._cell(text)[:40].decode("utf-8", "replace")
         what = "an integer" if self.dtype.kind == "i" else "a number"
         message = {

@@ -1,10 +1,13 @@
 """A hash index from original ids (whole numbers or texts) to dense ones, in NumPy arrays and compiled kernels.
 
 A dictionary of Python objects would take ten times the memory and time. Here an id costs its own bytes plus 16 to 32.
+Where an id stands in the table depends on keys that each index draws: nobody can choose ids that all meet in one place
+and so make the search slow. The numbers of ids do not depend on them.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -26,11 +29,32 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find_numbers(table, keys, count, values, out, add):  # type: ignore[no-untyped-def]
+def _shift(table):  # type: ignore[no-untyped-def]
+    """Return how far the product of a scattered number and the secret is shifted: its highest bits are the slot.
+
+    Of numbers chosen without knowing the secret, hardly more meet than by chance.
+    """
+    shift = np.uint64(64)
+    size = len(table)
+    while size > 1:
+        size //= 2
+        shift -= np.uint64(1)
+    return shift
+
+
+@njit(cache=True, nogil=True)
+def _scatter(value):  # type: ignore[no-untyped-def]
+    """Break up the even steps of usual ids, of which many would meet under an unlucky secret."""
+    x = np.uint64(value) * _PRIME
+    return x ^ (x >> np.uint64(32))
+
+
+@njit(cache=True, nogil=True)
+def _find_numbers(table, keys, count, values, out, add, secret):  # type: ignore[no-untyped-def]
     """Fill `out` with the index of each value, -1 where unknown; append unknown ones if `add`. Return the count."""
-    mask = np.uint64(len(table) - 1)
+    mask, shift, factor = np.uint64(len(table) - 1), _shift(table), secret[1]
     for i in range(len(values)):
-        slot = _mix(np.uint64(values[i])) & mask
+        slot = (_scatter(values[i]) * factor) >> shift
         while table[slot] >= 0 and keys[table[slot]] != values[i]:
             slot = (slot + np.uint64(1)) & mask
         if table[slot] < 0 and add:
@@ -42,10 +66,10 @@ def _find_numbers(table, keys, count, values, out, add):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _rehash_numbers(table, keys, count):  # type: ignore[no-untyped-def]
-    mask = np.uint64(len(table) - 1)
+def _rehash_numbers(table, keys, count, secret):  # type: ignore[no-untyped-def]
+    mask, shift, factor = np.uint64(len(table) - 1), _shift(table), secret[1]
     for i in range(count):
-        slot = _mix(np.uint64(keys[i])) & mask
+        slot = (_scatter(keys[i]) * factor) >> shift
         while table[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         table[slot] = i
@@ -60,6 +84,15 @@ def _hash_text(data, start, end):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _hash_secretly(data, start, end, begin, factor):  # type: ignore[no-untyped-def]
+    value = begin
+    for j in range(start, end):
+        value = (value ^ np.uint64(data[j])) * factor
+        value ^= value >> np.uint64(32)  # without it, some long texts meet whatever the keys are
+    return _mix(value)
+
+
+@njit(cache=True, nogil=True)
 def _same_text(a, a_start, a_end, b, b_start, b_end):  # type: ignore[no-untyped-def]
     if a_end - a_start != b_end - b_start:
         return False
@@ -70,12 +103,13 @@ def _same_text(a, a_start, a_end, b, b_start, b_end):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def _find_texts(table, hashes, ends, pool, count, offsets, data, out, add):  # type: ignore[no-untyped-def]
+def _find_texts(table, hashes, ends, pool, count, offsets, data, out, add, secret):  # type: ignore[no-untyped-def]
     """The same for texts: text i is data[offsets[i]:offsets[i + 1]], known text k is pool[ends[k]:ends[k + 1]]."""
     mask = np.uint64(len(table) - 1)
+    begin, factor = secret[0], secret[1]
     for i in range(len(offsets) - 1):
         start, end = offsets[i], offsets[i + 1]
-        key = _hash_text(data, start, end)
+        key = _hash_secretly(data, start, end, begin, factor)
         slot = key & mask
         while table[slot] >= 0:
             k = table[slot]
@@ -127,6 +161,7 @@ class IdIndex:
         self._hashes = np.zeros(0, np.uint64)
         self._ends = np.zeros(1, np.int64)
         self._pool = np.zeros(0, np.uint8)
+        self._secret = np.array([secrets.randbits(64), secrets.randbits(64) | 1], np.uint64)
 
     def add(self, ids: pa.Array) -> Array:
         """Return the dense id of each of `ids`, int64 (n,); ids not seen before get the next ones."""
@@ -175,7 +210,7 @@ class IdIndex:
             values = np.asarray(ids.cast(pa.int64()))
             if add:
                 self._keys = _grown(self._keys, self.count + len(ids))
-            self.count = _find_numbers(self._table, self._keys, self.count, values, out, add)
+            self.count = _find_numbers(self._table, self._keys, self.count, values, out, add, self._secret)
         return out
 
     def _look_up_texts(self, ids: pa.Array, out: Array, add: bool) -> None:
@@ -186,7 +221,9 @@ class IdIndex:
             self._hashes = _grown(self._hashes, self.count + len(ids))
             self._ends = _grown(self._ends, self.count + len(ids) + 1)
             self._pool = _grown(self._pool, int(self._ends[self.count]) + int(offsets[-1] - offsets[0]))
-        self.count = _find_texts(self._table, self._hashes, self._ends, self._pool, self.count, offsets, data, out, add)
+        self.count = _find_texts(
+            self._table, self._hashes, self._ends, self._pool, self.count, offsets, data, out, add, self._secret
+        )
 
     def _make_room(self, more: int) -> None:
         """Keep the table at most half full."""
@@ -198,7 +235,7 @@ class IdIndex:
             if self.is_text:
                 _rehash_texts(self._table, self._hashes, self.count)
             else:
-                _rehash_numbers(self._table, self._keys, self.count)
+                _rehash_numbers(self._table, self._keys, self.count, self._secret)
 
 
 @njit(cache=True, nogil=True)

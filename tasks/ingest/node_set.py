@@ -148,8 +148,10 @@ class NodeSet:
         self.refuse_unknown(batch, column, codes, values)
         return np.maximum(codes, 0)
 
-    def refuse_unknown(self, batch: TableBatch, column: str, codes: Array, values: pa.Array | None = None) -> None:
-        """Gather ids that no node has."""
+    def refuse_unknown(
+        self, batch: TableBatch, column: str, codes: Array, values: pa.Array | None = None, *, way_out: str = ""
+    ) -> None:
+        """Gather ids that no node has; `way_out` says what one may do about them."""
         unknown = codes == UNKNOWN
         if self.broken or not unknown.any():
             return
@@ -158,8 +160,8 @@ class NodeSet:
         def message(row: int) -> str:
             value = cells[row].as_py()
             if self.index is None:
-                return f"node id {value} is not in 0..{self.num_nodes - 1}"
-            return f"unknown {self.kind} id {value!r}: it is not in {self._source}"
+                return f"node id {value} is not in 0..{self.num_nodes - 1}{way_out}"
+            return f"unknown {self.kind} id {value!r}: it is not in {self._source}{way_out}"
 
         batch.wrong(unknown, column, f"unknown {self.kind} id", message)
 

@@ -54,6 +54,8 @@ class Problems:
     def __init__(self) -> None:
         self._listed: dict[tuple[str, str, str], Mistake] = {}
         self._others: Counter[str] = Counter()
+        self.unread: list[str] = []
+        """What was not looked at because of a mistake that ended the reading of a table."""
 
     def __bool__(self) -> bool:
         """Whether there is any mistake."""
@@ -80,14 +82,19 @@ class Problems:
             self._listed[str(path), str(column), kind] = Mistake(kind, str(error), count)
 
     @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Go on behind the block where a DataError ends it, or `raise_any`."""
+    def gathering(self, unread: str = "") -> Iterator[None]:
+        """Go on behind the block where a DataError ends it, or `raise_any`.
+
+        `unread`: what was not looked at where a DataError ends it, for a note.
+        """
         try:
             yield
         except TableError:
             pass  # gathered already
         except DataError as error:
             self.add(str(error), "", "could not be read", error, 0)
+            if unread and unread not in self.unread:
+                self.unread.append(unread)
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:

@@ -95,10 +95,12 @@ def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
     if cells is None:
         cells, odd = values, compute.is_valid(values)
     else:
-        odd = compute.invert(compute.match_substring_regex(cells, r"^\s*[+-]?[0-9]{1,18}\s*$"))
+        odd = compute.invert(compute.match_substring_regex(cells, r"^\s*-?[0-9]{1,18}\s*$"))
 
     def message(row: int) -> str:
         cell = str(cells[row]).strip()
+        if cell.startswith("+"):
+            return f"the id {cell} has a plus sign; write it without, or read ids as texts (dataset.text_ids=true)"
         if cell.lstrip("+-").isdigit():
             return f"the id {cell} does not fit int64; dataset.text_ids=true reads ids as texts"
         return (
@@ -110,7 +112,9 @@ def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
         batch.wrong_column(column, f"holds {values.type}; {kind}")
 
 
-def numbers(batch: TableBatch, column: str, *, missing: bool = False, width: int | None = None) -> Array:
+def numbers(
+    batch: TableBatch, column: str, *, missing: bool = False, width: int | None = None, way_out: str = ""
+) -> Array:
     """Return a column as float64, (n,) or (n, width) for lists; 0 in the place of what is wrong.
 
     Args:
@@ -118,11 +122,12 @@ def numbers(batch: TableBatch, column: str, *, missing: bool = False, width: int
         column: its name.
         missing: let empty cells and NaN pass as NaN.
         width: of lists, where it is known.
+        way_out: what one may do about an empty cell, for messages.
     """
     values = batch.column(column)
     empty = np.asarray(compute.is_null(values)) if values.null_count else np.zeros(len(values), np.bool_)
     if not missing:
-        batch.wrong(empty, column, "the cell is empty")
+        batch.wrong(empty, column, "the cell is empty", f"the cell is empty{way_out}")
     if _is_list(values.type):
         rows = np.flatnonzero(~empty)
         lists, width = _flatten(batch, column, values.drop_null(), rows, width)
@@ -135,9 +140,12 @@ def numbers(batch: TableBatch, column: str, *, missing: bool = False, width: int
     wrong = np.isinf(out) if missing else ~np.isfinite(out)
     if wrong.any():
         rows = wrong if wrong.ndim == 1 else wrong.any(1)
-        batch.wrong(
-            rows, column, "not a finite number", lambda row: f"{out[row][wrong[row]].flat[0]} is not a finite number"
-        )
+
+        def message(row: int) -> str:
+            value = out[row][wrong[row]].flat[0]
+            return f"{value} is not a finite number{way_out if np.isnan(value) else ''}"
+
+        batch.wrong(rows, column, "not a finite number", message)
         out[wrong] = 0
     return out
 

@@ -78,7 +78,7 @@ class EdgeReader:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
-        self.features.number_categories(edges)
+        self.features.number_categories(edges, self.intake)
         count = 0
         with ExitStack() as stack:
             for whole in self.intake.batches(edges, columns, texts, values):
@@ -108,15 +108,16 @@ class EdgeReader:
             known = (src != UNKNOWN) & (dst != UNKNOWN)
             batch, src, dst = batch.keep(known), src[known], dst[known]
             self.num_dropped += int(np.count_nonzero(~known))
-        self.source.refuse_unknown(batch, edges.source, src)
-        self.target.refuse_unknown(batch, edges.target, dst)
+        way_out = "; on_unknown_id: drop leaves edges with unknown ends out, add makes nodes of them"
+        self.source.refuse_unknown(batch, edges.source, src, way_out=way_out)
+        self.target.refuse_unknown(batch, edges.target, dst, way_out=way_out)
         return batch, {"src": np.maximum(src, 0).astype(self.kind), "dst": np.maximum(dst, 0).astype(self.kind)}
 
     def _columns(self, batch: TableBatch) -> dict[str, Array]:
         edges = self.edges
         parts: dict[str, Array] = {}
         if edges.weight:
-            weight = numbers(batch, edges.weight)
+            weight = numbers(batch, edges.weight, way_out="; an edge without a weight has to be left out, or given one")
             if weight.ndim != 1:
                 batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
                 weight = np.zeros(len(weight))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import float32, numbers
-from tasks.ingest.table_intake import TableBatch, table_files, with_nulls
+from tasks.ingest.table_intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
 from tasks.ingest.tables import FilesConfig
 from tasks.manifests import FeatureColumn
@@ -33,6 +34,7 @@ class FeatureReader:
         self.num_empty = dict.fromkeys(features, 0)
         """Cells that a policy filled, by column."""
         self._widths: dict[str, int] = {}
+        self._first: dict[str, tuple[Path, int | None]] = {}
 
     def read(self, batch: TableBatch) -> dict[str, Array]:
         """Return the columns under their stored names: float32 (n,) or (n, width), and int32 codes (n,)."""
@@ -43,7 +45,7 @@ class FeatureReader:
             out[stored_name(column)] = self._code(batch, column)
         return out
 
-    def number_categories(self, table: FilesConfig) -> None:
+    def number_categories(self, table: FilesConfig, intake: Intake) -> None:
         """Number the categories in ascending order; without this they are numbered as they appear.
 
         So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
@@ -56,9 +58,10 @@ class FeatureReader:
                 texts = _category_texts(with_nulls(batch.column(column), table.missing_values))
                 if texts is not None:
                     self.codes[column].add(texts)
-        for index in self.codes.values():
+        for column, index in self.codes.items():
             if index.count:
                 index.sort()
+                intake.hint_alike(table, column, "categories", index.keys())
 
     def absent(self, count: int) -> dict[str, Array]:
         """Return the columns of rows that no table has: empty cells all of them."""
@@ -73,13 +76,19 @@ class FeatureReader:
 
     def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
         known = self._widths.get(column)
-        values = numbers(batch, column, missing=self.missing[column] != "error", width=known)
-        if values.ndim == 2:
-            if values.shape[1] == 0:
-                batch.wrong_column(column, "its lists hold no values; leave the column out of features")
-            elif values.shape[1] != self._widths.setdefault(column, values.shape[1]):
-                batch.wrong_column(column, f"its lists have {values.shape[1]} values, those before have {known}")
-                values = np.zeros((len(values), known or 1))
+        values = numbers(batch, column, missing=self.missing[column] != "error", width=known, way_out=_way_out(column))
+        width = values.shape[1] if values.ndim == 2 else None
+        path, before = self._first.setdefault(column, (batch.path, width))
+        if width == 0:
+            batch.wrong_column(column, "its lists hold no values; leave the column out of features")
+        elif width != before:
+            batch.wrong_column(
+                column,
+                f"holds {_width(width)} here and {_width(before)} in {path}; all files of a table need one width",
+            )
+            values = np.zeros(len(values) if before is None else (len(values), before))
+        elif width is not None:
+            self._widths[column] = width
         return self._filled(column, float32(batch, column, values))
 
     def _filled(self, column: str, values: Array) -> dict[str, Array]:
@@ -101,7 +110,8 @@ class FeatureReader:
             batch.wrong_column(column, f"holds {values.type}; categories are texts or whole numbers")
             return np.zeros(len(values), np.int32)
         if self.missing[column] == "error":
-            batch.wrong(compute.is_null(values), column, "the cell is empty")
+            words = f"the cell is empty; missing: {{{column}: category}} makes a category of its own of it"
+            batch.wrong(compute.is_null(values), column, "the cell is empty", words)
         return self.codes[column].add(texts).astype(np.int32)
 
     def describe(self) -> tuple[FeatureColumn, ...]:
@@ -116,6 +126,14 @@ class FeatureReader:
             codes = (max(1, index.count),)
             found.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
         return tuple(found)
+
+
+def _way_out(column: str) -> str:
+    return f"; missing: {{{column}: zero}} takes empty cells (on nodes mean does too), or leave such rows out"
+
+
+def _width(width: int | None) -> str:
+    return "numbers" if width is None else f"lists of {width} values"
 
 
 def _category_texts(values: pa.Array) -> pa.Array | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,9 +77,10 @@ class TableFiles:
         """Return the files in the order of patterns, each pattern's sorted.
 
         Raises:
-            DataError: there are none, or one is no regular file that can be read (a pipe, a dangling link, a folder).
+            DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling
+                link, a folder).
         """
-        found: list[Path] = []
+        found: dict[str, Path] = {}
         for pattern in self.patterns:
             path = user_path(pattern)
             if is_folder(path):
@@ -93,8 +95,13 @@ class TableFiles:
                 raise DataError(f"there is no such file{self._hint(path)}", path=pattern)
             for match in matches:
                 check_file(match)
-            found += matches
-        return found
+                place = os.path.realpath(match)
+                if place in found:
+                    raise DataError(
+                        "is named twice in the files of one table, and its rows would count twice", path=match
+                    )
+                found[place] = match
+        return list(found.values())
 
     @staticmethod
     def _hint(path: Path) -> str:

@@ -47,10 +47,11 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
                 if config.labels is not None:
                     read_labels(config.labels, nodes[target], intake, labels)
                 if not intake.problems:
-                    column, names = labels.finish(nodes[target].num_nodes)
+                    column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
-            with intake.problems.gathering():
+            files = ", ".join(node_set.config.files) if node_set.config else ""
+            with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
                 features = write_nodes(node_set, intake, writer, column if kind == target else None)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
@@ -58,6 +59,10 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
         if column is not None:
             with intake.problems.gathering():
                 sizes = _write_splits(node_splits(config, nodes[target], column, owner, intake), writer)
+        for hint in intake.hints:
+            context.warn(hint)
+        for what in intake.problems.unread:
+            context.warn(f"a mistake ended the reading of a table; not checked: {what}")
         intake.problems.raise_any()
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
@@ -135,7 +140,8 @@ def _scan(
         if node_set.config is not None:
             inside = labels if kind == target and node_set.config.label else None
             read = False
-            with intake.problems.gathering():
+            files = ", ".join(node_set.config.files)
+            with intake.problems.gathering(f"{files} behind that mistake, and which ends of edges are in it"):
                 found = scan_nodes(node_set, intake, inside, split if kind == target else None)
                 owner = found if kind == target else owner
                 read = True
@@ -186,6 +192,8 @@ def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) 
             node_set.index.sort()
         elif not intake.problems:
             raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
+        if node_set.config is not None and node_set.config.id and node_set.index.is_text:
+            intake.hint_alike(node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 
@@ -199,7 +207,7 @@ def _write_edges(
     taken: set[Triplet] = set()
     readers, sizes = [], {}
     for edges in config.edges:
-        with intake.problems.gathering():
+        with intake.problems.gathering(f"{', '.join(edges.files)} behind that mistake"):
             reader = EdgeReader(edges, nodes, intake)
             splitter = None
             if config.task == "link":

@@ -22,6 +22,7 @@ from configs.errors import DataError
 from tasks.ingest.id_index import is_text
 from tasks.ingest.problems import Problems
 from tasks.ingest.table_files import Batch, TableFiles
+from tasks.ingest.table_hints import alike
 from tasks.ingest.tables import FilesConfig
 
 Array = NDArray[Any]
@@ -120,6 +121,8 @@ class Intake:
         """Table (its files as the recipe names them) to column to what was seen."""
         self.adjusted: dict[str, int] = {}
         """What policies did to which table, to the number of rows."""
+        self.hints: list[str] = []
+        """What is no mistake, but may not be meant."""
 
     def batches(
         self, table: FilesConfig, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
@@ -194,6 +197,20 @@ class Intake:
                 break
         whole = pa.concat_arrays(parts)
         return whole if is_text(whole.type) else None
+
+    def hint_alike(self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True) -> None:
+        """Leave a hint where distinct texts of a column may be meant to be one; see `alike`."""
+        pair = alike(texts, letters=letters) if is_text(texts.type) else None
+        if pair is not None:
+            how = (
+                "blanks around them, in upper and lower case or as 1 and 1.0 do"
+                if letters
+                else "blanks or Unicode form"
+            )
+            self.hints.append(
+                f"{', '.join(table.files)} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
+                f"only in {how}; if they are one, write them alike"
+            )
 
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""

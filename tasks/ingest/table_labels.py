@@ -16,9 +16,11 @@ from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_label
 from tasks.ingest.node_set import NodeSet
 from tasks.ingest.table_columns import EXACT, numbers
 from tasks.ingest.table_intake import Intake, TableBatch
-from tasks.ingest.tables import LabelsConfig, Tables
+from tasks.ingest.tables import LabelsConfig, NodesConfig, Tables
 
 Array = NDArray[Any]
+
+_MINUS_ONE = -2  # until rows are counted, the code of a -1 that stands for no label
 
 
 class LabelStore:
@@ -31,6 +33,9 @@ class LabelStore:
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
+        self._table = _table_of_labels(config)
+        self._column = self._table.label[0]
+        self._num_minus_one = 0
 
     def csv_kinds(self, columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         """Return how the label columns of a CSV are read."""
@@ -58,6 +63,7 @@ class LabelStore:
             batch.wrong_column(column, "is a column of lists; a label is a value, several of them are several columns")
             return np.full(len(values), np.nan)
         if self._kind.task_type == "multiclass":
+            self._num_minus_one += int(np.count_nonzero(values == -1))
             values[values == -1] = np.nan
         return values
 
@@ -65,17 +71,17 @@ class LabelStore:
         values = batch.column(column)
         if pa.types.is_floating(values.type):
             whole = numbers(batch, column, missing=True)
-            known = np.nan_to_num(whole, nan=-1)
+            known = np.nan_to_num(whole)
             odd = (known != np.floor(known)) | (np.abs(known) > EXACT)
             batch.wrong(odd, column, "no class", lambda row: f"the class {whole[row]} is not a whole number or a text")
-            values = pa.array(np.where(odd, -1, known).astype(np.int64))
+            values = pa.array(np.where(odd, 0, known).astype(np.int64), mask=odd | np.isnan(whole))
         if pa.types.is_null(values.type):
             return np.full(len(values), -1, np.int64)
         if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):
             batch.wrong_column(column, f"is {values.type}; classes are texts or whole numbers")
             return np.full(len(values), -1, np.int64)
         texts = compute.fill_null(values.cast(pa.string()), "")
-        none = np.asarray(compute.or_(compute.equal(texts, ""), compute.equal(texts, "-1")))
+        none = np.asarray(compute.equal(texts, ""))
         codes = np.full(len(values), -1, np.int64)
         codes[~none] = self._classes.add(texts.filter(pa.array(~none)))
         return codes
@@ -84,30 +90,57 @@ class LabelStore:
         """Give the nodes other ids: int64, by the old one."""
         self._parts = [(new_id[rows], values) for rows, values in self._parts]
 
-    def finish(self, num_nodes: int) -> tuple[Array, pa.Array | None]:
-        """Return the `label` column and, where classes were found, their names in the order of their codes."""
+    def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array | None]:
+        """Return the `label` column and, where classes were found, their names in the order of their codes.
+
+        Raises:
+            DataError: there are not two classes.
+        """
         rows = np.concatenate([part[0] for part in self._parts])
         values = np.concatenate([part[1] for part in self._parts])
         if self._named:
             labels = np.full(num_nodes, -1, np.int64)
             names, rank = self._ordered_classes()
             labels[rows] = np.where(values >= 0, rank[values], -1)
+            self._num_minus_one = int(np.count_nonzero(labels == _MINUS_ONE))
+            labels[labels == _MINUS_ONE] = -1
+            self._hint(intake)
+            intake.hint_alike(self._table, self._column, "classes", names)
             return labels, names
+        self._hint(intake)
         shape = (num_nodes, *values.shape[1:])
         labels = np.full(shape, -1, np.int64) if values.ndim == 1 else np.full(shape, np.nan, np.float32)
         labels[rows] = values
         return labels, None
 
+    def _hint(self, intake: Intake) -> None:
+        """Say that -1 was taken for no label: to somebody it is a class."""
+        if self._num_minus_one:
+            intake.hints.append(
+                f"{', '.join(self._table.files)} (column {self._column}): -1 stands for no label in "
+                f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
+            )
+
     def _ordered_classes(self) -> tuple[pa.Array, Array]:
-        """Classes in ascending order, as numbers where all are numbers."""
-        if self._classes.count < 2:
-            found = f"has 1 class ({self._classes.keys()[0]})" if self._classes.count else "has no labelled row"
-            raise DataError(f"{found}; at least two classes are needed", path=self._path)
+        """Return the classes in ascending order, as numbers where all are numbers, and the code of each that was met.
+
+        Where the others are numbers from 0, -1 is no class, as in many public data sets; `_MINUS_ONE` is its code.
+        """
         keys = whole_numbers(self._classes.keys())
         order = np.asarray(compute.sort_indices(keys))
-        rank = np.empty(len(order), np.int64)
+        said = ""
+        if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
+            order, said = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
+        if len(order) < 2:
+            found = f"has 1 class ({keys[order[0]]}){said}" if len(order) else f"has no labelled row{said}"
+            raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
+        rank = np.full(len(keys), _MINUS_ONE, np.int64)
         rank[order] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank
+
+
+def _table_of_labels(config: Tables.Config) -> NodesConfig | LabelsConfig:
+    return config.labels or next(table for table in config.nodes if table.label)
 
 
 def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:

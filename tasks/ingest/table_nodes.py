@@ -156,7 +156,7 @@ def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Ite
     columns = [*reader.features, *reader.categorical]
     if table is not None and table.files and columns:
         read = 0
-        reader.number_categories(table)
+        reader.number_categories(table, intake)
         for whole in intake.batches(table, columns, reader.categorical, reader.features):
             batch = whole if nodes.kept is None else whole.keep(nodes.kept[read : read + whole.num_rows])
             read += whole.num_rows

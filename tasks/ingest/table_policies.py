@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator
 
+from configs.matching import did_you_mean
+
 Missing = Literal["error", "mean", "zero", "category"]
 """What becomes of a feature's empty cell."""
+_MISSING = get_args(Missing)
+
+
+def _known_missing(value: Any) -> Any:
+    """Name the words that are known: of a word or a mapping pydantic would tell both forms, and neither well."""
+    if not isinstance(value, str | dict):
+        raise ValueError(f"{value!r} is neither one of {', '.join(_MISSING)} nor columns with one each: {{age: mean}}")
+    for column, word in (value if isinstance(value, dict) else {"": value}).items():
+        if word not in _MISSING:
+            of = f" of column {column!r}" if column else ""
+            known = ", ".join(_MISSING)
+            raise ValueError(f"unknown word {word!r}{of}{did_you_mean(str(word), _MISSING)}; known: {known}")
+    return value
+
+
+MissingOption = Annotated[Missing | dict[str, Missing], BeforeValidator(_known_missing)]
+"""One word for all columns of numbers, or a word for a column."""
 
 
 def _as_texts(value: Any) -> Any:
@@ -37,6 +58,34 @@ def stored_name(column: str) -> str:
 def mask_name(column: str) -> str:
     """Return the name of the column that says where a feature's cells were empty."""
     return f"{stored_name(column)}_missing"
+
+
+# A moment whose year, month and day no format gives by default.
+_SAMPLE = datetime.datetime(2023, 12, 31, 12, 34, 56, tzinfo=datetime.UTC)
+
+
+def check_time_format(where: str, time_format: str) -> None:
+    """Refuse a form of times that Python's strptime cannot read, or that does not say which day is meant.
+
+    Raises:
+        ValueError: naming the section and the form.
+    """
+    told = f"{where}: time_format {time_format!r}"
+    example = 'write it as of Python\'s strptime, such as time_format: "%d.%m.%Y"'
+    parts = re.findall("%(.?)", time_format, re.DOTALL)
+    if "Z" in parts:
+        raise ValueError(f"{told}: %Z, a zone's name, means another zone on another machine; write offsets, and %z")
+    twice = next((part for part in parts if part != "%" and parts.count(part) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{told} has %{twice} twice; {example}")
+    try:
+        found = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
+    except (ValueError, re.error) as error:  # re.error: a part that another one holds, such as %Y beside %c
+        raise ValueError(f"{told} cannot be read ({error}); {example}") from None
+    if found.year != _SAMPLE.year:
+        raise ValueError(f"{told} has no year, and a time without one is none; {example}")
+    if found.day == _SAMPLE.day and found.month != _SAMPLE.month:
+        raise ValueError(f"{told} has a day and no month; {example}")
 
 
 def missing_by_column(

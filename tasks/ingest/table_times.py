@@ -25,6 +25,7 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+
 _FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
 _MAX_NUMBER = 2**62  # what is beyond leaves no room for "always" and "never"
+_EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -51,7 +52,8 @@ class TimeReader:
     def read(self, batch: TableBatch) -> Array:
         """Return times, int64 (n,)."""
         values = batch.column(self.column)
-        none = batch.wrong(compute.is_null(values), self.column, "the time is missing")
+        missing = compute.is_null(values, nan_is_null=True)
+        none = batch.wrong(missing, self.column, "the time is missing", f"the time is missing; {_EVERY_ROW}")
         if none is not None and none.all():
             return np.zeros(len(values), np.int64)
         unit = "seconds" if self.format else time_unit(batch, self.column)
@@ -79,11 +81,14 @@ class TimeReader:
             return self._calendar(batch, _whole(values) // 1000)
         if pa.types.is_integer(kind):
             return self._whole_numbers(batch, values)
+        if pa.types.is_boolean(kind):
+            batch.wrong_column(self.column, "holds true and false; a time is a whole number, a date or a time stamp")
+            return np.zeros(len(values), np.int64)
         out = numbers(batch, self.column, missing=True)
         if out.ndim != 1:
             batch.wrong_column(self.column, "is a column of lists; a time is one value")
             return np.zeros(len(values), np.int64)
-        known = np.nan_to_num(out)
+        known = np.nan_to_num(out)  # NaN is a missing time, which was said
         broken = known != np.floor(known)
         if (
             batch.wrong(
@@ -133,7 +138,7 @@ class TimeReader:
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
         bad = np.array([seconds is None for seconds in found], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
-        hint = "" if self.format else f" ({_FORMS}); say which by time_format, such as %d.%m.%Y"
+        hint = "" if self.format else f' ({_FORMS}); say which: time_format: "%d.%m.%Y"'
         batch.wrong(
             bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {how}{hint}"
         )

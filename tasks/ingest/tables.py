@@ -12,7 +12,15 @@ from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
-from tasks.ingest.table_policies import Missing, Texts, check_columns, missing_by_column, refuse_repeated
+from tasks.ingest.table_policies import (
+    Missing,
+    MissingOption,
+    Texts,
+    check_columns,
+    check_time_format,
+    missing_by_column,
+    refuse_repeated,
+)
 from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
 
@@ -58,13 +66,14 @@ class NodesConfig(FilesConfig):
     feature_file: str | None = None
     """A `.npy` matrix with a row for each row of the table, in its order."""
     label: StrTuple = ()
-    """Column of the label; several for multilabel and regression."""
+    """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
+    0, -1 too."""
     time: str | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
     time_format: str | None = None
-    """How the times are written, as of Python's strptime: `%d.%m.%Y`, say; null: ISO 8601 (2023-12-31, with a time and
-    an offset if there is one; without an offset it is UTC)."""
-    missing: Missing | dict[str, Missing] = "error"
+    """How the times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); null: ISO 8601
+    (2023-12-31, with a time and an offset if there is one; without an offset it is UTC)."""
+    missing: MissingOption = "error"
     """Empty cells of features: error; mean (of the training rows) or zero, with a column NAME_missing of 0 and 1 as a
     further feature. One word for all columns of numbers, or a word for a column: `{age: mean, country: error}`;
     category is what columns of categories have."""
@@ -87,6 +96,8 @@ class NodesConfig(FilesConfig):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
         if self.time_format and not self.time:
             raise ValueError(f"{where}: time_format without a column `time`")
+        if self.time_format:
+            check_time_format(where, self.time_format)
         return self
 
     @model_validator(mode="after")
@@ -128,7 +139,7 @@ class EdgesConfig(FilesConfig):
     """Columns of categories."""
     time_format: str | None = None
     """How the times are written; see nodes."""
-    missing: Missing | dict[str, Missing] = "error"
+    missing: MissingOption = "error"
     """Empty cells of features: error or zero, with a column NAME_missing; see nodes."""
     on_unknown_id: Literal["error", "drop", "add"] = "error"
     """An end that is not in its table of nodes: refused, or the edge is left out, or the node added to those of the
@@ -149,6 +160,8 @@ class EdgesConfig(FilesConfig):
         check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
         if self.time_format and not self.time:
             raise ValueError(f"{where}: time_format without a column `time`")
+        if self.time_format:
+            check_time_format(where, self.time_format)
         return self
 
 

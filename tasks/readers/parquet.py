@@ -64,11 +64,39 @@ def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with open_parquet(path) as file:
         check_columns(path, wanted, file.schema_arrow.names)
         rows = _batch_rows(path, file, set(wanted))
-        texts = [name for name in wanted if is_text(file.schema_arrow.field(name).type)]
+        schema = file.schema_arrow
+        texts = [name for name in wanted if is_text(schema.field(name).type)]
+        fixed = [name for name in wanted if pa.types.is_fixed_size_list(schema.field(name).type)]
     repeated = _long_repeated(path, texts, rows)
-    with open_parquet(path, repeated) as file:
-        for batch in file.iter_batches(rows, columns=list(wanted)):
-            yield from _bounded(path, batch)
+    try:
+        with open_parquet(path, repeated) as file:
+            for batch in file.iter_batches(rows, columns=list(wanted)):
+                yield from _bounded(path, batch)
+    except DataError:
+        _refuse_missing_lists(path, fixed, rows)
+        raise
+
+
+def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
+    """Raise DataError for the first column of lists of a fixed length that cannot be read since one is missing.
+
+    Arrow reads no such column. Nothing else says which column it is.
+    """
+    for name in fixed:
+        with pq.ParquetFile(path) as file:
+            try:
+                for _ in file.iter_batches(rows, columns=[name]):
+                    pass
+            except pa.ArrowException as error:
+                if "Expected all lists" not in str(error):
+                    return
+                kind = file.schema_arrow.field(name).type
+                raise DataError(
+                    f"a list is missing or too short, and a column of {kind} can be read only where none is; store it "
+                    "as lists of any length (list, large_list), whose empty cells `missing` fills",
+                    path=path,
+                    column=name,
+                ) from None
 
 
 def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:

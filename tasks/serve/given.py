@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from tasks.ingest.table_columns import ids
 from tasks.ingest.table_files import Batch, TableFiles
 from tasks.readers.columns import first_not_whole
 
+logger = logging.getLogger(__name__)
+
 
 def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Array]:
     """Return columns of ids of a file, each (n,): those of these names, else as many of the first ones.
@@ -28,7 +32,7 @@ def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Ar
         texts: whether the data's ids are texts; then `7` in a CSV is the text too.
 
     Raises:
-        DataError: it cannot be read, has too few columns, no rows, or cells that are no ids.
+        DataError: it cannot be read, has too few columns, no rows, cells that are no ids, or ids for its first line.
     """
     files = TableFiles((str(path),))
     there = files.column_names()
@@ -39,12 +43,42 @@ def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Ar
     if len(chosen) < len(columns):
         raise DataError(f"has {len(there)} column(s), {len(columns)} are needed: {', '.join(columns)}", path=path)
     parts: list[list[pa.Array]] = [[] for _ in chosen]
+    unnamed = texts and files.has_name_line and chosen != list(columns)
     for batch in files.batches(chosen, chosen if texts else ()):
+        if unnamed:
+            _doubt_names(path, chosen, columns, batch)
+            unnamed = False
         for place, name in enumerate(chosen):
             parts[place].append(_of_kind(batch, name, texts))
     if not sum(map(len, parts[0])):
         raise DataError("has no rows", path=path)
     return [pa.concat_arrays(part) for part in parts]
+
+
+def _doubt_names(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
+    """Tell a first line of ids from one of names that are not ours: the first id would be lost without a word.
+
+    Raises:
+        DataError: the line looks as the next one does, digits and all.
+    """
+    line, wanted = ",".join(names), ",".join(columns)
+    first = [str(batch.column(name)[0]) for name in names] if batch.data.num_rows else []
+    if any(_form(name) == _form(cell) and "0" in _form(name) for name, cell in zip(names, first, strict=False)):
+        raise DataError(
+            f"begins with {line!r}, which looks like ids, not like the columns' names; give it a first line {wanted!r}",
+            path=path,
+        )
+    logger.warning(
+        "%s: the first line, %r, is taken as the columns' names; if it holds ids, put a line %r before it",
+        path,
+        line,
+        wanted,
+    )
+
+
+def _form(text: str) -> str:
+    """Return a text with 0 for each run of digits and a for each of letters."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
 def read_rows(path: Path) -> Array | None:

@@ -68,6 +68,29 @@ def test_what_good_data_holds(place: Path) -> None:
         assert text in shown
 
 
+def test_what_was_not_checked_is_said(place: Path) -> None:
+    lines = NODES.splitlines()
+    write("\n".join([*lines[:4], "3,1,a,too,long", *lines[5:]]), EDGES + "1,99\n")
+    code, found, shown = check("mine.yaml")
+    assert code == 2
+    assert "n.csv" not in found["tables"]
+    assert found["tables"]["e.csv"]["src"]["rows"] == 21
+    said = "a mistake ended the reading of a table; not checked: n.csv behind that mistake, and which ends of edges are"
+    assert [text[: len(said)] for text in found["warnings"]] == [said]
+    assert said[:40] in shown
+    assert [mistake["message"][:13] for mistake in found["mistakes"]] == ["n.csv (row 3)"]
+    write(NODES, EDGES, nodes={"features": ["x", "xx"], "missing": "mean"})
+    _, found, _ = check("mine.yaml")
+    assert found["warnings"] == [
+        "a mistake ended the reading of a table; not checked: the features of n.csv behind that mistake"
+    ]
+    assert sorted(found["tables"]["n.csv"]) == ["id", "y"]
+    write(NODES, "source,dst\n1,2\n")
+    _, found, _ = check("mine.yaml", "dataset.nodes.missing=mean")
+    assert found["warnings"] == ["a mistake ended the reading of a table; not checked: e.csv behind that mistake"]
+    assert "e.csv" not in found["tables"]
+
+
 def test_every_mistake_is_said_at_once(place: Path) -> None:
     write(NODES.replace("3,1.5,b", "2,1.5,b"), EDGES + "99,1\n98,1\n")
     code, found, shown = check("mine.yaml")
@@ -78,7 +101,8 @@ def test_every_mistake_is_said_at_once(place: Path) -> None:
         ("e.csv (row 3, column src)", 3),
         ("e.csv (row 2, column dst)", 1),
     ]
-    assert "error: e.csv (row 3, column src): unknown node id 3: it is not in n.csv (3 such rows)" in shown
+    assert "error: e.csv (row 3, column src): unknown node id 3: it is not in n.csv; on_unknown_id: drop" in shown
+    assert "add makes nodes of them (3 such rows)" in shown
     assert found["tables"]["e.csv"]["src"]["rows"] == 22
 
 

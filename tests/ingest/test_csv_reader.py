@@ -112,6 +112,7 @@ MISTAKES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("1,2\n3\n", np.int32, {}, r"row 1, column 0\): the row has 1 columns, the others have 2"),
     ("1,2\n3,4,5\n", np.int32, {}, r"row 1, column 1\): the row has more than 2 columns"),
     ("1,2\n,4\n", np.int32, {}, r"row 1, column 0\): the cell is empty"),
+    ("1,2\n3,\0004\n", np.int64, {}, r"row 1, column 1\): the row has a NUL byte, which no text has; .* tr -d"),
     ("1,2\n2147483648,4\n", np.int32, {}, r"row 1, column 0\): '2147483648' does not fit int32"),
     ("1\n99999999999999999999999\n", np.int64, {}, r"row 1, column 0\): .* does not fit int64"),
     ("1,2\n--3,4\n", np.int32, {}, r"'--3' is not an integer"),

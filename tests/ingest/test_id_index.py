@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ingest.id_index import IdIndex
+from tasks.ingest.id_index import IdIndex, hash_ids
 
 NUMBERS = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=60), max_size=5)
 TEXTS = st.lists(st.lists(st.text(max_size=12), max_size=60), max_size=5)
@@ -46,6 +46,36 @@ def test_many_ids_unknown_ids_and_slices() -> None:
     np.testing.assert_array_equal(index.find(texts.slice(123, 456)), np.arange(123, 579))
     assert index.find(pa.array(["node/x", ""])).tolist() == [-1, -1]
     assert index.find(texts.slice(5, 3).dictionary_encode()).tolist() == [5, 6, 7]
+
+
+def longest_run(index: IdIndex) -> int:
+    """How many slots in a row are taken: what an id may have to pass."""
+    free = np.flatnonzero(index._table < 0)
+    return int(np.diff(np.append(free, free[0] + len(index._table))).max())
+
+
+def meeting_numbers(count: int) -> pa.Array:
+    """Numbers that a hash without a secret, x ^ x >> 32 twice around a product, would put into one slot."""
+    y = np.arange(count, dtype=np.uint64) << np.uint64(32)
+    y = (y ^ (y >> np.uint64(32))) * np.uint64(pow(0xD6E8FEB86659FD93, -1, 2**64))
+    return pa.array((y ^ (y >> np.uint64(32))).astype(np.int64))
+
+
+def meeting_texts() -> pa.Array:
+    """Texts whose hash of `hash_ids`, which is the same in all processes, ends alike."""
+    texts = pa.array([f"t{i}" for i in range(400_000)])
+    return texts.filter(pa.array(hash_ids(texts) % np.uint64(256) == 0))
+
+
+@pytest.mark.parametrize("ids", [meeting_numbers(20_000), meeting_texts(), pa.array(np.arange(20_000) * 1000)])
+def test_ids_that_are_chosen_to_meet(ids: pa.Array) -> None:
+    """They stand all over the table, at other places in each index, under the same numbers."""
+    one, other = IdIndex(), IdIndex()
+    np.testing.assert_array_equal(one.add(ids), np.arange(len(ids)))
+    other.add(ids.slice(0, 100))
+    np.testing.assert_array_equal(other.add(ids), np.arange(len(ids)))
+    assert max(longest_run(one), longest_run(other)) < 100
+    assert not np.array_equal(one._table, other._table)
 
 
 @pytest.mark.parametrize("ids", [[5, 1, 9], ["b", "a", "c"]])

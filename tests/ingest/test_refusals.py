@@ -167,7 +167,7 @@ TABLES: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
     ("no nodes", {"nodes.csv": "id,x,y\n"}, {}, r"nodes\.csv: has no rows"),
     ("label out of range", {"nodes.csv": NODES.replace("a", "0").replace("b", "4")}, {"num_classes": 3}, r"nodes\.csv \(row 1, column y\): label 4 is not 0\.\.2"),
     ("label not binary", {"nodes.csv": NODES.replace("a", "0").replace("b", "4")}, {"task_type": "binary"}, r"nodes\.csv \(row 1, column y\): label 4 is not 0 or 1"),
-    ("one class", {"nodes.csv": NODES.replace("b", "a")}, {}, r"nodes\.csv: has 1 class"),
+    ("one class", {"nodes.csv": NODES.replace("b", "a")}, {}, r"nodes\.csv \(column y\): has 1 class"),
     ("unknown split word", {"nodes.csv": NODES.replace("y\n", "y\n", 1)}, {"split": {"by": "column", "column": "y"}}, r"nodes\.csv \(row 0, column y\): unknown split 'a'"),
     ("empty split", {}, {"split": {"train": 0.9, "valid": 0.05, "test": 0.05}}, r"the (valid|test) split is empty"),
     ("overlapping splits", {"a.csv": "1\n2\n", "b.csv": "5\n", "c.csv": "7\n2\n"}, {"split": {"by": "files", "files": {"train": "a.csv", "valid": "b.csv", "test": "c.csv"}}}, r"c\.csv \(row 1, column 0\): node 2 is in the train split too"),

@@ -70,6 +70,36 @@ def test_times_of_all_units_are_seconds_rounded_down(ingest: Ingest, folder: Pat
         assert store.column("edges/node__to__node", "time").tolist() == [first, 0, 1_700_000_000], unit
 
 
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([1.0, [1.0, 2.0]], "holds lists of 2 values here and numbers in 0.parquet"),
+        ([[1.0, 2.0], 5.0], "holds numbers here and lists of 2 values in 0.parquet"),
+    ],
+)
+def test_numbers_in_one_file_and_lists_in_another(ingest: Ingest, folder: Path, cells: list[Any], said: str) -> None:
+    write()
+    for number, cell in enumerate(cells):
+        ids = np.arange(10) + 10 * number
+        pq.write_table(pa.table({"id": ids, "y": list("ab" * 5), "x": [cell] * 10}), f"{number}.parquet")
+    nodes = {"files": ["0.parquet", "1.parquet"], "label": "y", "features": "x"}
+    assert refused(ingest, **section(nodes=nodes)).startswith(f"1.parquet (column x): {said}")
+
+
+def test_ids_with_a_plus_sign(ingest: Ingest, folder: Path) -> None:
+    write()
+    Path("e.csv").write_text("src,dst\n0,1\n1,+2\n")
+    said = refused(ingest, **section(edges={"files": "e.csv"}))
+    assert said.startswith("e.csv (row 1, column dst): the id +2 has a plus sign; write it without")
+
+
+def test_nan_among_features_names_the_way_out(ingest: Ingest, folder: Path) -> None:
+    write(nodes={"x": [float("nan"), *range(9)]})
+    nodes = {"files": "n.parquet", "label": "y", "features": "x"}
+    said = refused(ingest, **section(nodes=nodes))
+    assert said.startswith("n.parquet (row 0, column x): nan is not a finite number; missing: {x: zero} takes empty")
+
+
 @pytest.mark.parametrize("where", ["nodes", "labels"])
 def test_labels_out_of_range(ingest: Ingest, folder: Path, where: str) -> None:
     write(nodes={"y": [1.0, 2.0, 1e300, *range(7)]})
@@ -106,7 +136,7 @@ def test_all_mistakes_of_all_tables_at_once(ingest: Ingest, folder: Path) -> Non
         ("n.csv (row 2, column x): inf is not a finite number", 1),
         ("e.csv (row 1, column w): 'much' is not a number", 1),
         ("e.csv (row 2, column src): unknown node id 8: it is not in n.csv", 1),
-        ("e.csv (row 1, column dst): unknown node id 9: it is not in n.csv (2 such rows)", 2),
+        ("e.csv (row 1, column dst): unknown node id 9: it is not in n.csv; on_unknown_id: drop leaves", 2),
         ("e.csv (row 2, column w): 1e+300 does not fit float32", 1),
     ]
     assert len(said) == len(wanted), said

@@ -13,6 +13,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
+from tasks.ingest.table_hints import alike
 from tasks.ingest.table_policies import RESERVED, stored_name
 from tests.ingest.conftest import Ingest
 
@@ -76,9 +77,11 @@ def write_gaps(name: str) -> None:
 def test_empty_cells_of_features(ingest: Ingest, folder: Path, ending: str) -> None:
     write_gaps(f"n.{ending}")
     nodes: dict[str, Any] = {"files": f"n.{ending}", "features": ["x"], "categorical": ["c"], "label": "y"}
-    with pytest.raises(DataError, match=r"\(row 0, column x\): the cell is empty \(4 such rows\)"):
+    with pytest.raises(
+        DataError, match=r"\(row 0, column x\): the cell is empty; missing: {x: zero} takes .* \(4 such rows\)"
+    ):
         ingest(**section(nodes=nodes))
-    with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty$"):
+    with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty; missing: {c: category} makes"):
         ingest(**section(nodes={**nodes, "missing": {"x": "zero", "c": "error"}}))
     empty = np.arange(12) % 3 == 0
     for policy in ("zero", "mean"):
@@ -233,6 +236,124 @@ def test_what_is_no_time(ingest: Ingest, folder: Path, texts: list[str], form: s
         ingest(**section(edges={"files": "e.csv", "time": "t", "time_format": form}))
 
 
+def write_classes(ending: str, classes: list[Any]) -> None:
+    save(f"n.{ending}", pa.table({"id": list(range(len(classes))), "y": classes}))
+    save(f"e.{ending}", pa.table({"src": [0], "dst": [1]}))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("num_classes", [None, 2])
+def test_minus_one_is_no_label_among_numbers(
+    ingest: Ingest, folder: Path, ending: str, num_classes: int | None
+) -> None:
+    write_classes(ending, [0, 1, -1, None] * 5)
+    nodes = {"files": f"n.{ending}", "label": "y"}
+    options = section(nodes=nodes, edges={"files": f"e.{ending}"}, num_classes=num_classes)
+    store = ingest(**options)
+    assert store.column("nodes/node", "label").tolist() == [0, 1, -1, -1] * 5
+    said = f"n.{ending} (column y): -1 stands for no label in 5 rows; if it is a class, write classes as texts"
+    assert [text[: len(said)] for text in store.manifest.warnings] == [said]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("classes", [["up", "-1"], [-2, -1], [-1.0, -3.0]])
+def test_minus_one_is_a_class_elsewhere(ingest: Ingest, folder: Path, ending: str, classes: list[Any]) -> None:
+    write_classes(ending, classes * 5)
+    store = ingest(**section(nodes={"files": f"n.{ending}", "label": "y"}, edges={"files": f"e.{ending}"}))
+    assert store.column("nodes/node", "label").min() == 0
+    assert store.manifest.num_classes == 2
+    assert not store.manifest.warnings
+
+
+@pytest.mark.parametrize("other", [1, None])
+def test_minus_one_and_one(ingest: Ingest, folder: Path, other: int | None) -> None:
+    write_classes("csv", [-1, other] * 5)
+    found = "1 class (1)" if other else "no labelled row"
+    with pytest.raises(DataError) as caught:
+        ingest(**section())
+    said = f"n.csv (column y): has {found} beside -1, which stands for no label; to make it a class, number them from 0"
+    assert str(caught.value).startswith(said)
+
+
+def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
+    columns = {
+        "id": ["a", "b ", "b", "caf\u00e9", "cafe\u0301", "A", *"uvwx"],
+        "y": ["loyal", " loyal ", "gone", "x", "gone"] * 2,
+        "c": ["1", "1.0", "2", "2", ""] * 2,
+        "d": ["PL", "SE", "pl", "SE", "PL"] * 2,
+        "ok": ["PL", "SE", "Pl\u00f6", "SE ", "1"] * 2,
+    }
+    save("n.csv", pa.table(columns))
+    save("e.csv", pa.table({"src": ["a"], "dst": ["b"]}))
+    split = {"by": "ratio", **SPLIT}
+    nodes = {"files": "n.csv", "label": "y", "categorical": ["c", "d"]}
+    said = "\n".join(ingest(**section(nodes=nodes, split=split)).manifest.warnings)
+    for words in (
+        "n.csv (column id): 'b ' and 'b' are two ids that differ only in blanks or Unicode form",
+        "n.csv (column y): ' loyal ' and 'loyal' are two classes that differ only in blanks",
+        "n.csv (column c): '1' and '1.0' are two categories",
+        "n.csv (column d): 'PL' and 'pl' are two categories",
+    ):
+        assert words in said
+    assert said.count("write them alike") == 4
+    clean = {"id": list("abcdefghij"), "y": list("ab" * 5), "ok": ["PL", "SE", "Pl\u00f6", " x", "1"] * 2}
+    save("n.csv", pa.table(clean))
+    assert not ingest(**section(nodes={"files": "n.csv", "label": "y", "categorical": "ok"})).manifest.warnings
+
+
+def test_unicode_forms() -> None:
+    assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
+    assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
+
+
+def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder: Path) -> None:
+    lists = {"v": [[1.0, 2.0]] * 10, "w": [[1.0, 2.0]] * 4 + [None] + [[3.0, 4.0]] * 5}
+    columns = {name: pa.array(values, pa.list_(pa.float32(), 2)) for name, values in lists.items()}
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), **columns}))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    nodes = {"files": "n.parquet", "label": "y", "features": ["v", "w"], "missing": "zero"}
+    with pytest.raises(
+        DataError, match=r"n\.parquet \(column w\): a list is missing .*store it as lists of any length"
+    ):
+        ingest(**section(nodes=nodes))
+
+
+NO_TIME_CELLS = [
+    (["nan", "5", "7"], r"row 0, column t\): the time is missing; every row needs one"),
+    (["1.0", "5", "NaN"], r"row 2, column t\): the time is missing; every row needs one"),
+    (["true", "false", "true"], r"column t\): holds true and false; a time is a whole number"),
+    (["2023-12-31", "31.12.2023", "2023-12-30"], r'say which: time_format: "%d\.%m\.%Y"'),
+]
+
+
+@pytest.mark.parametrize(("cells", "message"), NO_TIME_CELLS)
+def test_cells_that_hold_no_time(ingest: Ingest, folder: Path, cells: list[str], message: str) -> None:
+    """NaN is a missing time, not 1970; true is not one second after it."""
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e.csv").write_text("src,dst,t\n" + "".join(f"{i},{i + 1},{cell}\n" for i, cell in enumerate(cells)))
+    with pytest.raises(DataError, match=message):
+        ingest(**section(edges={"files": "e.csv", "time": "t"}))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_among_times_of_nodes(ingest: Ingest, folder: Path, kind: pa.DataType) -> None:
+    times = pa.array([float("nan"), *range(8), None], kind)
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), "t": times}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
+    nodes = {"files": "n.parquet", "label": "y", "time": "t"}
+    with pytest.raises(DataError, match=r"row 0, column t\): the time is missing.* \(2 such rows\)"):
+        ingest(**section(nodes=nodes, split={**SPLIT, "by": "time"}))
+
+
+@pytest.mark.parametrize("files", [["e.csv", "./e.csv"], ["e*.csv", "e.csv"], ["e.csv", "link.csv"]])
+def test_a_file_named_twice(ingest: Ingest, folder: Path, files: list[str]) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
+    Path("link.csv").symlink_to("e.csv")
+    with pytest.raises(DataError, match=r"(e|link)\.csv: is named twice in the files of one table"):
+        ingest(**section(edges={"files": files}))
+
+
 def test_dates_and_numbers_in_one_column(ingest: Ingest, folder: Path) -> None:
     save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
     Path("e1.csv").write_text("src,dst,t\n0,1,2020-01-01\n")
@@ -271,6 +392,27 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"categorical": "c", "missing": {"c": "mean"}}, "mean is for columns of numbers, and 'c' holds categ"),
     ("nodes", {"features": "x", "missing": {"z": "mean"}}, "missing names 'z', which is neither"),
     ("nodes", {"time_format": "%Y"}, "time_format without a column `time`"),
+    ("nodes", {"time": "t", "time_format": "%d.%m"}, "time_format '%d.%m' has no year"),
+    ("nodes", {"time": "t", "time_format": "%H:%M"}, "'%H:%M' has no year, and a time without one is none; write it"),
+    ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
+    ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has a day and no month"),
+    ("nodes", {"time": "t", "time_format": "%Y-%Y"}, "'%Y-%Y' has %Y twice; write it as of Python's strptime, such as"),
+    ("nodes", {"time": "t", "time_format": "%c %Y"}, "'%c %Y' cannot be read (redefinition of group"),
+    ("nodes", {"time": "t", "time_format": "%d.%m.%Y %Q"}, "cannot be read ('Q' is a bad directive"),
+    ("edges", {"time": "t", "time_format": "%d.%m.%Y %"}, "cannot be read (stray %"),
+    ("edges", {"time": "t", "time_format": "%d.%m.%Y %Z"}, "%Z, a zone's name, means another zone on another machine"),
+    ("edges", {"time": "t", "time_format": "%H"}, 'such as time_format: "%d.%m.%Y"'),
+    (
+        "nodes",
+        {"missing": "men"},
+        "nodes.0.missing: unknown word 'men' (did you mean 'mean'?); known: error, mean, zero",
+    ),
+    (
+        "nodes",
+        {"features": "x", "missing": {"x": "zeroo"}},
+        "unknown word 'zeroo' of column 'x' (did you mean 'zero'?)",
+    ),
+    ("edges", {"missing": 0}, "edges.0.missing: 0 is neither one of error, mean, zero, category nor columns with one"),
     ("nodes", {"on_duplicate_id": "first", "id": None}, "on_duplicate_id needs a column `id`"),
     ("nodes", {"missing_values": [None]}, "None is not a text; quote it"),
     ("nodes", {"missing_values": [-999]}, "-999 is not a text; quote it"),

@@ -234,6 +234,26 @@ def test_arrow_s_batches_keep_their_types(tmp_path: Path) -> None:
     assert batch.data.schema.types == [pa.string(), pa.int64()]
 
 
+def test_a_first_line_of_ids_that_are_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is refused where it looks like the next line, and told where nobody can know."""
+    path = tmp_path / "x.csv"
+    path.write_text("C0001\nC0005\n")
+    with pytest.raises(DataError, match=r"x\.csv: begins with 'C0001', which looks like ids, .* a first line 'id'"):
+        read_ids(path, ("id",), texts=True)
+    path.write_text("C1,C2\nC3,C4\n")
+    with pytest.raises(DataError, match=r"begins with 'C1,C2', .* a first line 'source,target'"):
+        read_ids(path, ("source", "target"), texts=True)
+    assert not caplog.messages
+    path.write_text("a,b\nc,d\n")
+    assert [ids.to_pylist() for ids in read_ids(path, ("source", "target"), texts=True)] == [["c"], ["d"]]
+    assert [text.split(": ", 1)[1] for text in caplog.messages] == [
+        "the first line, 'a,b', is taken as the columns' names; if it holds ids, put a line 'source,target' before it"
+    ]
+    path.write_text("id\nid\n")
+    assert read_ids(path, ("id",), texts=True)[0].to_pylist() == ["id"]
+    assert len(caplog.messages) == 1
+
+
 def test_ids_that_are_given(tmp_path: Path) -> None:
     """Of the kind that the data has; a first line of ids is no line of names."""
     path = tmp_path / "x.csv"
