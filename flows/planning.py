@@ -17,7 +17,7 @@ from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.home import Home
 from tasks.manifests import DatasetManifest, GraphManifest, PartitionManifest
 from tasks.memory import available_bytes
-from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes
+from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes, refuse_excess_data
 from tasks.snapshots import check_snapshot
 from tasks.source_digests import SourceDigests
 
@@ -62,11 +62,15 @@ def _unheard(stage: str, done: float, total: float, unit: str, note: str) -> Non
 
 
 def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: Told = _unheard) -> list[Step]:
-    """Look at each stage in order, as `run` would. Raises RecipeError for a snapshot that the data cannot give.
+    """Look at each stage in order, as `run` would.
 
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
+
+    Raises:
+        RecipeError: a snapshot that the data cannot give, data that no memory holds.
     """
     check_snapshot(recipe)
+    refuse_excess_data(recipe)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []

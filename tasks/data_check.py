@@ -26,6 +26,7 @@ from tasks.home import Home
 from tasks.ingest.problems import TableError
 from tasks.ingest.stage import checked_fields
 from tasks.manifests import DatasetManifest, GraphManifest
+from tasks.sizes import refuse_excess_data
 from tasks.snapshots import check_snapshot
 from tasks.stage import Listener, Parent, StageContext
 
@@ -100,6 +101,7 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
         RecipeError: the home cannot be written.
         StageError: its disk is full.
     """
+    refuse_excess_data(recipe)
     found = DataCheck()
     with disk_errors(home.root), _folder(home) as place:
         hears = _Warnings(listener, found.warnings)

@@ -109,7 +109,8 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
         row_bytes = 0
         for number in range(about.num_columns):
             column = about.column(number)
-            if column.path_in_schema.split(".", 1)[0] not in wanted and column.path_in_schema not in wanted:
+            path_in_schema = column.path_in_schema  # of a list `a.b`: a.b.list.element
+            if not any(path_in_schema == name or path_in_schema.startswith(f"{name}.") for name in wanted):
                 continue
             size = column.num_values * _VALUE_BYTES.get(column.physical_type, 0)
             row_bytes += max(size, column.total_uncompressed_size) // max(1, about.num_rows)
