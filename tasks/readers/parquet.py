@@ -101,7 +101,7 @@ def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
 
 def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
     """Return how many rows to decode at once, by what the file says of its row groups."""
-    most = _BATCH_ROWS
+    most, names = _BATCH_ROWS, file.schema_arrow.names
     for group in range(file.num_row_groups):
         # A broken entry of a column ends the process where `column` meets it; a reader tells it as an error.
         next(file.reader.iter_batches(0, [group], None, use_threads=False), None)
@@ -109,8 +109,7 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
         row_bytes = 0
         for number in range(about.num_columns):
             column = about.column(number)
-            path_in_schema = column.path_in_schema  # of a list `a.b`: a.b.list.element
-            if not any(path_in_schema == name or path_in_schema.startswith(f"{name}.") for name in wanted):
+            if _owner(column.path_in_schema, names) not in wanted:
                 continue
             size = column.num_values * _VALUE_BYTES.get(column.physical_type, 0)
             row_bytes += max(size, column.total_uncompressed_size) // max(1, about.num_rows)
@@ -118,6 +117,11 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
             raise DataError(f"has rows of {row_bytes:,} bytes; a row may have {MAX_ROW_BYTES:,}", path=path)
         most = min(most, max(1, BATCH_BYTES // max(1, row_bytes)))
     return most
+
+
+def _owner(path_in_schema: str, names: Sequence[str]) -> str:
+    """Return the column that a path belongs to: `a.b.list.element` to `a.b`, if there is one, else to `a`."""
+    return max((name for name in names if f"{path_in_schema}.".startswith(f"{name}.")), key=len, default="")
 
 
 def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:

@@ -59,5 +59,5 @@ def test_memory_that_nobody_can_estimate_is_the_last_run_s(tmp_path: Path, home:
 @pytest.mark.parametrize("look", [make_plan_of_all, check])
 def test_data_that_no_memory_holds_is_refused_before_anything_is_read(tmp_path: Path, home: Home, look: Any) -> None:
     recipe = links(tmp_path, "dataset.num_negatives=2000000000")
-    with pytest.raises(RecipeError, match="dataset.num_negatives=2000000000 takes at least"):
+    with pytest.raises(RecipeError, match=r"dataset\.num_negatives=2000000000 takes at least"):
         look(home, recipe)
