@@ -101,7 +101,7 @@ def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
 
 def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
     """Return how many rows to decode at once, by what the file says of its row groups."""
-    most, names = _BATCH_ROWS, file.schema_arrow.names
+    most, names = _BATCH_ROWS, set(file.schema_arrow.names)
     for group in range(file.num_row_groups):
         # A broken entry of a column ends the process where `column` meets it; a reader tells it as an error.
         next(file.reader.iter_batches(0, [group], None, use_threads=False), None)
@@ -119,9 +119,12 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
     return most
 
 
-def _owner(path_in_schema: str, names: Sequence[str]) -> str:
+def _owner(path_in_schema: str, names: set[str]) -> str:
     """Return the column that a path belongs to: `a.b.list.element` to `a.b`, if there is one, else to `a`."""
-    return max((name for name in names if f"{path_in_schema}.".startswith(f"{name}.")), key=len, default="")
+    name = path_in_schema
+    while name and name not in names:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:
