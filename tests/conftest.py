@@ -5,12 +5,17 @@ import os
 # Before torch and DGL are loaded: their idle threads spin, and tests share the cores with servers and workers.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from configs import trust
 from tasks.home import Home
+
+# `nohup` and background jobs have them ignored, and what a test starts inherits that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 

@@ -87,7 +87,7 @@ def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
             try:
                 for _ in file.iter_batches(rows, columns=[name]):
                     pass
-            except pa.ArrowException as error:
+            except (pa.ArrowException, OSError, MemoryError) as error:
                 if "Expected all lists" not in str(error):
                     return
                 kind = file.schema_arrow.field(name).type

@@ -156,6 +156,7 @@ def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> 
     assert b"password authentication failed" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively) -> None:

@@ -50,6 +50,7 @@ def check_own_tables(folder: Path, said: str) -> None:
     assert "acc-00001" in predictions["id"]
 
 
+@pytest.mark.slow
 def test_own_tables(tmp_path: Path) -> None:
     check_own_tables(tmp_path, follow("own-tables.md", tmp_path))
 

@@ -92,6 +92,7 @@ def finish(home: Path, *arguments: str) -> dict[str, Any]:
     return outcome
 
 
+@pytest.mark.slow
 def test_three_kills(tmp_path: Path) -> None:
     home, recipe = tmp_path / "home", write_recipe(tmp_path)
     arguments = ["run", str(recipe), "train.epochs=40"]

@@ -86,6 +86,7 @@ def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Instal
     assert runs == []
 
 
+@pytest.mark.slow
 def test_a_run_from_the_form_takes_its_options(installation: Installation) -> None:
     deploy(installation, "by-hand", "--set", "train.epochs=2")
     answer = start(installation, "by-hand", {"options": {"model": {"hidden_dim": 8}}, "overrides": ["seed=5"]})

@@ -86,6 +86,7 @@ def test_what_reads_within_a_write_does_not_wait_for_itself(installation: Instal
     assert requests.delete(address, timeout=30).ok
 
 
+@pytest.mark.slow
 def test_runs_of_the_command_line_appear_on_the_lasting_server(installation: Installation) -> None:
     result = installation.json("run", str(installation.recipe), "seed=77")
     run = installation.api(f"flow_runs/{result['prefect_flow_run_id']}")

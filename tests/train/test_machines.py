@@ -98,6 +98,7 @@ def _finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return text
 
 
+@pytest.mark.slow
 def test_two_machines_train_together(make_machines: Callable[..., Machines]) -> None:
     machines = make_machines()
     # The one that comes first waits for the other, whichever it is.
