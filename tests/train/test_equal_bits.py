@@ -29,7 +29,7 @@ LOADERS = {
     "saint": ("node", {}),
     "precomputed": ("node", {}),
     "edge": ("link", {}),
-    "graph": ("graph", {}),
+    "graph": ("graph", {"loader": "auto"}),  # no generated data set has graphs
 }
 MODELS = {"graph": "gin", "precomputed": "sgc"}
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -46,12 +46,12 @@ def partition(folder: Path, task: str) -> Parent:
 
 
 def recipe(name: str, **train: Any) -> Recipe:
-    options = LOADERS[name][1]
+    task, options = LOADERS[name]
     loader = {"loader": name} if name in TrainConfig.model_fields["loader"].annotation.__args__ else {}  # type: ignore[union-attr]
     return build_recipe(
         {
             "name": "test",
-            "dataset": {"name": "synthetic"},
+            "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
             "model": {"name": MODELS.get(name, "graphsage"), "hidden_dim": 16, "num_layers": 2},
             "train": {"epochs": 2, "batch_size": 32, "fanout": [4, 3], "threads": 1, **loader, **options, **train},
         }
