@@ -53,7 +53,7 @@ def look_up(path: Path) -> os.stat_result | None:
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR) and not path.is_symlink():
             return None
-        raise _refusal(path, error) from None
+        raise refusal(path, error) from None
 
 
 def check_file(path: Path) -> os.stat_result:
@@ -84,7 +84,7 @@ def names_in(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise _refusal(folder, error) from None
+        raise refusal(folder, error) from None
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -94,7 +94,7 @@ def open_file(path: Path) -> IO[bytes]:
         # Were it changed for a pipe meanwhile: this does not wait for one either.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise _refusal(path, error) from None
+        raise refusal(path, error) from None
     try:
         _check_kind(path, os.fstat(descriptor).st_mode)
         os.set_blocking(descriptor, True)
@@ -123,7 +123,7 @@ def _read(file: IO[bytes], limit: int, path: Path) -> bytes:
         try:
             part = file.read(limit)
         except OSError as error:
-            raise _refusal(path, error) from None
+            raise refusal(path, error) from None
         if not part:
             break
         parts.append(part)
@@ -137,8 +137,8 @@ def _check_kind(path: Path, mode: int) -> None:
             raise DataError(words, path=path)
 
 
-def _refusal(path: Path, error: OSError) -> DataError:
-    """Say why the system refuses a path."""
+def refusal(path: Path, error: OSError) -> DataError:
+    """Return the error that says why the system refuses a path."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and path.is_symlink():
         return DataError(f"is a link to {path.readlink()}, where nothing is", path=path)
     longest = max(len(os.fsencode(part)) for part in (path.parts or ("",)))

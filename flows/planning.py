@@ -121,24 +121,24 @@ def _step(
 ) -> Step:
     stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
-    size = (old["bytes"], old["build_seconds"], "last run", old["peak_bytes"]) if old else (None, None, "")
+    known = (old["bytes"], old["build_seconds"], "last run", old["peak_bytes"]) if old else (None, None, "")
     config = stage.key_content(recipe, digests)
     changes = _changes(recipe, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
-        return Step(name, runs, [f"since {' and '.join(waiting)} {_verb(waiting)}", *changes], "", *size)
+        return Step(name, runs, [f"since {' and '.join(waiting)} {_verb(waiting)}", *changes], "", *known)
     try:
         found = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
     except (IntegrityError, ParentGoneError) as error:
-        return Step(name, runs, [f"its stored artifact is damaged: {error}"], "", *size)
+        return Step(name, runs, [f"its stored artifact is damaged: {error}"], "", *known)
     if found is not None and name not in selection.force:
         manifest = found.manifest
-        size = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
-        return Step(name, "cached", [], manifest.key, *size)
+        known = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
+        return Step(name, "cached", [], manifest.key, *known)
     if found is not None:
-        return Step(name, runs, ["forced"], found.manifest.key, *size)
+        return Step(name, runs, ["forced"], found.manifest.key, *known)
     reasons = _why(old, stage.version, changes, home, name, keys)
-    return Step(name, runs, reasons, "", *size)
+    return Step(name, runs, reasons, "", *known)
 
 
 def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ import psutil
 _INTERVAL_SECONDS = 0.05
 _MOST_SHARE = 0.01
 """Of one core, for looking."""
+_UNBOUNDED = 2**63
 
 
 def process_bytes(pid: int | str = "self") -> int:
@@ -47,9 +48,6 @@ def out_of_memory(error: BaseException) -> str | None:
     if not isinstance(error, MemoryError) and not any(word in str(error).lower() for word in words):
         return None
     return f"{first or 'an array could not be made'} ({available_bytes() / 1e9:.1f} GB are free on this machine now)"
-
-
-_UNBOUNDED = 2**63
 
 
 def _left_by_cgroups() -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from configs.errors import DataError, IntegrityError
+from configs.errors import IntegrityError
+from configs.source_files import check_file, open_file, refusal
 from tasks.artifacts import file_lock, write_atomic
 from tasks.caching import seal, unseal
 from tasks.home import Home
@@ -103,7 +103,7 @@ class SourceDigests:
 
     def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
         """Return digest and size of each file."""
-        identities = [_identity(path) for path in paths]
+        identities = [Identity.of(check_file(path)) for path in paths]
         memory = _Memory(self.home)
         known = memory.read() if paths else {}
         digests = [_remembered(known, identity) for identity in identities]
@@ -138,20 +138,6 @@ def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
     return sorted((path.relative_to(folder).as_posix(), path) for path in found if path.is_file())
 
 
-def _identity(path: Path) -> Identity:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise DataError("is not a regular file; name files (or a folder of files) whose content stays", path=path)
-    return Identity.of(found)
-
-
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"cannot be read ({error.strerror})", path=path)
-
-
 class _Reader:
     """Reads files in several threads; hashlib lets go of the interpreter."""
 
@@ -164,7 +150,7 @@ class _Reader:
     def read(self, path: Path) -> _Read:
         started, digest = time.time_ns(), hashlib.sha256()
         try:
-            with path.open("rb", buffering=0) as file:
+            with open_file(path) as file:
                 before = Identity.of(os.fstat(file.fileno()))
                 while (chunk := file.read(_CHUNK_BYTES)) and not self.stop.is_set():
                     digest.update(chunk)
@@ -172,7 +158,7 @@ class _Reader:
                         self.done += len(chunk)
                 after = Identity.of(os.fstat(file.fileno()))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise refusal(path, error) from error
         lasting = before == after and after.changed_ns < started - _SETTLED_NS and not self.stop.is_set()
         return _Read(digest.hexdigest(), after, lasting)
 

@@ -184,8 +184,7 @@ def run_stage(
     store = ArtifactStore(home)
     sources = SourceDigests(home, partial(listener.progress, stage.name))
     config = stage.key_content(recipe, sources)
-    digests = _digests(stage, parents)
-    key = artifact_key(stage.name, stage.version, config, digests)
+    key = artifact_key(stage.name, stage.version, config, _digests(stage, parents))
     folder = store.folder(stage.name, key)
 
     def waiting() -> None:
@@ -214,35 +213,48 @@ def run_stage(
             write_atomic(mark, current_run().flow_run_id.encode())
         work.mkdir(parents=True, exist_ok=True)
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
-        built = time.perf_counter()
-
-        def leave() -> None:
-            if not stage.resumable:
-                shutil.rmtree(work, ignore_errors=True)
-
-        try:
-            with ending.closing(leave), PeakMemory() as memory:
-                fields = stage.build(context, recipe, parents)
-            _refuse_change(stage, recipe, config, sources)
-        except BaseException:
-            leave()
-            raise
-        manifest = stage.manifest(
-            stage=stage.name,
-            stage_version=stage.version,
-            key=key,
-            config=config,
-            parents=digests,
-            files=describe_files(work),
-            code_version=code_version(),
-            created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            seconds=round(time.perf_counter() - built, 3),
-            peak_bytes=memory.peak_bytes,
-            warnings=tuple(context.warnings),
-            **fields,
-        )
+        manifest = _build(stage, recipe, parents, context, key, config, sources)
         folder = store.commit(work, manifest)
     return StageOutcome(manifest, folder, False, time.perf_counter() - started, repaired)
+
+
+def _build(
+    stage: Stage[M],
+    recipe: Recipe,
+    parents: dict[str, Parent],
+    context: StageContext,
+    key: str,
+    config: dict[str, Any],
+    sources: SourceDigests,
+) -> M:
+    """Build into `context.work` and return the manifest; what fails or is ended leaves only what can be resumed."""
+    started = time.perf_counter()
+
+    def leave() -> None:
+        if not stage.resumable:
+            shutil.rmtree(context.work, ignore_errors=True)
+
+    try:
+        with ending.closing(leave), PeakMemory() as memory:
+            fields = stage.build(context, recipe, parents)
+        _refuse_change(stage, recipe, config, sources)
+    except BaseException:
+        leave()
+        raise
+    return stage.manifest(
+        stage=stage.name,
+        stage_version=stage.version,
+        key=key,
+        config=config,
+        parents=_digests(stage, parents),
+        files=describe_files(context.work),
+        code_version=code_version(),
+        created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=round(time.perf_counter() - started, 3),
+        peak_bytes=memory.peak_bytes,
+        warnings=tuple(context.warnings),
+        **fields,
+    )
 
 
 def _refuse_change(stage: Stage[Any], recipe: Recipe, config: dict[str, Any], before: SourceDigests) -> None:

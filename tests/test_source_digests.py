@@ -143,22 +143,31 @@ def test_a_home_that_cannot_be_written_to_answers_all_the_same(
     assert digest_of(home, write(tmp_path / "a.csv", "one"))
 
 
+class SlowReading:
+    """No file is read before `tell` was called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        """What each call of `tell` was given."""
+        self._heard = threading.Event()
+        read = source_digests._Reader.read
+
+        def slow(reader: Any, path: Path) -> Any:
+            assert self._heard.wait(60), "nothing was told"
+            return read(reader, path)
+
+        monkeypatch.setattr(source_digests._Reader, "read", slow)
+        monkeypatch.setattr(source_digests, "_SAY_EVERY_SECONDS", 0.0)
+
+    def tell(self, *news: Any) -> None:
+        self.told.append(news)
+        self._heard.set()
+
+
 def test_reading_that_takes_long_is_told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[float, float, str, str]] = []
-    heard, read = threading.Event(), source_digests._Reader.read
-
-    def slow(self: Any, path: Path) -> Any:
-        assert heard.wait(60), "nothing was told"
-        return read(self, path)
-
-    def tell(*news: Any) -> None:
-        told.append(news)
-        heard.set()
-
-    monkeypatch.setattr(source_digests._Reader, "read", slow)
-    monkeypatch.setattr(source_digests, "_SAY_EVERY_SECONDS", 0.0)
-    SourceDigests(home, tell).describe({"a": [("a", write(tmp_path / "a.csv", "x" * 1000))]})
-    assert told[0][:3] == (0, 1000, "bytes")
+    reading = SlowReading(monkeypatch)
+    SourceDigests(home, reading.tell).describe({"a": [("a", write(tmp_path / "a.csv", "x" * 1000))]})
+    assert reading.told[0][:3] == (0, 1000, "bytes")
 
 
 def test_an_end_in_the_middle_does_not_wait_for_the_rest(
@@ -183,9 +192,9 @@ def test_an_end_in_the_middle_does_not_wait_for_the_rest(
 
 def test_what_is_no_file_is_refused_and_never_waited_for(home: Home, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(DataError, match=r"pipe\.csv: is not a regular file"):
+    with pytest.raises(DataError, match=r"pipe\.csv: is a pipe, and nothing is waited for"):
         digest_of(home, tmp_path / "pipe.csv")
-    with pytest.raises(DataError, match=r"gone\.csv: cannot be read \(No such file"):
+    with pytest.raises(DataError, match=r"gone\.csv: there is no such file"):
         digest_of(home, tmp_path / "gone.csv")
 
 

@@ -23,6 +23,7 @@ from tasks.readers.limits import BATCH_BYTES, MAX_ROW_BYTES
 
 _BATCH_ROWS = 1 << 17
 _MAX_DECODED_BYTES = 1 << 30  # what rows that all refer to the longest text would take
+_MISSING_LIST = "Expected all lists"  # what Arrow says of a column of lists of a fixed length of which one is none
 _VALUE_BYTES = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
@@ -33,7 +34,7 @@ def parquet_error(error: Exception, path: Path) -> DataError:
         return DataError("is encrypted; write it without encryption", path=path)
     if "UTF8" in text:
         return DataError(f"holds a text that is not UTF-8 ({text[:200]}); write it as UTF-8", path=path)
-    if "Expected all lists" in text:
+    if _MISSING_LIST in text:
         return DataError(f"a list is missing, or of another length than its column's type ({text[:200]})", path=path)
     if isinstance(error, MemoryError):
         return DataError(f"cannot be read: it asks for more memory than there is ({text[:200]})", path=path)
@@ -72,15 +73,16 @@ def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with open_parquet(path, repeated) as file:
             for batch in file.iter_batches(rows, columns=list(wanted)):
                 yield from _bounded(path, batch)
-    except DataError:
-        _refuse_missing_lists(path, fixed, rows)
+    except DataError as error:
+        if _MISSING_LIST in str(error):
+            _name_missing_list(path, fixed, rows)
         raise
 
 
-def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
+def _name_missing_list(path: Path, fixed: Sequence[str], rows: int) -> None:
     """Raise DataError for the first column of lists of a fixed length that cannot be read since one is missing.
 
-    Arrow reads no such column. Nothing else says which column it is.
+    Arrow reads no such column, and does not say which it is.
     """
     for name in fixed:
         with pq.ParquetFile(path) as file:
@@ -88,7 +90,7 @@ def _refuse_missing_lists(path: Path, fixed: Sequence[str], rows: int) -> None:
                 for _ in file.iter_batches(rows, columns=[name]):
                     pass
             except (pa.ArrowException, OSError, MemoryError) as error:
-                if "Expected all lists" not in str(error):
+                if _MISSING_LIST not in str(error):
                     return
                 kind = file.schema_arrow.field(name).type
                 raise DataError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +17,6 @@ from configs.load import build_recipe
 from configs.registry import DATASETS
 from flows.planning import make_plan
 from flows.selection import select_stages
-from tasks import source_digests
 from tasks.home import Home
 from tasks.ingest import table_ingest
 from tasks.ingest.stage import STAGE
@@ -27,6 +25,7 @@ from tasks.stage import run_stage
 from tests.flows.conftest import TINY
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import link_folder, node_folder
+from tests.test_source_digests import SlowReading
 
 OLD = 10**18  # ns: some day in 2001
 NUM = 30
@@ -199,25 +198,15 @@ def test_a_plan_tells_that_it_reads_and_finds_what_has_the_same_content(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = build_recipe({**json.loads(json.dumps(TINY)), "dataset": make_npz(tmp_path / "data")})
-    told, heard, read = [], threading.Event(), source_digests._Reader.read
-
-    def slow(self: Any, path: Path) -> Any:
-        assert heard.wait(60), "nothing was told"
-        return read(self, path)
-
-    def tell(*news: Any) -> None:
-        told.append(news)
-        heard.set()
+    reading = SlowReading(monkeypatch)
 
     def status() -> str:
-        (step,) = make_plan(home, recipe, select_stages(["ingest"]), tell)
+        (step,) = make_plan(home, recipe, select_stages(["ingest"]), reading.tell)
         return step.status
 
-    monkeypatch.setattr(source_digests, "_SAY_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(source_digests._Reader, "read", slow)
     assert status() == "runs"
-    assert told[0][0] == "ingest"
-    assert told[0][3] == "bytes"
+    assert reading.told[0][0] == "ingest"
+    assert reading.told[0][3] == "bytes"
     run_stage(STAGE, recipe, {}, home)
     assert status() == "cached"
     flip(tmp_path / "data/g.npz")

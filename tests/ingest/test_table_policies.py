@@ -1,4 +1,4 @@
-"""What users' tables may hold besides clean rows: empty cells, repeated ids, unknown ends, times in other forms."""
+"""What users' tables may hold besides clean rows: empty cells, repeated ids, unknown ends, columns of two meanings."""
 
 from __future__ import annotations
 
@@ -7,30 +7,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
-import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
-from tasks.ingest.table_hints import alike
 from tasks.ingest.table_policies import RESERVED, stored_name
 from tests.ingest.conftest import Ingest
+from tests.ingest.small_tables import save, section
 
-SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}
 WORDS = ["NA", "null", "nan", "None", "N/A", "NULL", "NaN", "#N/A", "n/a", "DE"]
-
-
-def section(**change: Any) -> dict[str, Any]:
-    nodes = {"files": "n.csv", "label": "y"}
-    return {"name": "tables", "nodes": nodes, "edges": {"files": "e.csv"}, "split": SPLIT, **change}
-
-
-def save(name: str, table: pa.Table) -> None:
-    if name.endswith(".parquet"):
-        pq.write_table(table, name)
-    else:
-        pc.write_csv(table, name, pc.WriteOptions(delimiter="\t" if name.endswith(".tsv") else ","))
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
@@ -197,115 +182,6 @@ def test_unknown_ends_of_link_tasks(ingest: Ingest, folder: Path, by: str) -> No
         assert sorted(found) == np.flatnonzero(~unknown).tolist()
 
 
-FORMS = [
-    ("2023-12-31", None, 1_703_980_800),
-    ("2023-12-31 23:59:59", None, 1_704_067_199),
-    ("2023-12-31T23:59:59Z", None, 1_704_067_199),
-    ("2023-12-31T23:59:59+01:00", None, 1_704_063_599),
-    ("2023-12-31T23:59:59.75-0230", None, 1_704_076_199),
-    ("1969-12-31T23:59:59.5Z", None, -1),
-    ("31.12.2023", "%d.%m.%Y", 1_703_980_800),
-    ("12/31/23 11:59 PM", "%m/%d/%y %I:%M %p", 1_704_067_140),
-    ("20231231", "%Y%m%d", 1_703_980_800),
-    ("31 Dec 2023 +0100", "%d %b %Y %z", 1_703_977_200),
-]
-
-
-@pytest.mark.parametrize(("text", "form", "seconds"), FORMS)
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_forms_of_times(ingest: Ingest, folder: Path, text: str, form: str | None, seconds: int, ending: str) -> None:
-    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
-    save(f"e.{ending}", pa.table({"src": [0, 1, 2], "dst": [1, 2, 3], "t": [text] * 3}))
-    store = ingest(**section(edges={"files": f"e.{ending}", "time": "t", "time_format": form}))
-    assert store.column("edges/node__to__node", "time").tolist() == [seconds] * 3
-
-
-NO_TIMES = [
-    (["2023-12-31", "31.12.2023"], None, r"row 1, column t\): '31\.12\.2023' is not a date or time in a form"),
-    (["31.12.2023", "31.02.2023"], "%d.%m.%Y", r"row 1, column t\): '31\.02\.2023' is not a date or time as"),
-    (["31.12.2023", "31.12.2023x"], "%d.%m.%Y", r"row 1, column t\): '31\.12\.2023x' is not a date"),
-    (["2023-12-31", "2023-13-01"], None, r"row 1, column t\): '2023-13-01' is not a date"),
-]
-
-
-@pytest.mark.parametrize(("texts", "form", "message"), NO_TIMES)
-def test_what_is_no_time(ingest: Ingest, folder: Path, texts: list[str], form: str | None, message: str) -> None:
-    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
-    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2], "t": texts}))
-    with pytest.raises(DataError, match=message):
-        ingest(**section(edges={"files": "e.csv", "time": "t", "time_format": form}))
-
-
-def write_classes(ending: str, classes: list[Any]) -> None:
-    save(f"n.{ending}", pa.table({"id": list(range(len(classes))), "y": classes}))
-    save(f"e.{ending}", pa.table({"src": [0], "dst": [1]}))
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("num_classes", [None, 2])
-def test_minus_one_is_no_label_among_numbers(
-    ingest: Ingest, folder: Path, ending: str, num_classes: int | None
-) -> None:
-    write_classes(ending, [0, 1, -1, None] * 5)
-    nodes = {"files": f"n.{ending}", "label": "y"}
-    options = section(nodes=nodes, edges={"files": f"e.{ending}"}, num_classes=num_classes)
-    store = ingest(**options)
-    assert store.column("nodes/node", "label").tolist() == [0, 1, -1, -1] * 5
-    said = f"n.{ending} (column y): -1 stands for no label in 5 rows; if it is a class, write classes as texts"
-    assert [text[: len(said)] for text in store.manifest.warnings] == [said]
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("classes", [["up", "-1"], [-2, -1], [-1.0, -3.0]])
-def test_minus_one_is_a_class_elsewhere(ingest: Ingest, folder: Path, ending: str, classes: list[Any]) -> None:
-    write_classes(ending, classes * 5)
-    store = ingest(**section(nodes={"files": f"n.{ending}", "label": "y"}, edges={"files": f"e.{ending}"}))
-    assert store.column("nodes/node", "label").min() == 0
-    assert store.manifest.num_classes == 2
-    assert not store.manifest.warnings
-
-
-@pytest.mark.parametrize("other", [1, None])
-def test_minus_one_and_one(ingest: Ingest, folder: Path, other: int | None) -> None:
-    write_classes("csv", [-1, other] * 5)
-    found = "1 class (1)" if other else "no labelled row"
-    with pytest.raises(DataError) as caught:
-        ingest(**section())
-    said = f"n.csv (column y): has {found} beside -1, which stands for no label; to make it a class, number them from 0"
-    assert str(caught.value).startswith(said)
-
-
-def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
-    columns = {
-        "id": ["a", "b ", "b", "caf\u00e9", "cafe\u0301", "A", *"uvwx"],
-        "y": ["loyal", " loyal ", "gone", "x", "gone"] * 2,
-        "c": ["1", "1.0", "2", "2", ""] * 2,
-        "d": ["PL", "SE", "pl", "SE", "PL"] * 2,
-        "ok": ["PL", "SE", "Pl\u00f6", "SE ", "1"] * 2,
-    }
-    save("n.csv", pa.table(columns))
-    save("e.csv", pa.table({"src": ["a"], "dst": ["b"]}))
-    split = {"by": "ratio", **SPLIT}
-    nodes = {"files": "n.csv", "label": "y", "categorical": ["c", "d"]}
-    said = "\n".join(ingest(**section(nodes=nodes, split=split)).manifest.warnings)
-    for words in (
-        "n.csv (column id): 'b ' and 'b' are two ids that differ only in blanks or Unicode form",
-        "n.csv (column y): ' loyal ' and 'loyal' are two classes that differ only in blanks",
-        "n.csv (column c): '1' and '1.0' are two categories",
-        "n.csv (column d): 'PL' and 'pl' are two categories",
-    ):
-        assert words in said
-    assert said.count("write them alike") == 4
-    clean = {"id": list("abcdefghij"), "y": list("ab" * 5), "ok": ["PL", "SE", "Pl\u00f6", " x", "1"] * 2}
-    save("n.csv", pa.table(clean))
-    assert not ingest(**section(nodes={"files": "n.csv", "label": "y", "categorical": "ok"})).manifest.warnings
-
-
-def test_unicode_forms() -> None:
-    assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
-    assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
-
-
 def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder: Path) -> None:
     lists = {"v": [[1.0, 2.0]] * 10, "w": [[1.0, 2.0]] * 4 + [None] + [[3.0, 4.0]] * 5}
     columns = {name: pa.array(values, pa.list_(pa.float32(), 2)) for name, values in lists.items()}
@@ -318,33 +194,6 @@ def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder:
         ingest(**section(nodes=nodes))
 
 
-NO_TIME_CELLS = [
-    (["nan", "5", "7"], r"row 0, column t\): the time is missing; every row needs one"),
-    (["1.0", "5", "NaN"], r"row 2, column t\): the time is missing; every row needs one"),
-    (["true", "false", "true"], r"column t\): holds true and false; a time is a whole number"),
-    (["2023-12-31", "31.12.2023", "2023-12-30"], r'say which: time_format: "%d\.%m\.%Y"'),
-]
-
-
-@pytest.mark.parametrize(("cells", "message"), NO_TIME_CELLS)
-def test_cells_that_hold_no_time(ingest: Ingest, folder: Path, cells: list[str], message: str) -> None:
-    """NaN is a missing time, not 1970; true is not one second after it."""
-    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
-    Path("e.csv").write_text("src,dst,t\n" + "".join(f"{i},{i + 1},{cell}\n" for i, cell in enumerate(cells)))
-    with pytest.raises(DataError, match=message):
-        ingest(**section(edges={"files": "e.csv", "time": "t"}))
-
-
-@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_nan_among_times_of_nodes(ingest: Ingest, folder: Path, kind: pa.DataType) -> None:
-    times = pa.array([float("nan"), *range(8), None], kind)
-    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), "t": times}))
-    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
-    nodes = {"files": "n.parquet", "label": "y", "time": "t"}
-    with pytest.raises(DataError, match=r"row 0, column t\): the time is missing.* \(2 such rows\)"):
-        ingest(**section(nodes=nodes, split={**SPLIT, "by": "time"}))
-
-
 @pytest.mark.parametrize("files", [["e.csv", "./e.csv"], ["e*.csv", "e.csv"], ["e.csv", "link.csv"]])
 def test_a_file_named_twice(ingest: Ingest, folder: Path, files: list[str]) -> None:
     save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
@@ -352,14 +201,6 @@ def test_a_file_named_twice(ingest: Ingest, folder: Path, files: list[str]) -> N
     Path("link.csv").symlink_to("e.csv")
     with pytest.raises(DataError, match=r"(e|link)\.csv: is named twice in the files of one table"):
         ingest(**section(edges={"files": files}))
-
-
-def test_dates_and_numbers_in_one_column(ingest: Ingest, folder: Path) -> None:
-    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
-    Path("e1.csv").write_text("src,dst,t\n0,1,2020-01-01\n")
-    Path("e2.csv").write_text("src,dst,t\n0,1,20200101\n")
-    with pytest.raises(DataError, match=r"e2\.csv \(column t\): holds whole numbers here and dates .* do not compare"):
-        ingest(**section(edges={"files": ["e1.csv", "e2.csv"], "time": "t"}))
 
 
 def test_names_of_stored_columns_differ(ingest: Ingest, folder: Path) -> None:

@@ -2,17 +2,28 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tasks.home import Home
 from tasks.publish.tracking import Tracker
+from tests.publish.line import in_this_process
 
 
 @pytest.fixture(autouse=True)
 def no_tracking_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def whole_line_in_this_process() -> Iterator[None]:
+    """For fixtures of a whole module, which come before those of a test: see `in_this_process`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        in_this_process(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

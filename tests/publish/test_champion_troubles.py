@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,11 @@ from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
 from tasks.stage import Parent, StageContext
 from tests.models.test_contract import EXAMPLE
-from tests.publish.line import Line, customers, in_this_process, write_customers
+from tests.publish.line import Line, customers, write_customers
 from tests.publish.test_stage import finished_run
 from tests.publish.test_stage import publish as publish_finished
 
-
-@pytest.fixture(scope="module", autouse=True)
-def here() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        in_this_process(patch)
-        yield
+pytestmark = pytest.mark.usefixtures("whole_line_in_this_process")
 
 
 @pytest.fixture(scope="module")

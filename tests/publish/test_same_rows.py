@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,9 @@ from tasks.serve.prepare import prepare_for
 from tasks.serve.run import Wanted, write_outputs
 from tasks.stage import Parent, StageContext
 from tests.ingest.ogb_folders import put
-from tests.publish.line import Line, customers, in_this_process, write_customers
+from tests.publish.line import Line, customers, write_customers
+
+pytestmark = pytest.mark.usefixtures("whole_line_in_this_process")
 
 
 @dataclass
@@ -68,14 +69,6 @@ class Case:
 def publish_both(home: Home, *recipes: Recipe) -> Case:
     line = Line(home)
     return Case(line, list(recipes), [line.run(recipe) for recipe in recipes])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def here() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        in_this_process(patch)
-        yield
 
 
 def small(model: str, **dataset: Any) -> Recipe:

@@ -1,0 +1,84 @@
+"""Classes in users' tables: -1 among numbers, texts that differ in next to nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from configs.errors import DataError
+from tasks.ingest.table_hints import alike
+from tests.ingest.conftest import Ingest
+from tests.ingest.small_tables import SPLIT, save, section
+
+
+def write_classes(ending: str, classes: list[Any]) -> None:
+    save(f"n.{ending}", pa.table({"id": list(range(len(classes))), "y": classes}))
+    save(f"e.{ending}", pa.table({"src": [0], "dst": [1]}))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("num_classes", [None, 2])
+def test_minus_one_is_no_label_among_numbers(
+    ingest: Ingest, folder: Path, ending: str, num_classes: int | None
+) -> None:
+    write_classes(ending, [0, 1, -1, None] * 5)
+    nodes = {"files": f"n.{ending}", "label": "y"}
+    options = section(nodes=nodes, edges={"files": f"e.{ending}"}, num_classes=num_classes)
+    store = ingest(**options)
+    assert store.column("nodes/node", "label").tolist() == [0, 1, -1, -1] * 5
+    said = f"n.{ending} (column y): -1 stands for no label in 5 rows; if it is a class, write classes as texts"
+    assert [text[: len(said)] for text in store.manifest.warnings] == [said]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("classes", [["up", "-1"], [-2, -1], [-1.0, -3.0]])
+def test_minus_one_is_a_class_elsewhere(ingest: Ingest, folder: Path, ending: str, classes: list[Any]) -> None:
+    write_classes(ending, classes * 5)
+    store = ingest(**section(nodes={"files": f"n.{ending}", "label": "y"}, edges={"files": f"e.{ending}"}))
+    assert store.column("nodes/node", "label").min() == 0
+    assert store.manifest.num_classes == 2
+    assert not store.manifest.warnings
+
+
+@pytest.mark.parametrize("other", [1, None])
+def test_minus_one_and_one(ingest: Ingest, folder: Path, other: int | None) -> None:
+    write_classes("csv", [-1, other] * 5)
+    found = "1 class (1)" if other else "no labelled row"
+    with pytest.raises(DataError) as caught:
+        ingest(**section())
+    said = f"n.csv (column y): has {found} beside -1, which stands for no label; to make it a class, number them from 0"
+    assert str(caught.value).startswith(said)
+
+
+def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
+    columns = {
+        "id": ["a", "b ", "b", "caf\u00e9", "cafe\u0301", "A", *"uvwx"],
+        "y": ["loyal", " loyal ", "gone", "x", "gone"] * 2,
+        "c": ["1", "1.0", "2", "2", ""] * 2,
+        "d": ["PL", "SE", "pl", "SE", "PL"] * 2,
+        "ok": ["PL", "SE", "Pl\u00f6", "SE ", "1"] * 2,
+    }
+    save("n.csv", pa.table(columns))
+    save("e.csv", pa.table({"src": ["a"], "dst": ["b"]}))
+    split = {"by": "ratio", **SPLIT}
+    nodes = {"files": "n.csv", "label": "y", "categorical": ["c", "d"]}
+    said = "\n".join(ingest(**section(nodes=nodes, split=split)).manifest.warnings)
+    for words in (
+        "n.csv (column id): 'b ' and 'b' are two ids that differ only in blanks or Unicode form",
+        "n.csv (column y): ' loyal ' and 'loyal' are two classes that differ only in blanks",
+        "n.csv (column c): '1' and '1.0' are two categories",
+        "n.csv (column d): 'PL' and 'pl' are two categories",
+    ):
+        assert words in said
+    assert said.count("write them alike") == 4
+    clean = {"id": list("abcdefghij"), "y": list("ab" * 5), "ok": ["PL", "SE", "Pl\u00f6", " x", "1"] * 2}
+    save("n.csv", pa.table(clean))
+    assert not ingest(**section(nodes={"files": "n.csv", "label": "y", "categorical": "ok"})).manifest.warnings
+
+
+def test_unicode_forms() -> None:
+    assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
+    assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None

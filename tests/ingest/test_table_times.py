@@ -1,0 +1,85 @@
+"""Times of nodes and edges: forms that are read, and cells that hold none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from configs.errors import DataError
+from tests.ingest.conftest import Ingest
+from tests.ingest.small_tables import SPLIT, save, section
+
+FORMS = [
+    ("2023-12-31", None, 1_703_980_800),
+    ("2023-12-31 23:59:59", None, 1_704_067_199),
+    ("2023-12-31T23:59:59Z", None, 1_704_067_199),
+    ("2023-12-31T23:59:59+01:00", None, 1_704_063_599),
+    ("2023-12-31T23:59:59.75-0230", None, 1_704_076_199),
+    ("1969-12-31T23:59:59.5Z", None, -1),
+    ("31.12.2023", "%d.%m.%Y", 1_703_980_800),
+    ("12/31/23 11:59 PM", "%m/%d/%y %I:%M %p", 1_704_067_140),
+    ("20231231", "%Y%m%d", 1_703_980_800),
+    ("31 Dec 2023 +0100", "%d %b %Y %z", 1_703_977_200),
+]
+
+
+@pytest.mark.parametrize(("text", "form", "seconds"), FORMS)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_forms_of_times(ingest: Ingest, folder: Path, text: str, form: str | None, seconds: int, ending: str) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save(f"e.{ending}", pa.table({"src": [0, 1, 2], "dst": [1, 2, 3], "t": [text] * 3}))
+    store = ingest(**section(edges={"files": f"e.{ending}", "time": "t", "time_format": form}))
+    assert store.column("edges/node__to__node", "time").tolist() == [seconds] * 3
+
+
+NO_TIMES = [
+    (["2023-12-31", "31.12.2023"], None, r"row 1, column t\): '31\.12\.2023' is not a date or time in a form"),
+    (["31.12.2023", "31.02.2023"], "%d.%m.%Y", r"row 1, column t\): '31\.02\.2023' is not a date or time as"),
+    (["31.12.2023", "31.12.2023x"], "%d.%m.%Y", r"row 1, column t\): '31\.12\.2023x' is not a date"),
+    (["2023-12-31", "2023-13-01"], None, r"row 1, column t\): '2023-13-01' is not a date"),
+]
+
+
+@pytest.mark.parametrize(("texts", "form", "message"), NO_TIMES)
+def test_what_is_no_time(ingest: Ingest, folder: Path, texts: list[str], form: str | None, message: str) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2], "t": texts}))
+    with pytest.raises(DataError, match=message):
+        ingest(**section(edges={"files": "e.csv", "time": "t", "time_format": form}))
+
+
+NO_TIME_CELLS = [
+    (["nan", "5", "7"], r"row 0, column t\): the time is missing; every row needs one"),
+    (["1.0", "5", "NaN"], r"row 2, column t\): the time is missing; every row needs one"),
+    (["true", "false", "true"], r"column t\): holds true and false; a time is a whole number"),
+    (["2023-12-31", "31.12.2023", "2023-12-30"], r'say which: time_format: "%d\.%m\.%Y"'),
+]
+
+
+@pytest.mark.parametrize(("cells", "message"), NO_TIME_CELLS)
+def test_cells_that_hold_no_time(ingest: Ingest, folder: Path, cells: list[str], message: str) -> None:
+    """NaN is a missing time, not 1970; true is not one second after it."""
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e.csv").write_text("src,dst,t\n" + "".join(f"{i},{i + 1},{cell}\n" for i, cell in enumerate(cells)))
+    with pytest.raises(DataError, match=message):
+        ingest(**section(edges={"files": "e.csv", "time": "t"}))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_among_times_of_nodes(ingest: Ingest, folder: Path, kind: pa.DataType) -> None:
+    times = pa.array([float("nan"), *range(8), None], kind)
+    save("n.parquet", pa.table({"id": list(range(10)), "y": list("ab" * 5), "t": times}))
+    save("e.csv", pa.table({"src": [0, 1], "dst": [1, 2]}))
+    nodes = {"files": "n.parquet", "label": "y", "time": "t"}
+    with pytest.raises(DataError, match=r"row 0, column t\): the time is missing.* \(2 such rows\)"):
+        ingest(**section(nodes=nodes, split={**SPLIT, "by": "time"}))
+
+
+def test_dates_and_numbers_in_one_column(ingest: Ingest, folder: Path) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e1.csv").write_text("src,dst,t\n0,1,2020-01-01\n")
+    Path("e2.csv").write_text("src,dst,t\n0,1,20200101\n")
+    with pytest.raises(DataError, match=r"e2\.csv \(column t\): holds whole numbers here and dates .* do not compare"):
+        ingest(**section(edges={"files": ["e1.csv", "e2.csv"], "time": "t"}))
