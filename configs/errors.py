@@ -52,6 +52,7 @@ class DataError(UserError):
         name = "" if path is None else readable(str(path), _MAX_PATH_CHARS)
         prefix = f"{name}{' (' + where + ')' if where else ''}: " if path is not None else ""
         super().__init__(prefix + message)
+        self.column = column
 
 
 class IntegrityError(GraphmillError):

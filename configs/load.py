@@ -16,7 +16,7 @@ from configs.matching import did_you_mean
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, Registry
 from configs.schema import Recipe
 from configs.trust import own_files
-from configs.yaml_reader import parse_yaml, read_yaml
+from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
 RECIPE_DIR = Path(__file__).parent
 
@@ -92,6 +92,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             _switch_component(data, keys, value)
         else:
             _set(data, keys, value)
+    _check_values(data, (), source)
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
@@ -121,6 +122,25 @@ def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -
 def dump_recipe(recipe: Recipe) -> dict[str, Any]:
     """Return the whole recipe as plain values, defaults included; `build_recipe` reads it back."""
     return recipe.model_dump(mode="json")
+
+
+def _check_values(value: Any, at: tuple[Any, ...], source: str) -> None:
+    """Refuse what YAML could not bring, but JSON, the environment, a command line or another program may.
+
+    Raises:
+        RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
+    """
+    if len(at) > MAX_DEPTH:
+        raise RecipeError(f"{source}: {at[0]}: more than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_values(key, (*at, key), source)
+            _check_values(item, (*at, key), source)
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            _check_values(item, (*at, place), source)
+    elif isinstance(value, str) and (wrong := half_character(value)):
+        raise RecipeError(f"{source}: {'.'.join(map(str, at))}: {wrong}")
 
 
 def _expand(value: Any, path: Path) -> Any:

@@ -42,6 +42,24 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        # JSON, which is YAML, writes a character beyond 16 bits as two escapes: they are that character here too.
+        node.value = node.value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        wrong = half_character(node.value)
+        if wrong:
+            raise _Refused(problem=wrong, problem_mark=node.start_mark)
+        return node
+
+
+def half_character(text: str) -> str | None:
+    """Say which half of a character (a lone surrogate) a text holds, which no file could; None where it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(text[error.start]):04x} is half of a character (a lone surrogate); write the whole one"
+    return None
+
 
 def read_yaml(path: Path) -> Any:
     """Return the values in a YAML file.
@@ -70,8 +88,8 @@ def parse_yaml(text: str, source: str) -> Any:
     """Return the values in a YAML text; `source` is named in messages.
 
     Raises:
-        RecipeError: it is not YAML, names a key twice, holds itself, is nested deeper than MAX_DEPTH, or stands for
-            more than MAX_VALUES values.
+        RecipeError: it is not YAML, names a key twice, holds itself or half of a character, is nested deeper than
+            MAX_DEPTH, or stands for more than MAX_VALUES values.
     """
     if len(text) > MAX_BYTES:
         raise RecipeError(f"{source}: more than {MAX_BYTES:,} characters")

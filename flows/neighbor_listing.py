@@ -48,8 +48,7 @@ def find_neighbors(request: NeighborRequest) -> Iterator[Neighbors]:
     metric: Metric = "dot" if request.metric == "dot" else "cosine"
     if request.nodes is None:
         return nearest(request.embeddings, request.node, request.k, metric)
-    texts = is_text(VectorFile(request.embeddings).id_type)
-    [ids] = read_ids(request.nodes, ("id",), texts=texts)
+    [ids] = read_ids(request.nodes, {"id": is_text(VectorFile(request.embeddings).id_type)})
     return nearest(request.embeddings, ids, request.k, metric)
 
 

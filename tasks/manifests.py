@@ -164,7 +164,7 @@ class DatasetManifest(Manifest):
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `split/train`, `split/valid`, `split/test`,
-    `split/valid_negative`, `split/test_negative`."""
+    `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split)."""
 
     @property
     def num_nodes(self) -> int:

@@ -74,17 +74,17 @@ class IdMap:
         """Return what names graphs (n,) in a file: `graph_id`, which may repeat, and `row`, the graph's number."""
         return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
 
-    def find(self, ids: pa.Array, kind: str, rows: Array | None = None) -> Array:
+    def find(self, ids: pa.Array, kind: str, rows: Array | None = None, row_column: str = "row") -> Array:
         """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
 
-        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`: see
-        `find_rows`, which says what raises.
+        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`,
+        `row_column`: see `find_rows`, which says what raises.
         """
         nodes = self.nodes_of_type(kind, left_out=-2)
         count = len(nodes)
         if self._dataset is not None:
             count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
-        rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows)
+        rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows, row_column)
         # A snapshot's graph does not tell how many nodes are still to come.
         found = nodes[np.minimum(rows, len(nodes) - 1)]
         return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
@@ -138,7 +138,14 @@ class IdMap:
         return self._tables[table]
 
 
-def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Array, rows: Array | None = None) -> Array:
+def find_rows(
+    dataset: DatasetStore | None,
+    table: str,
+    count: int,
+    ids: pa.Array,
+    rows: Array | None = None,
+    row_column: str = "row",
+) -> Array:
     """Return the row of each original id (n,) in an id table: int64 (n,), -1 where it is not there.
 
     Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
@@ -149,6 +156,7 @@ def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Arra
         count: rows that there are, where there is no table.
         ids: what is looked for.
         rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
+        row_column: the column that `rows` would stand in, for messages.
 
     Raises:
         DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not tell
@@ -162,7 +170,7 @@ def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Arra
         first = shard.first_row
         for group in iter_row_groups(shard, ["original_id"]):
             known = group.column(0)
-            found = found or _Found(as_kind(ids, known.type), rows)
+            found = found or _Found(as_kind(ids, known.type), rows, row_column)
             found.read(known, first)
             first += len(known)
     return np.full(len(ids), -1, np.int64) if found is None else found.rows()
@@ -171,8 +179,9 @@ def find_rows(dataset: DatasetStore | None, table: str, count: int, ids: pa.Arra
 class _Found:
     """Rows of an id table by the ids asked for, while the table streams by."""
 
-    def __init__(self, ids: pa.Array, wanted: Array | None) -> None:
+    def __init__(self, ids: pa.Array, wanted: Array | None, row_column: str) -> None:
         """`wanted` int64 (n,): which of an id's rows is meant, where it has several."""
+        self._row_column = row_column
         self.ids, self._distinct = ids, compute.unique(ids)
         self._code = np.asarray(compute.index_in(ids, value_set=self._distinct))
         self._row = np.full(len(self._distinct), -1, np.int64)
@@ -197,7 +206,7 @@ class _Found:
             place = int(unclear[0])
             raise DataError(
                 f"{self.ids[place].as_py()!r} (row {place}) names {int(self._times[self._code[place]]):,} of them; say "
-                "which in a column row, as files of predictions have it"
+                f"which in a column {self._row_column}, as files of predictions have it"
             )
         return np.where(several, self._wanted, self._row[self._code])
 

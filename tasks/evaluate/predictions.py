@@ -85,9 +85,9 @@ class PredictionWriter:
                 }
             )
 
-    def pairs(self, source: pa.Array, target: pa.Array, score: Floats) -> None:
+    def pairs(self, ids: dict[str, pa.Array], score: Floats) -> None:
         """Write node pairs that somebody asks about."""
-        self._write({"source": source, "target": target, "score": pa.array(score, pa.float32())})
+        self._write({**ids, "score": pa.array(score, pa.float32())})
 
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):

@@ -28,6 +28,8 @@ Pairs = Callable[[], Iterator[tuple[Array, Array]]]
 GetArray = Callable[[str], Array | None]
 """Returns an array of a graph by name, or None (`GraphStore.get`)."""
 
+LEFT_OUT = "left_out"
+"""Name of the table of edges that are in no split: no negatives either."""
 _ROUNDS = 32
 _CHUNK_ROWS = 1 << 20
 _MET = 1
@@ -135,10 +137,10 @@ def graph_pairs(get: GetArray) -> Pairs:
 
 
 def written_pairs(writer: DatasetWriter) -> Pairs:
-    """Return the reader of the edges of all splits, whose tables are closed."""
+    """Return the reader of the edges of all splits and of none, whose tables are closed."""
 
     def read() -> Iterator[tuple[Array, Array]]:
-        for split in SPLITS:
+        for split in (*SPLITS, LEFT_OUT):
             for path in sorted((writer.folder / "split" / split).glob("*.parquet")):
                 with pq.ParquetFile(path) as file:
                     for group in range(file.num_row_groups):

@@ -42,6 +42,7 @@ class NodeSet:
         """Whether its table could not be read: then nobody can tell which ids are unknown."""
         self._source: object = "the edges"
         self._rows: list[Array] = []
+        """Of each batch of the table, `on_duplicate_id: first`: which rows are nodes, bool; `last`: dense ids."""
         self._repeats = False
 
     @property
@@ -65,7 +66,7 @@ class NodeSet:
 
     def texts(self, *columns: str) -> tuple[str, ...]:
         """Return those columns of a CSV that must be read as texts to be looked up here."""
-        return columns if self.text_ids or (self.index is not None and self.index.is_text) else ()
+        return columns if self.index is not None and (self.text_ids or self.index.is_text) else ()
 
     def add_rows(self, batch: TableBatch) -> tuple[TableBatch, Array]:
         """Take the rows of the nodes' own table; return those that are nodes, and their dense ids.
@@ -166,7 +167,7 @@ class NodeSet:
         batch.wrong(unknown, column, f"unknown {self.kind} id", message)
 
     def _codes(self, batch: TableBatch, column: str, *, add: bool) -> tuple[Array, pa.Array]:
-        values, none = checked_ids(batch, column, texts=self.text_ids)
+        values, none = checked_ids(batch, column, texts=self.text_ids and self.index is not None)
         codes = np.full(len(values), WRONG, np.int64)
         good = slice(None) if none is None else ~none
         there = values if none is None else values.filter(pa.array(~none))
@@ -194,13 +195,15 @@ class NodeSet:
             plain = np.asarray(compute.fill_null(compute.match_substring_regex(values, r"^(0|[1-9][0-9]*)$"), False))
             wrong = wrong & ~plain if (wrong & ~plain).any() else wrong
         kinds = ("a text", "whole numbers") if text else ("a whole number", "texts")
+        way_out = "dataset.text_ids=true reads all as texts"
+        if self.index is None:
+            way_out = "if their table has ids of its own, name the column (nodes.id)"
         batch.wrong(
             wrong,
             column,
             "ids of two kinds",
             lambda row: (
-                f"the id {values[row].as_py()!r} is {kinds[0]}, those in {self._source} are {kinds[1]}; "
-                "dataset.text_ids=true reads all as texts"
+                f"the id {values[row].as_py()!r} is {kinds[0]}, those in {self._source} are {kinds[1]}; {way_out}"
             ),
         )
         return True

@@ -42,7 +42,7 @@ class Npz:
         labels: str = "y"
         """(num_nodes,) whole numbers; -1: no label."""
         train: str = "train"
-        """Node numbers or a boolean mask (num_nodes,); of several splits a row each."""
+        """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
         valid: str = "valid"
         """As train."""
         test: str = "test"
@@ -226,18 +226,8 @@ class _Archive:
 
     def split(self, name: str, number: int, labels: Array) -> Array:
         """Return the labelled nodes of a split, ascending int64."""
-        given = self.whole(name, "iub")
-        if given.ndim == 2:
-            if number >= len(given):
-                raise DataError(
-                    f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name)
-                )
-            given = given[number]
-        if given.ndim != 1:
-            raise DataError(f"has the shape {given.shape}; node numbers or a mask are needed", path=self.member(name))
+        given = self._one_split(name, number, len(labels))
         if given.dtype.kind == "b":
-            if len(given) != len(labels):
-                raise DataError(f"masks {len(given):,} nodes; there are {len(labels):,}", path=self.member(name))
             given = np.flatnonzero(given)
         index = np.sort(given)
         wrong = np.flatnonzero((index < 0) | (index >= len(labels)))
@@ -250,6 +240,39 @@ class _Archive:
         if len(unlabelled):
             raise DataError(f"node {unlabelled[0]} has no label", path=self.member(name))
         return index
+
+    def _one_split(self, name: str, number: int, num_nodes: int) -> Array:
+        """Return a split as the file has it: node numbers (k,) or a mask (num_nodes,)."""
+        given = self.whole(name, "iub")
+        wrong = _no_mask(given.shape, num_nodes) if given.dtype.kind == "b" else _no_numbers(given.shape)
+        if wrong:
+            raise DataError(f"has the shape {given.shape}; {wrong}", path=self.member(name))
+        if given.ndim == 2 and given.shape[1] == 1:
+            return given[:, 0]
+        if given.ndim == 1:
+            return given
+        if number >= len(given):
+            raise DataError(f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name))
+        row: Array = given[number]
+        return row
+
+
+def _no_numbers(shape: tuple[int, ...]) -> str | None:
+    """Say why an array of this shape holds no node numbers: (k,), a column (k, 1), or (splits, k)."""
+    if len(shape) == 1 or (len(shape) == 2 and (shape[0] or shape[1] == 1)):
+        return None
+    return "node numbers or a mask are needed, (k,), or a row for each of several splits"
+
+
+def _no_mask(shape: tuple[int, ...], num_nodes: int) -> str | None:
+    """Say why an array of this shape masks no n nodes: (n,), a column (n, 1), or (splits, n)."""
+    if shape == (num_nodes, num_nodes) and num_nodes > 1:
+        return f"whether its splits are rows or columns cannot be told; save a mask of one split, ({num_nodes},)"
+    if shape in ((num_nodes,), (num_nodes, 1)) or (len(shape) == 2 and shape[0] and shape[1] == num_nodes):
+        return None
+    if len(shape) == 2 and shape[0] == num_nodes:
+        return f"of several splits a row each is needed, (splits, {num_nodes}): save it transposed"
+    return f"a mask of {num_nodes} nodes is needed, ({num_nodes},), or a row of them for each of several splits"
 
 
 def _refuse_overlap(splits: dict[str, Array], path: Path) -> None:

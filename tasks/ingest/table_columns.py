@@ -128,7 +128,7 @@ def numbers(
     empty = np.asarray(compute.is_null(values)) if values.null_count else np.zeros(len(values), np.bool_)
     if not missing:
         batch.wrong(empty, column, "the cell is empty", f"the cell is empty{way_out}")
-    if _is_list(values.type):
+    if is_list(values.type):
         rows = np.flatnonzero(~empty)
         lists, width = _flatten(batch, column, values.drop_null(), rows, width)
         out = np.full((len(values), width), np.nan if missing else 0.0)
@@ -164,7 +164,8 @@ def float32(batch: TableBatch, column: str, values: Array) -> Array:
     return out
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether cells are lists, of any length or of a fixed one."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

@@ -33,12 +33,13 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
     """Add the ids that an edge table holds to those of `nodes`, by type."""
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
     texts = [column for column, node_set in columns if node_set.texts(column)]
-    for batch in intake.batches(edges, [column for column, _ in columns], texts):
+    heard_later = Intake()  # the edges are read once more, and their mistakes would count twice
+    for batch in heard_later.batches(edges, [column for column, _ in columns], texts):
         for column, node_set in columns:
             node_set.discover(batch, column)
 
@@ -78,10 +79,11 @@ class EdgeReader:
             columns.append(splits.column)
             texts.append(splits.column)
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
-        self.features.number_categories(edges, self.intake)
+        self.features.look_ahead(edges, self.intake)
         count = 0
         with ExitStack() as stack:
-            for whole in self.intake.batches(edges, columns, texts, values):
+            inferred = self.times.inferred if self.times else ()
+            for whole in self.intake.batches(edges, columns, texts, values, inferred):
                 batch, parts = self._ends(whole)
                 parts |= self._columns(batch)
                 if splits is not None:
@@ -116,6 +118,8 @@ class EdgeReader:
     def _columns(self, batch: TableBatch) -> dict[str, Array]:
         edges = self.edges
         parts: dict[str, Array] = {}
+        if edges.relation_column:
+            self._check_relation(batch, edges.relation_column)
         if edges.weight:
             weight = numbers(batch, edges.weight, way_out="; an edge without a weight has to be left out, or given one")
             if weight.ndim != 1:
@@ -125,6 +129,13 @@ class EdgeReader:
         if self.times:
             parts["time"] = self.times.read(batch)
         return parts | self.features.read(batch)
+
+    @staticmethod
+    def _check_relation(batch: TableBatch, column: str) -> None:
+        names = batch.column(column)
+        batch.wrong(compute.is_null(names), column, "the relation is missing")
+        if pa.types.is_nested(names.type):
+            batch.wrong_column(column, f"holds {names.type}; relations are texts or whole numbers")
 
     def _note_policies(self, context: StageContext) -> None:
         self.intake.adjust(self.edges, "edges with an unknown end dropped", self.num_dropped)
@@ -143,7 +154,6 @@ class EdgeReader:
             self._write(self._sink(self.edges.relation, writer, stack, taken), parts)
             return
         names = batch.column(self.edges.relation_column)
-        batch.wrong(compute.is_null(names), self.edges.relation_column, "the relation is missing")
         encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
         codes = np.asarray(encoded.indices)
         for code, name in enumerate(encoded.dictionary.to_pylist()):

@@ -11,7 +11,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
-from tasks.ingest.table_columns import float32, numbers
+from tasks.ingest.table_columns import float32, is_list, numbers
 from tasks.ingest.table_intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
 from tasks.ingest.tables import FilesConfig
@@ -33,6 +33,7 @@ class FeatureReader:
         self.codes = {column: IdIndex() for column in categorical}
         self.num_empty = dict.fromkeys(features, 0)
         """Cells that a policy filled, by column."""
+        self._table: FilesConfig | None = None
         self._widths: dict[str, int] = {}
         self._first: dict[str, tuple[Path, int | None]] = {}
 
@@ -45,12 +46,13 @@ class FeatureReader:
             out[stored_name(column)] = self._code(batch, column)
         return out
 
-    def number_categories(self, table: FilesConfig, intake: Intake) -> None:
-        """Number the categories in ascending order; without this they are numbered as they appear.
+    def look_ahead(self, table: FilesConfig, intake: Intake) -> None:
+        """Number the categories in ascending order, before any row is read.
 
         So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
         Reads the categorical columns of the whole table; what is wrong with them is told when their rows are read.
         """
+        self._table = table
         if not self.categorical:
             return
         for batch in table_files(table).batches(self.categorical, self.categorical):
@@ -76,6 +78,9 @@ class FeatureReader:
 
     def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
         known = self._widths.get(column)
+        cells = batch.column(column)
+        if known is None and is_list(cells.type) and cells.null_count == len(cells):
+            known = self._width_of_later_lists(column)
         values = numbers(batch, column, missing=self.missing[column] != "error", width=known, way_out=_way_out(column))
         width = values.shape[1] if values.ndim == 2 else None
         path, before = self._first.setdefault(column, (batch.path, width))
@@ -90,6 +95,14 @@ class FeatureReader:
         elif width is not None:
             self._widths[column] = width
         return self._filled(column, float32(batch, column, values))
+
+    def _width_of_later_lists(self, column: str) -> int | None:
+        """Return how many values the column's first list has; None where it has none."""
+        for batch in table_files(self._table).batches([column]) if self._table is not None else ():
+            cells = batch.column(column).drop_null()
+            if len(cells) and is_list(cells.type):
+                return len(cells[0])
+        return None
 
     def _filled(self, column: str, values: Array) -> dict[str, Array]:
         name, policy = stored_name(column), self.missing[column]

@@ -181,8 +181,12 @@ def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) 
         ends = {edges.source_type, edges.target_type}
         wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
         if wanted:
+            read = False
             with intake.problems.gathering():
-                discover_nodes(edges, {kind: nodes[kind] for kind in wanted}, intake)
+                discover_nodes(edges, {kind: nodes[kind] for kind in wanted})
+                read = True
+            for kind in wanted:
+                nodes[kind].broken |= not read
     for kind, node_set in nodes.items():
         if node_set.index is None or node_set.broken:
             continue

@@ -125,14 +125,24 @@ class Intake:
         """What is no mistake, but may not be meant."""
 
     def batches(
-        self, table: FilesConfig, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
+        self,
+        table: FilesConfig,
+        columns: Sequence[str],
+        texts: Sequence[str] = (),
+        numbers: Sequence[str] = (),
+        times: Sequence[str] = (),
+        *,
+        whole_lines: bool = False,
     ) -> Iterator[TableBatch]:
         """Yield a table's batches; see `TableFiles.batches`. Cells of `numbers` that are none are gathered.
+
+        `times` are columns that the caller takes in any form, as `TimeReader` does: in a CSV whose cells change their
+        form (days, then time stamps) they come as texts from there on.
 
         Raises:
             DataError: a file that cannot be read to its end.
         """
-        files, done = table_files(table), 0
+        files, done = replace(table_files(table), whole_lines=whole_lines), 0
         seen = {name: ColumnSurvey() for name in dict.fromkeys(columns)}
         self.survey.setdefault(", ".join(table.files), {}).update(seen)
         try:
@@ -141,18 +151,19 @@ class Intake:
                 done += 1
             return
         except DataError as error:
-            if not _is_of_kinds(error):
+            if not _is_of_kinds(error) and str(error.column) not in times:
                 raise
             first = error
-        # Some cell is no number. Read on behind the batches that were good, numbers as texts: each such cell is named.
+        # Some cell is no number. Read on, numbers as texts: each such cell is named. Batches have the same rows both
+        # times, for they end where blocks of the file do; those that were good have been given out already.
         try:
-            for place, batch in enumerate(files.batches(columns, (*texts, *numbers))):
+            for place, batch in enumerate(files.batches(columns, (*texts, *numbers, *times))):
                 if place >= done:
                     yield self._prepared(table, self._cell_by_cell(batch, numbers), seen)
         except DataError as error:
             hint = "; the cells before are of another kind: if these are ids, dataset.text_ids=true reads all as texts"
             raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
-        if not self.problems:
+        if not self.problems and not times:  # the cell that stopped Arrow must not pass without a word
             raise first
 
     def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
@@ -226,7 +237,7 @@ def table_files(config: FilesConfig) -> TableFiles:
 
 def _is_of_kinds(error: DataError) -> bool:
     """Whether Arrow could not make of a cell what it made of those before."""
-    return "conversion error" in str(error.__cause__)
+    return any(words in str(error.__cause__) for words in ("conversion error", "Failed to parse"))
 
 
 def replace_files(table: FilesConfig, path: Path) -> FilesConfig:
@@ -235,11 +246,15 @@ def replace_files(table: FilesConfig, path: Path) -> FilesConfig:
 
 
 def with_nulls(values: pa.Array, missing: Sequence[str]) -> pa.Array:
-    """Return a column with nulls in place of the texts in `missing`."""
-    if not is_text(values.type):
+    """Return a column with nulls in place of the texts in `missing`, and of the numbers that these write."""
+    numeric = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    if not numeric and not is_text(values.type):
         return values
     for text in missing:
-        empty = compute.equal(values, text)
+        try:
+            empty = compute.equal(values, pa.scalar(text).cast(values.type))
+        except pa.ArrowInvalid:  # a word among numbers
+            continue
         if compute.any(empty).as_py():
             values = compute.if_else(empty, None, values)
     return values

@@ -20,8 +20,6 @@ from tasks.ingest.tables import LabelsConfig, NodesConfig, Tables
 
 Array = NDArray[Any]
 
-_MINUS_ONE = -2  # until rows are counted, the code of a -1 that stands for no label
-
 
 class LabelStore:
     """Labels as they are read."""
@@ -100,10 +98,11 @@ class LabelStore:
         values = np.concatenate([part[1] for part in self._parts])
         if self._named:
             labels = np.full(num_nodes, -1, np.int64)
-            names, rank = self._ordered_classes()
-            labels[rows] = np.where(values >= 0, rank[values], -1)
-            self._num_minus_one = int(np.count_nonzero(labels == _MINUS_ONE))
-            labels[labels == _MINUS_ONE] = -1
+            labels[rows] = values  # of a node that stands in several rows the last
+            labelled = labels >= 0
+            names, rank = self._ordered_classes(np.unique(labels[labelled]))
+            labels[labelled] = rank[labels[labelled]]
+            self._num_minus_one = int(np.count_nonzero(labels[labelled] == -1))
             self._hint(intake)
             intake.hint_alike(self._table, self._column, "classes", names)
             return labels, names
@@ -121,12 +120,13 @@ class LabelStore:
                 f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
             )
 
-    def _ordered_classes(self) -> tuple[pa.Array, Array]:
-        """Return the classes in ascending order, as numbers where all are numbers, and the code of each that was met.
+    def _ordered_classes(self, met: Array) -> tuple[pa.Array, Array]:
+        """Return the classes that nodes have, ascending, and the number of each class that was met, -1 for none.
 
-        Where the others are numbers from 0, -1 is no class, as in many public data sets; `_MINUS_ONE` is its code.
+        They are compared as numbers where all are numbers. Then a -1 below all others is no class, as in many public
+        data sets. `met` are the codes that nodes have: a class of rows that were dropped is none.
         """
-        keys = whole_numbers(self._classes.keys())
+        keys = whole_numbers(self._classes.keys().take(pa.array(met)))
         order = np.asarray(compute.sort_indices(keys))
         said = ""
         if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
@@ -134,8 +134,8 @@ class LabelStore:
         if len(order) < 2:
             found = f"has 1 class ({keys[order[0]]}){said}" if len(order) else f"has no labelled row{said}"
             raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
-        rank = np.full(len(keys), _MINUS_ONE, np.int64)
-        rank[order] = np.arange(len(order))
+        rank = np.full(self._classes.count, -1, np.int64)
+        rank[met[order]] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 

@@ -21,7 +21,7 @@ from tasks.ingest.id_index import is_text
 from tasks.ingest.node_set import NodeSet
 from tasks.ingest.raw_rows import NpyRows, Taker
 from tasks.ingest.table_features import FeatureReader
-from tasks.ingest.table_intake import Intake, TableBatch
+from tasks.ingest.table_intake import Intake, TableBatch, table_files
 from tasks.ingest.table_labels import LabelStore
 from tasks.ingest.table_policies import stored_name
 from tasks.ingest.table_times import TimeReader
@@ -75,9 +75,9 @@ def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split:
     wanted = [name for name in (table.id, table.time) if name]
     wanted += [*(table.label if labels else ()), *((split.column,) if split else ())]
     # A table without anything to look at still says how many nodes there are.
-    columns = wanted or [*table.features, *table.categorical][:1]
+    columns = wanted or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
     owners, times, count = [], [], 0
-    for whole in intake.batches(table, columns, texts, kinds["numbers"]):
+    for whole in intake.batches(table, columns, texts, kinds["numbers"], clock.inferred if clock else ()):
         batch, rows = nodes.add_rows(whole) if table.id else (whole, np.arange(count, count + whole.num_rows))
         count += batch.num_rows
         if labels:
@@ -156,7 +156,7 @@ def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Ite
     columns = [*reader.features, *reader.categorical]
     if table is not None and table.files and columns:
         read = 0
-        reader.number_categories(table, intake)
+        reader.look_ahead(table, intake)
         for whole in intake.batches(table, columns, reader.categorical, reader.features):
             batch = whole if nodes.kept is None else whole.keep(nodes.kept[read : read + whole.num_rows])
             read += whole.num_rows

@@ -82,10 +82,36 @@ def check_time_format(where: str, time_format: str) -> None:
         found = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
     except (ValueError, re.error) as error:  # re.error: a part that another one holds, such as %Y beside %c
         raise ValueError(f"{told} cannot be read ({error}); {example}") from None
+    if {"U", "W"} & set(parts) and not {"a", "A", "w", "u", "d", "j"} & set(parts):
+        raise ValueError(
+            f"{told} has a week and no day, and all weeks would be the 1st of January; write days, or a weekday (%w)"
+        )
     if found.year != _SAMPLE.year:
         raise ValueError(f"{told} has no year, and a time without one is none; {example}")
     if found.day == _SAMPLE.day and found.month != _SAMPLE.month:
         raise ValueError(f"{told} has a day and no month; {example}")
+
+
+_DIGITS = {"Y": 4, "G": 4, "j": 3, "f": 6, "u": 1, "w": 1} | dict.fromkeys("mdHIMSyUWV", 2)
+
+
+def full_width(time_format: str) -> re.Pattern[str] | None:
+    """Return what texts must match where parts of a form stand side by side; None where none do.
+
+    Python's strptime takes `1022023` for the 10th of February by `%d%m%Y`, and no less readily than `10022023`: without
+    a separator, only digits in full tell the parts apart.
+    """
+    parts = re.findall("%.|[^%]+", time_format, re.DOTALL)
+    is_value = [False, *(part[0] == "%" and part != "%%" for part in parts), False]
+    beside = [is_value[i + 1] and (is_value[i] or is_value[i + 2]) for i in range(len(parts))]
+    if not any(beside):
+        return None
+    pieces: list[str] = []
+    for part, near in zip(parts, beside, strict=True):
+        piece = rf"\d{{{_DIGITS[part[1]]}}}" if near and part[1] in _DIGITS else "(?s:.+)"
+        if piece != "(?s:.+)" or pieces[-1:] != [piece]:  # one after the other would be tried at all places
+            pieces.append(piece)
+    return re.compile("".join(pieces))
 
 
 def missing_by_column(

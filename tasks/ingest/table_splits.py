@@ -12,8 +12,8 @@ from configs.errors import DataError, RecipeError
 from tasks.graph_store import id_dtype
 from tasks.ingest.generator import SPLITS, pair_keys, pick_splits
 from tasks.ingest.labels import check_labelled, has_label
-from tasks.ingest.negatives import draw_pool, written_pairs
-from tasks.ingest.node_set import NodeSet, came_before
+from tasks.ingest.negatives import LEFT_OUT, draw_pool, written_pairs
+from tasks.ingest.node_set import UNKNOWN, NodeSet, came_before
 from tasks.ingest.table_intake import Intake, TableBatch, table_files
 from tasks.ingest.table_nodes import SplitColumn
 from tasks.ingest.table_times import TimeReader
@@ -117,10 +117,11 @@ def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int
 def _id_batches(path: str, config: Tables.Config, nodes: NodeSet, width: int, intake: Intake) -> Any:
     """Yield batches of a file of ids and the names of its first `width` columns."""
     table = FilesConfig(files=(path,), header=config.split.header)
+    # Ids alone, a line each, may have blanks.
     names = table_files(table).column_names()[:width]
     if len(names) < width:
         raise DataError(f"has {len(names)} column, {width} are needed", path=path)
-    for batch in intake.batches(table, names, nodes.texts(*names)):
+    for batch in intake.batches(table, names, nodes.texts(*names), whole_lines=width == 1):
         yield batch, names
 
 
@@ -130,7 +131,7 @@ class LinkSplitter:
     def __init__(
         self, config: Tables.Config, nodes: NodeSet, edges: EdgesConfig, writer: DatasetWriter, intake: Intake
     ) -> None:
-        self.config, self.nodes, self.writer, self.intake = config, nodes, writer, intake
+        self.config, self.nodes, self.edges, self.writer, self.intake = config, nodes, edges, writer, intake
         self.split = config.split
         self._column = SplitColumn(self.split.column) if self.split.column else None
         self._kind = id_dtype(nodes.num_nodes)
@@ -147,9 +148,21 @@ class LinkSplitter:
         if not edges.time:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
         clock = TimeReader(edges.time, edges.time_format)
-        found = [clock.read(batch) for batch in self.intake.batches(edges, [edges.time], clock.texts)]
+        ends = (edges.source, edges.target)
+        texts = [*clock.texts, *self.nodes.texts(*ends)]
+        times, kept = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+        for batch in self.intake.batches(edges, [*ends, edges.time], texts, (), clock.inferred):
+            times.append(clock.read(batch))
+            known = np.ones(batch.num_rows, np.bool_)
+            if edges.on_unknown_id == "drop":  # shares are those of the edges that stay
+                for column in ends:
+                    known &= self.nodes.look_up(batch, column) != UNKNOWN
+            kept.append(known)
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
-        return cut_by_time(np.concatenate(found) if found else np.empty(0, np.int64), self.split)
+        there = np.concatenate(kept)
+        codes = np.full(len(there), -1, np.int8)
+        codes[there] = cut_by_time(np.concatenate(times)[there], self.split)
+        return codes
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:
         """Write each split's edges and return those that train."""
@@ -159,7 +172,15 @@ class LinkSplitter:
         for code, name in enumerate(dealt):
             chosen = codes == code
             self._tables[name].write({column: parts[column][chosen] for column in parts if column in kept})
+        if (codes < 0).any():
+            self._leave_out(batch, {end: parts[end][codes < 0] for end in ("src", "dst")})
         return {column: values[codes == 0] for column, values in parts.items()}
+
+    def _leave_out(self, batch: TableBatch, ends: dict[str, Array]) -> None:
+        """Keep edges of no split apart: they neither train nor carry messages, and are no negatives either."""
+        if LEFT_OUT not in self._tables:
+            self._tables[LEFT_OUT] = self._stack.enter_context(self.writer.table(f"split/{LEFT_OUT}"))
+        self._tables[LEFT_OUT].write(ends)
 
     def _pick(self, batch: TableBatch, parts: dict[str, Array], first: int) -> Array:
         if self._column is not None:
@@ -181,6 +202,7 @@ class LinkSplitter:
                 self._read_pairs(name)
         self._stack.close()
         sizes = {name: self._tables[name].num_rows for name in SPLITS}
+        self._note_left_out()
         for name, size in sizes.items():
             if size == 0:
                 where = self.split.column or self.split.files.get(name) or f"split by {self.split.by}"
@@ -191,6 +213,15 @@ class LinkSplitter:
             pool = draw_pool(code, self.config.num_negatives, self.nodes.num_nodes, self.split.seed, edges)
             self.writer.write(f"split/{name}_negative", pool)
         return sizes
+
+    def _note_left_out(self) -> None:
+        count = self._tables[LEFT_OUT].num_rows if LEFT_OUT in self._tables else 0
+        self.intake.adjust(self.edges, "edges of no split left out", count)
+        if count:
+            self.intake.hints.append(
+                f"{', '.join(self.edges.files)} (column {self.split.column}): {count:,} edges are of no split, for "
+                "their cell is empty; they neither train nor carry messages, and are no negatives either"
+            )
 
     def _read_pairs(self, name: str) -> None:
         for batch, names in _id_batches(self.split.files[name], self.config, self.nodes, 2, self.intake):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import contextlib
 import datetime
 import re
 from typing import Any
@@ -17,6 +18,7 @@ from tasks.ingest.id_index import is_text
 from tasks.ingest.table_columns import EXACT, int64, numbers
 from tasks.ingest.table_files import Batch
 from tasks.ingest.table_intake import TableBatch
+from tasks.ingest.table_policies import full_width
 
 Array = NDArray[Any]
 
@@ -24,6 +26,7 @@ Array = NDArray[Any]
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
 _FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
+_MAX_CHARACTERS = 200  # of a time as a text
 _MAX_NUMBER = 2**62  # what is beyond leaves no room for "always" and "never"
 _EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -31,9 +34,18 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 def time_unit(batch: Batch, column: str) -> TimeUnit:
     """Return what `TimeReader` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
-    kind = batch.column(column).type
+    kind = _cells(batch, column).type
     dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind) or pa.types.is_dictionary(kind)
     return "seconds" if dates else "number"
+
+
+def _cells(batch: Batch, column: str) -> pa.Array:
+    """Return a column, texts that are all whole numbers as these: a CSV's are texts where they are categories too."""
+    values = batch.column(column)
+    if is_text(values.type):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return values.cast(pa.int64())
+    return values
 
 
 class TimeReader:
@@ -42,6 +54,7 @@ class TimeReader:
     def __init__(self, column: str, time_format: str | None) -> None:
         """`time_format`: as of Python's strptime, for texts; None: ISO 8601."""
         self.column, self.format = column, time_format
+        self._full_width = full_width(time_format) if time_format else None
         self._unit: TimeUnit | None = None
 
     @property
@@ -49,9 +62,14 @@ class TimeReader:
         """Columns that a CSV gives as texts."""
         return (self.column,) if self.format else ()
 
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        """Columns that a CSV gives as it understands their cells."""
+        return () if self.format else (self.column,)
+
     def read(self, batch: TableBatch) -> Array:
         """Return times, int64 (n,)."""
-        values = batch.column(self.column)
+        values = batch.column(self.column) if self.format else _cells(batch, self.column)
         missing = compute.is_null(values, nan_is_null=True)
         none = batch.wrong(missing, self.column, "the time is missing", f"the time is missing; {_EVERY_ROW}")
         if none is not None and none.all():
@@ -147,6 +165,10 @@ class TimeReader:
     def _seconds(self, text: str) -> int | None:
         """Return seconds since 1970; without a zone the time is UTC."""
         try:
+            if len(text) > _MAX_CHARACTERS:
+                return None
+            if self._full_width is not None and not self._full_width.fullmatch(text):
+                return None
             if self.format:
                 moment = datetime.datetime.strptime(text, self.format)
             elif _ISO.fullmatch(text):

@@ -39,13 +39,15 @@ class FilesConfig(ConfigModel):
     files: StrTuple = ()
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
-    """auto: by the name's ending. edgelist: numbers separated by blanks, # or % comments, columns `0`, `1`, ..."""
+    """auto: by the name's ending. edgelist: numbers (or texts) separated by blanks, # or % comments, columns `0`, `1`,
+    ..."""
     header: bool = True
     """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ..."""
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     """Another separator than the format's own."""
     missing_values: Texts = ("",)
-    """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too."""
+    """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too, and so
+    does a number that such a text writes (`"-999"`)."""
 
 
 class NodesConfig(FilesConfig):
@@ -198,7 +200,8 @@ class SplitConfig(ConfigModel):
     seed: int = Field(default=0, ge=0)
     """Seed of the random ones."""
     column: str | None = None
-    """by column: its cells are train, valid (or val, validation), test, or empty."""
+    """by column: its cells are train, valid (or val, validation), test, or empty: of no split. Edges of no split (link
+    tasks) neither train nor carry messages, and are no negatives."""
     files: dict[str, str] = Field(default={})
     """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs, which
     neither train nor carry messages, whether or not they stand in the edge table too)."""
@@ -354,14 +357,15 @@ class Tables:
             DataError: a file or column is missing.
             RecipeError: one column holds dates, another one numbers.
         """
-        from tasks.ingest.table_intake import table_files
+        from tasks.ingest.table_intake import Intake
         from tasks.ingest.table_times import time_unit
 
         found: dict[TimeUnit, str] = {}
         for section, tables in (("nodes", self.config.nodes), ("edges", self.config.edges)):
             for table in tables:
                 if table.time:
-                    first = next(table_files(table).batches([table.time]), None)
+                    texts = (table.time,) if table.time_format else ()
+                    first = next(Intake().batches(table, [table.time], texts, (), (table.time,)), None)
                     unit: TimeUnit = "number" if first is None else time_unit(first, table.time)
                     unit = "seconds" if table.time_format else unit
                     found[unit] = f"{table.time} of dataset.{section}"

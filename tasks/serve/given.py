@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,42 +16,42 @@ from configs.errors import DataError
 from tasks.dataset_store import DatasetStore
 from tasks.graph_store import Array
 from tasks.ingest.id_index import is_text
-from tasks.ingest.table_columns import ids
+from tasks.ingest.table_columns import EXACT, ids
 from tasks.ingest.table_files import Batch, TableFiles
 from tasks.readers.columns import first_not_whole
 
 logger = logging.getLogger(__name__)
 
 
-def read_ids(path: Path, columns: tuple[str, ...], *, texts: bool) -> list[pa.Array]:
+def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
     """Return columns of ids of a file, each (n,): those of these names, else as many of the first ones.
 
-    Parquet, CSV, TSV and lists of numbers (`.txt`, an id or a pair a line), also compressed.
+    Parquet, CSV, TSV and lists (`.txt`, an id or a pair a line; ids alone may have blanks), also compressed.
 
     Args:
         path: the file.
-        columns: names of the columns.
-        texts: whether the data's ids are texts; then `7` in a CSV is the text too.
+        columns: names of the columns, and whether the data's ids there are texts; then `7` in a CSV is the text too.
 
     Raises:
         DataError: it cannot be read, has too few columns, no rows, cells that are no ids, or ids for its first line.
     """
-    files = TableFiles((str(path),))
+    files = TableFiles((str(path),), whole_lines=len(columns) == 1)
     there = files.column_names()
     chosen = list(columns) if set(columns) <= set(there) else there[: len(columns)]
-    if files.has_name_line and not texts and any(name.isdecimal() for name in chosen):
+    texts = [name for name, is_text in zip(chosen, columns.values(), strict=False) if is_text]
+    if files.has_name_line and any(name.isdecimal() for name in chosen if name not in texts):
         line = ",".join(columns)
         raise DataError(f"begins with ids, not with the columns' names; give it a first line {line!r}", path=path)
     if len(chosen) < len(columns):
         raise DataError(f"has {len(there)} column(s), {len(columns)} are needed: {', '.join(columns)}", path=path)
     parts: list[list[pa.Array]] = [[] for _ in chosen]
-    unnamed = texts and files.has_name_line and chosen != list(columns)
-    for batch in files.batches(chosen, chosen if texts else ()):
+    unnamed = bool(texts) and files.has_name_line and chosen != list(columns)
+    for batch in files.batches(chosen, texts):
         if unnamed:
-            _doubt_names(path, chosen, columns, batch)
+            _doubt_names(path, chosen, tuple(columns), batch)
             unnamed = False
         for place, name in enumerate(chosen):
-            parts[place].append(_of_kind(batch, name, texts))
+            parts[place].append(_of_kind(batch, name, name in texts))
     if not sum(map(len, parts[0])):
         raise DataError("has no rows", path=path)
     return [pa.concat_arrays(part) for part in parts]
@@ -81,23 +83,44 @@ def _form(text: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 
-def read_rows(path: Path) -> Array | None:
-    """Return the column `row` of a file of ids, int64 (n,), -1 for cells that are no row's number; None without one.
+def read_rows(path: Path, column: str = "row") -> Array | None:
+    """Return the rows' numbers in a file of ids, int64 (n,), -1 for cells that are none; None without such a column.
 
-    It tells nodes or graphs of one id apart, as files of predictions do.
+    They tell nodes or graphs of one id apart, as files of predictions do. Whole decimal numbers are taken too: many
+    tools write 3.0 for 3 where a column has empty cells.
     """
     files = TableFiles((str(path),))
-    if "row" not in files.column_names():
+    if column not in files.column_names():
         return None
     parts = []
-    for batch in files.batches(["row"], ["row"]):
-        cells = batch.column("row")
+    for batch in files.batches([column], [column]):
+        cells = batch.column(column)
         if pa.types.is_nested(cells.type):
             return None
-        texts = cells.cast(pa.string())
-        whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
-        parts.append(np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64())))
+        parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
     return np.concatenate(parts)
+
+
+def _whole_floats(cells: pa.Array) -> Array:
+    # As numbers, since Arrow writes large ones as 1e+10.
+    values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
+    whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
+    return np.where(whole, values, -1).astype(np.int64)
+
+
+def _whole_texts(cells: pa.Array) -> Array:
+    texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
+    whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
+    return np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64()))
+
+
+@contextmanager
+def naming(path: Path, column: str) -> Iterator[None]:
+    """Add the file and its column to what `find_rows`, which sees ids only, refuses. Raises DataError."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), path=path, column=column) from None
 
 
 def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:

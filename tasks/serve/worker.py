@@ -23,7 +23,7 @@ from tasks.evaluate.supervise import finish_job, say
 from tasks.graph_store import Array
 from tasks.manifests import DatasetManifest
 from tasks.serve.fit import check_facts, refuse_own_rows
-from tasks.serve.given import check_known, ids_are_texts, read_ids, read_rows
+from tasks.serve.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.serve.outputs import NpyVectors, ParquetVectors, as_probabilities
 
 _ROWS = 1 << 16
@@ -124,31 +124,35 @@ class Serving:
 
     def _nodes(self, kind: str) -> Array:
         """Return the nodes that are asked about, int64 (n,): those given, in their order, else all of a type."""
-        given = self._given("nodes", "id", f"ids/{kind}")
+        given = self._given("nodes", id=f"ids/{kind}")
         if given is None:
             return self.ids.nodes_of_type(kind)
         path, [ids] = given
-        found = self.ids.find(ids, kind, read_rows(path))
+        rows = read_rows(path)
+        with naming(path, "id"):
+            found = self.ids.find(ids, kind, rows)
         check_known(path, "id", ids, found)
         return found
 
     def _graphs(self) -> Array:
         from tasks.evaluate.ids import find_rows
 
-        given = self._given("graphs", "graph_id", "ids/graphs")
+        given = self._given("graphs", graph_id="ids/graphs")
         if given is None:
             return np.arange(self.manifest.num_graphs)
         path, [ids] = given
-        found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, read_rows(path))
+        rows = read_rows(path)
+        with naming(path, "graph_id"):
+            found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, rows)
         check_known(path, "graph_id", ids, found)
         return found
 
-    def _given(self, what: str, *columns_and_table: str) -> tuple[Path, list[pa.Array]] | None:
-        *columns, table = columns_and_table
+    def _given(self, what: str, **columns: str) -> tuple[Path, list[pa.Array]] | None:
+        """Return a file of ids that was named, and its columns; `columns` says which id table each one's ids are of."""
         if what not in self.job.given:
             return None
         path = Path(self.job.given[what])
-        return path, read_ids(path, tuple(columns), texts=ids_are_texts(self.dataset, table))
+        return path, read_ids(path, {name: ids_are_texts(self.dataset, table) for name, table in columns.items()})
 
     # ---- predictions
 
@@ -192,19 +196,22 @@ class Serving:
 
     def _pairs(self) -> list[str]:
         source_type, target_type = self._end_types()
-        given = self._given("pairs", "source", "target", f"ids/{source_type}")
+        given = self._given("pairs", source=f"ids/{source_type}", target=f"ids/{target_type}")
         assert given is not None, "checked before the process was started"
         path, (sources, targets) = given
         ends = []
         for column, ids, kind in (("source", sources, source_type), ("target", targets, target_type)):
-            ends.append(self.ids.find(ids, kind))
+            row_column = f"{column}_row"  # as `IdMap.columns` calls it
+            with naming(path, column):
+                ends.append(self.ids.find(ids, kind, read_rows(path, row_column), row_column))
             check_known(path, column, ids, ends[-1])
         pairs = np.stack(ends, 1)
         distinct, place = np.unique(pairs, return_inverse=True)
         vectors, place = self.predictor.node_vectors(self.model, distinct), place.reshape(pairs.shape)
         with PredictionWriter(Path(self.job.work), self.manifest.task_type) as writer:
             for part in _parts(len(pairs)):
-                writer.pairs(sources[part], targets[part], self.predictor.pair_scores(self.model, vectors, place[part]))
+                named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
+                writer.pairs(named, self.predictor.pair_scores(self.model, vectors, place[part]))
                 say(part.stop, len(pairs), "pairs", "predictions")
         self.rows = len(pairs)
         return [writer.path.name]

@@ -186,6 +186,46 @@ def test_variables_are_taken_from_the_environment(tmp_path: Path, monkeypatch: p
     assert load_recipe(str(path)).description == "there and there"
 
 
+TABLES = {"name": "tables", "nodes": {"files": "n.csv", "label": "y"}, "edges": {"files": "e.csv"}}
+
+
+def test_half_of_a_character_is_refused_wherever_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone surrogate can be in no file: not in a table, and not in what a run keeps of its recipe."""
+    half = "\\ud800 is half of a character"
+
+    def refused(*overrides: str, **nodes: Any) -> str:
+        with pytest.raises(RecipeError) as found:
+            tiny(*overrides, dataset={**TABLES, "nodes": {**TABLES["nodes"], **nodes}})  # type: ignore[dict-item]
+        return str(found.value)
+
+    assert f"recipe: dataset.nodes.features.1: {half}" in refused(features=["a", "\ud800"])
+    assert f"recipe: dataset.nodes.missing_values.0: {half}" in refused(missing_values=["\ud800"])
+    assert f"recipe: dataset.nodes.\\ud800: {half}" in refused(**{"\ud800": 1})
+    said = refused('dataset.nodes.features=["\\ud800"]')
+    assert said.startswith("override 'dataset.nodes.features=")
+    assert half in said
+    assert "\\udcff" in refused("dataset.nodes.\udcff=1"), "a byte of a command line that is not UTF-8"
+    assert refused("dataset.nodes.label=\udcff").startswith("override 'dataset.nodes.label=")
+
+    path = tmp_path / "r.yaml"
+    path.write_text(yaml.safe_dump({**TINY, "description": "${PLACE}"}))
+    monkeypatch.setenv("PLACE", "a\udcff")
+    with pytest.raises(RecipeError, match=r"r\.yaml: description: \\udcff is half of a character"):
+        load_recipe(str(path))
+
+
+def test_plain_values_are_no_deeper_than_yaml_s() -> None:
+    around: list[Any] = []
+    around += [around, around]
+    with pytest.raises(RecipeError, match="recipe: description: more than 50 levels"):
+        tiny(description=around)
+
+
+def test_characters_beyond_16_bits_are_text_like_any() -> None:
+    for text in ("\U0001f600", json.dumps("\U0001f600")):
+        assert tiny(f"description={text}").description == "\U0001f600"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"[1, 2]", "must hold sections"), (b"a: [", "is not valid YAML"), (b"\xff\xfe\x00", "is not valid YAML")],

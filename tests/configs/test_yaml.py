@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def test_reads_what_pyyaml_writes(value: object) -> None:
         ("a: !!float [1]", "is not valid YAML"),
         ("a: 2023-02-30", "is not valid YAML"),
         ("a: 1\n---\na: 2", "is not valid YAML"),
+        ('seed: 1\nfeatures: [a, "b\\ud800"]', "\\ud800 is half of a character"),
+        ('seed: 1\n"\\udfff": 3', "\\udfff is half of a character"),
+        ('a: "\\ude00\\ud83d"', "\\ude00 is half of a character"),
+        ('a: "\\ud83d\\ud83d\\ude00"', "\\ud83d is half of a character"),
+        ('a: &x "\\ud800"\nb: *x', "\\ud800 is half of a character"),
+        ("a: b\udcff", "is not valid YAML"),
         ("a: \0", "is not valid YAML"),
         ("x" * (MAX_BYTES + 1), "characters"),
     ],
@@ -81,6 +88,23 @@ def test_aliases_and_merges_stay_allowed() -> None:
         "c": [{"x": 1, "y": 2}] * 2,
     }
     assert len(parse_yaml(ten_fold_anchors(4), "text")["a3"]) == 10
+
+
+def test_half_of_a_character_is_named_with_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text('name: x\ndataset:\n  missing_values: ["\\ud800"]\n')
+    with pytest.raises(
+        RecipeError, match=r"recipe\.yaml is not valid YAML: .*half of a character(.|\n)*line 3, column"
+    ):
+        read_yaml(path)
+
+
+def test_both_halves_are_the_character_as_in_json() -> None:
+    """JSON is YAML, and its writers write characters beyond 16 bits as two escapes."""
+    value = {"\U0001f600": ["a\U0001f600b", "\U0010ffff\U00010000", "\ufeffx"]}
+    assert parse_yaml(json.dumps(value), "text") == value
+    with pytest.raises(RecipeError, match="stands twice"):
+        parse_yaml('{"\\ud83d\\ude00": 1, "\U0001f600": 2}', "text")
 
 
 def test_a_file_is_read_no_further_than_its_bound(tmp_path: Path) -> None:

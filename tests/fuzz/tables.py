@@ -47,6 +47,7 @@ WHOLE = st.integers(0, 2**63 - 1) | st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 # Texts that CSV's own rules for numbers, dates and missing values leave alone.
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=12).map(lambda text: "x" + text + "x")
+WORDS = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters=",;"), max_size=12).map("x{}".format)
 NAMES = st.lists(
     st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), min_size=1, max_size=8).map(lambda t: f"c{t}"),
     min_size=2, max_size=2, unique=True,
@@ -83,16 +84,20 @@ def compressed(draw: Draw, data: bytes) -> tuple[str, bytes]:
 
 @st.composite
 def edge_lists(draw: Draw) -> Sample:
-    """Numbers between blanks, with comments."""
-    rows = [list(row) for row in draw(st.lists(st.tuples(WHOLE, WHOLE), min_size=1, max_size=20))]
-    lines = [draw(st.sampled_from([" ", "\t", "  \t"])).join(map(str, row)) for row in rows]
+    """Numbers, or words beside numbers, between blanks or delimiters, with comments."""
+    cells, kinds = draw(st.sampled_from([((WHOLE, WHOLE), ([], [])), ((WORDS, WHOLE, FLOATS), (["0"], ["2"]))]))
+    delimiter = draw(st.sampled_from([None, ",", ";", "\t"]))
+    between = st.sampled_from([delimiter] if delimiter else [" ", "\t", "  \t"])
+    rows = [list(row) for row in draw(st.lists(st.tuples(*cells), min_size=1, max_size=20))]
+    lines = [draw(between).join(map(str, row)) for row in rows]
     mark = draw(st.sampled_from("#%"))
     for at in draw(st.lists(st.integers(0, len(lines)), max_size=3)):
-        lines.insert(at, draw(st.sampled_from([mark + " a comment", "", "  "])))
+        lines.insert(at, draw(st.sampled_from([mark + " a comment", "", "" if delimiter else "  "])))
     if mark == "%":
         lines.insert(0, "% a comment")
     suffix, data = draw(compressed("\n".join(lines).encode()))
-    return Sample(f"x.txt{suffix}", data, "table", {"texts": [], "numbers": []}, repr(rows))
+    arguments = {"texts": kinds[0], "numbers": kinds[1], "delimiter": delimiter}
+    return Sample(f"x.txt{suffix}", data, "table", arguments, repr(rows))
 
 
 @st.composite

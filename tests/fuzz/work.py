@@ -30,12 +30,17 @@ def _read_small(path: Path) -> None:
 
 
 def table(
-    path: str, texts: list[str], numbers: list[str], header: bool = True, columns: list[str] | None = None
+    path: str,
+    texts: list[str],
+    numbers: list[str],
+    header: bool = True,
+    columns: list[str] | None = None,
+    delimiter: str | None = None,
 ) -> Any:
     """Return the rows of a table, cells as plain values."""
     from tasks.ingest.table_files import TableFiles
 
-    files = TableFiles((path,), header=header)
+    files = TableFiles((path,), header=header, delimiter=delimiter)
     found: list[list[Any]] = []
     wanted = columns if columns is not None else files.column_names()
     for batch in files.batches(wanted, texts, numbers):

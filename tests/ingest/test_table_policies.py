@@ -153,35 +153,6 @@ def test_unknown_ends(ingest: Ingest, folder: Path, dense: bool) -> None:
     assert any("2 node ids" in text for text in added.manifest.warnings)
 
 
-@pytest.mark.parametrize("by", ["time", "column", "ratio"])
-def test_unknown_ends_of_link_tasks(ingest: Ingest, folder: Path, by: str) -> None:
-    """Each edge keeps its own split, wherever one was left out before it."""
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, 40, (2, 400))
-    unknown = rng.random(400) < 0.3
-    src[unknown] += 100
-    part = np.array(["train", "train", "valid", "test"])[np.arange(400) % 4]
-    save("e.csv", pa.table({"src": src, "dst": dst, "t": np.arange(400), "part": part}))
-    split = {"time": {"by": "time"}, "column": {"by": "column", "column": "part"}, "ratio": {}}[by]
-    edges = {"files": "e.csv", "time": "t", "on_unknown_id": "drop"}
-    store = ingest(
-        name="tables", task="link", nodes={"count": 40}, edges=edges, split=split, directed=True, num_negatives=20
-    )
-    times = {name: store.column(f"split/{name}", "time") for name in ("train", "valid", "test")}
-    found = np.concatenate(list(times.values()))
-    for name in times:
-        pairs = store.read(f"split/{name}")
-        np.testing.assert_array_equal(pairs["src"], src[times[name]])
-        np.testing.assert_array_equal(pairs["dst"], dst[times[name]])
-        assert not unknown[times[name]].any()
-        if by == "column":
-            assert (part[times[name]] == name).all()
-    if by == "time":
-        assert times["train"].max() < times["valid"].min() <= times["valid"].max() < times["test"].min()
-    if by != "ratio":
-        assert sorted(found) == np.flatnonzero(~unknown).tolist()
-
-
 def test_lists_of_a_fixed_length_of_which_one_is_missing(ingest: Ingest, folder: Path) -> None:
     lists = {"v": [[1.0, 2.0]] * 10, "w": [[1.0, 2.0]] * 4 + [None] + [[3.0, 4.0]] * 5}
     columns = {name: pa.array(values, pa.list_(pa.float32(), 2)) for name, values in lists.items()}
@@ -238,6 +209,8 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"time": "t", "time_format": "day"}, "time_format 'day' has no year"),
     ("nodes", {"time": "t", "time_format": "%Y, %d"}, "'%Y, %d' has a day and no month"),
     ("nodes", {"time": "t", "time_format": "%Y-%Y"}, "'%Y-%Y' has %Y twice; write it as of Python's strptime, such as"),
+    ("nodes", {"time": "t", "time_format": "%Y-W%W"}, "'%Y-W%W' has a week and no day, and all weeks would be the 1st"),
+    ("edges", {"time": "t", "time_format": "%U %Y"}, "'%U %Y' has a week and no day"),
     ("nodes", {"time": "t", "time_format": "%c %Y"}, "'%c %Y' cannot be read (redefinition of group"),
     ("nodes", {"time": "t", "time_format": "%d.%m.%Y %Q"}, "cannot be read ('Q' is a bad directive"),
     ("edges", {"time": "t", "time_format": "%d.%m.%Y %"}, "cannot be read (stray %"),
@@ -282,3 +255,107 @@ def test_nodes_that_cannot_be_made_up(column: str) -> None:
     }
     with pytest.raises(RecipeError, match=f"on_unknown_id: add cannot make up {column} of node nodes"):
         build_recipe({"name": "x", "dataset": dataset, "model": {"name": "graphsage"}})
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.float64(), pa.int16()])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
+def test_numbers_that_stand_for_empty_cells(ingest: Ingest, folder: Path, ending: str, kind: pa.DataType) -> None:
+    values = [1, -999, 2, 3, 4, 5, 6, 7, 8, 9]
+    columns = {"0": pa.array(range(10)), "1": pa.array(values, kind), "2": pa.array(values[::-1], kind)}
+    if ending == "txt":
+        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+        Path("n.txt").write_text("".join("{} {:g} {:g}\n".format(*row) for row in rows))
+    else:
+        save(f"n.{ending}", pa.table(columns))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    words = {"missing": "zero", "missing_values": ["", "NA", "-999"]}
+    nodes = {"files": f"n.{ending}", "id": "0", "label": "1", "features": "2", **words}
+    store = ingest(**section(nodes=nodes, task_type="regression"))
+    np.testing.assert_array_equal(store.column("nodes/node", "label").ravel(), [1, np.nan, *range(2, 10)])
+    np.testing.assert_array_equal(store.column("nodes/node", "2"), [9, 8, 7, 6, 5, 4, 3, 2, 0, 1])
+    assert store.column("nodes/node", "2_missing").tolist() == [0] * 8 + [1, 0]
+    nodes = {"files": f"n.{ending}", "id": "0", "label": "1", "categorical": "2", "missing_values": ["", "-999"]}
+    if ending == "parquet" and pa.types.is_integer(kind):
+        store = ingest(**section(nodes=nodes, task_type="regression"))
+        assert store.read("categories/node/2").column("name").to_pylist() == ["", *"123456789"]
+
+
+@pytest.mark.parametrize(("policy", "classes"), [("last", ["A", "B"]), ("first", ["A", "B", "C"])])
+def test_classes_of_rows_that_were_dropped(ingest: Ingest, folder: Path, policy: str, classes: list[str]) -> None:
+    """A class that no node has is none."""
+    save("n.csv", pa.table({"id": [0, *range(12)], "y": ["C", *("AB" * 6)]}))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    store = ingest(**section(nodes={"files": "n.csv", "label": "y", "on_duplicate_id": policy}))
+    assert store.read("classes").column("name").to_pylist() == classes
+    assert store.manifest.num_classes == len(classes)
+    labels = store.column("nodes/node", "label")
+    assert sorted(set(labels.tolist())) == list(range(len(classes)))
+
+
+NESTED = [[[0]] * 3, [{"a": 1}] * 3, [[("k", 1)]] * 3]
+KINDS = [pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64())]
+
+
+@pytest.mark.parametrize(("cells", "kind"), zip(NESTED, KINDS, strict=True))
+def test_relations_are_plain_values(ingest: Ingest, folder: Path, cells: list[Any], kind: pa.DataType) -> None:
+    save("n.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.parquet", pa.table({"src": [0, 1, 2], "dst": [1, 2, 3], "r": pa.array(cells, kind)}))
+    with pytest.raises(DataError, match=r"e\.parquet \(column r\): holds .*; relations are texts or whole numbers"):
+        ingest(**section(edges={"files": "e.parquet", "relation_column": "r"}))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
+def test_nodes_that_have_rows_only(ingest: Ingest, folder: Path, ending: str) -> None:
+    if ending == "txt":
+        Path("n.txt").write_text("7 8\n" * 10)
+    else:
+        save(f"n.{ending}", pa.table({"a": [7] * 10}))
+    save("e.csv", pa.table({"src": [0], "dst": [9]}))
+    save("l.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    np.save("x.npy", np.ones((10, 2), np.float32))
+    nodes = {"files": f"n.{ending}", "id": None, "feature_file": "x.npy"}
+    store = ingest(**section(nodes=nodes, labels={"files": "l.csv", "label": "y"}))
+    assert store.manifest.num_nodes == 10
+
+
+def test_lists_of_which_the_first_are_missing(ingest: Ingest, folder: Path) -> None:
+    """The first file, and the first rows: what is seen later says how long they are."""
+    kind = pa.list_(pa.float32())
+    for name, values in (("n1", [None] * 5), ("n2", [None, [1, 2, 3], [4, 5, 6], None, [7, 8, 9]])):
+        rows = {"id": [f"{name}_{i}" for i in range(5)], "y": list("ababa"), "x": pa.array(values, kind)}
+        save(f"{name}.parquet", pa.table(rows))
+    save("e.csv", pa.table({"src": ["n1_0"], "dst": ["n2_0"]}))
+    nodes = {"files": ["n1.parquet", "n2.parquet"], "label": "y", "features": "x", "missing": "zero"}
+    x = ingest(**section(nodes=nodes)).column("nodes/node", "x")
+    assert x.shape == (10, 3)
+    assert x[6].tolist() == [1, 2, 3]
+    assert x[:6].sum() == 0
+
+
+def test_ids_that_are_numbers_by_their_place_beside_texts(ingest: Ingest, folder: Path) -> None:
+    """`text_ids` is for ids of the user's own; nodes that are counted have none."""
+    save("p.csv", pa.table({"id": ["7", "07", "x"], "f": [1.0, 2.0, 3.0]}))
+    save("l.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    save("e.csv", pa.table({"src": [0, 1, 2], "dst": ["07", "7", "x"]}))
+    ends = {"source_type": "u", "target_type": "p", "relation": "r"}
+    tables = [{"type": "u", "count": 10}, {"type": "p", "files": "p.csv", "features": "f"}]
+    labels = {"files": "l.csv", "label": "y"}
+    store = ingest(
+        **section(nodes=tables, labels=labels, edges={"files": "e.csv", **ends}, text_ids=True, target_type="u")
+    )
+    edges = store.read("edges/u__r__p").to_pydict()
+    ids = store.read("ids/p").column("original_id").to_pylist()
+    assert [(src, ids[dst]) for src, dst in zip(edges["src"], edges["dst"], strict=True)] == [
+        (0, "07"),
+        (1, "7"),
+        (2, "x"),
+    ]
+
+
+def test_a_missing_end_counts_once(ingest: Ingest, folder: Path) -> None:
+    """Also where the edges are read twice, to know their ids first."""
+    save("l.csv", pa.table({"id": list(range(10)), "y": list("ab" * 5)}))
+    Path("e.csv").write_text("src,dst\n" + "".join(f"{i},{(i + 1) % 10}\n" for i in range(10)) + "1,\n")
+    with pytest.raises(DataError) as caught:
+        ingest(**section(nodes=[], labels={"files": "l.csv", "label": "y"}))
+    assert str(caught.value) == "e.csv (row 10, column dst): the id is missing"

@@ -152,8 +152,14 @@ def test_columns_of_an_edge_list_are_those_of_its_first_row(tmp_path: Path) -> N
     path.write_text("\ufeff# one\n\n  alice bob 3\ncarol  dave\t4\n# six\n")
     assert TableFiles((str(path),)).column_names() == ["0", "1", "2"]
     assert read(path, ["0", "2"], ["0", "2"]) == [("alice", "3"), ("carol", "4")]
-    path.write_text("one text\na line\n")
-    assert read(path, ["0"], ["0"]) == [("one text",), ("a line",)]
+
+
+def test_lines_of_an_edge_list_that_are_one_id_each(tmp_path: Path) -> None:
+    """Blanks belong to them; a comment has a blank behind its mark, for `#topic` may be an id."""
+    path = tmp_path / "x.txt"
+    path.write_text("# ids, a line each\none text\n\n a line \n#topic\n  # more\n")
+    assert read(path, ["0"], ["0"], whole_lines=True) == [("one text",), (" a line ",), ("#topic",)]
+    assert read(path, ["0"], ["0"], delimiter=",")[0] == ("one text",)
 
 
 @pytest.mark.parametrize("delimiter", ["é", '"', "\n", "\0", "1", "-", "x"])
@@ -239,18 +245,18 @@ def test_a_first_line_of_ids_that_are_texts(tmp_path: Path, caplog: pytest.LogCa
     path = tmp_path / "x.csv"
     path.write_text("C0001\nC0005\n")
     with pytest.raises(DataError, match=r"x\.csv: begins with 'C0001', which looks like ids, .* a first line 'id'"):
-        read_ids(path, ("id",), texts=True)
+        read_ids(path, {"id": True})
     path.write_text("C1,C2\nC3,C4\n")
     with pytest.raises(DataError, match=r"begins with 'C1,C2', .* a first line 'source,target'"):
-        read_ids(path, ("source", "target"), texts=True)
+        read_ids(path, {"source": True, "target": True})
     assert not caplog.messages
     path.write_text("a,b\nc,d\n")
-    assert [ids.to_pylist() for ids in read_ids(path, ("source", "target"), texts=True)] == [["c"], ["d"]]
+    assert [ids.to_pylist() for ids in read_ids(path, {"source": True, "target": True})] == [["c"], ["d"]]
     assert [text.split(": ", 1)[1] for text in caplog.messages] == [
         "the first line, 'a,b', is taken as the columns' names; if it holds ids, put a line 'source,target' before it"
     ]
     path.write_text("id\nid\n")
-    assert read_ids(path, ("id",), texts=True)[0].to_pylist() == ["id"]
+    assert read_ids(path, {"id": True})[0].to_pylist() == ["id"]
     assert len(caplog.messages) == 1
 
 
@@ -258,20 +264,32 @@ def test_ids_that_are_given(tmp_path: Path) -> None:
     """Of the kind that the data has; a first line of ids is no line of names."""
     path = tmp_path / "x.csv"
     path.write_text("id\n5\n9223372036854775807\n")
-    assert read_ids(path, ("id",), texts=False)[0].to_pylist() == [5, 2**63 - 1]
-    assert read_ids(path, ("id",), texts=True)[0].to_pylist() == ["5", "9223372036854775807"]
+    assert read_ids(path, {"id": False})[0].to_pylist() == [5, 2**63 - 1]
+    assert read_ids(path, {"id": True})[0].to_pylist() == ["5", "9223372036854775807"]
     path.write_text("17\n5\n")
     with pytest.raises(DataError, match=r"x\.csv: begins with ids, .* give it a first line 'id'"):
-        read_ids(path, ("id",), texts=False)
+        read_ids(path, {"id": False})
     for wrong in ("٣x", "1_0", "-"):
         path.write_text(f"id\n1234567890123456789\n{wrong}\n7\n")
         with pytest.raises(DataError, match=rf"row 1, column id\): '{wrong}' is no id here"):
-            read_ids(path, ("id",), texts=False)
+            read_ids(path, {"id": False})
     texts = pa.array(["1234567890123456789", "5", "99999999999999999999", "x"])
     with pytest.raises(DataError, match="'99999999999999999999' is no id here"):
         as_kind(texts, pa.int64())
     (tmp_path / "x.txt").write_text("% pairs\n1 2\n3 4\n")
-    pairs = read_ids(tmp_path / "x.txt", ("source", "target"), texts=False)
+    pairs = read_ids(tmp_path / "x.txt", {"source": False, "target": False})
     assert [ids.to_pylist() for ids in pairs] == [[1, 3], [2, 4]]
-    texts_of = read_ids(tmp_path / "x.txt", ("source", "target"), texts=True)
+    texts_of = read_ids(tmp_path / "x.txt", {"source": True, "target": True})
     assert [ids.to_pylist() for ids in texts_of] == [["1", "3"], ["2", "4"]]
+
+
+def test_lists_of_ids(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("# cities\nNew York\nWashington, DC\n")
+    assert read_ids(path, {"id": True})[0].to_pylist() == ["New York", "Washington, DC"]
+    path.write_text("# pairs\na b\nc\td\n")
+    assert [ids.to_pylist() for ids in read_ids(path, {"source": True, "target": True})] == [["a", "c"], ["b", "d"]]
+    path.write_text("# numbers\n7\n8\n")
+    assert read_ids(path, {"id": False})[0].to_pylist() == [7, 8]
+    path.write_text("1 a\n2 b\n")
+    assert [ids.to_pylist() for ids in read_ids(path, {"source": False, "target": True})] == [[1, 2], ["a", "b"]]

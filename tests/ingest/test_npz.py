@@ -1,0 +1,123 @@
+"""Splits of a NumPy archive: each form that `Npz.Config` promises, and what is none of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.errors import DataError, RecipeError
+from tests.ingest.conftest import Ingest
+
+NUM = 9
+TRAIN = [0, 2, 5, 8]
+
+
+def mask(*rows: list[int]) -> Any:
+    """Masks of nodes, bool (len(rows), NUM)."""
+    masks = np.zeros((len(rows), NUM), bool)
+    for one, nodes in zip(masks, rows, strict=True):
+        one[nodes] = True
+    return masks
+
+
+def train_of(ingest: Ingest, folder: Path, train: Any, **options: Any) -> list[int]:
+    """Write a graph, ingest it and return its training nodes."""
+    edges = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM])
+    arrays = {"y": np.arange(NUM) % 3, "train": train, "valid": np.array([1, 3]), "test": np.array([4])}
+    np.savez(folder / "g.npz", edge_index=edges, **arrays)
+    store = ingest(name="npz", path=str(folder / "g.npz"), **options)
+    return store.column("split/train", "node_id").tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("train", "options"),
+    [
+        (TRAIN, {}),
+        (TRAIN[::-1], {"split_number": 7}),
+        (np.array(TRAIN, np.uint8), {}),
+        ([TRAIN], {}),
+        ([TRAIN, [0, 2, 5, 6]], {}),
+        ([[0, 2, 5, 6], TRAIN], {"split_number": 1}),
+        ([[node] for node in TRAIN], {}),
+        ([[node] for node in TRAIN], {"split_number": 7}),
+        ([[0] * 4, [1] * 4, TRAIN, [2] * 4], {"split_number": 2}),
+        (mask(TRAIN)[0], {}),
+        (mask(TRAIN), {}),
+        (mask(TRAIN).T, {}),
+        (mask([6], TRAIN), {"split_number": 1}),
+        (mask(*[[6]] * (NUM - 2), TRAIN), {"split_number": NUM - 2}),
+        (mask(*[[6]] * NUM, TRAIN), {"split_number": NUM}),
+    ],
+    ids=[
+        "numbers",
+        "numbers-unsorted",
+        "numbers-uint8",
+        "one-row-of-numbers",
+        "rows-of-numbers",
+        "second-row-of-numbers",
+        "column-of-numbers",
+        "column-of-numbers-for-all-splits",
+        "square-of-numbers",
+        "mask",
+        "one-row-mask",
+        "column-mask",
+        "rows-of-masks",
+        "rows-of-masks-fewer-than-nodes",
+        "rows-of-masks-more-than-nodes",
+    ],
+)
+def test_forms_of_a_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any]) -> None:
+    assert train_of(ingest, folder, np.asarray(train), **options) == TRAIN
+
+
+@pytest.mark.parametrize("train", [[7], [[7]], mask([7]), mask([7]).T])
+def test_a_split_of_one_node(ingest: Ingest, folder: Path, train: Any) -> None:
+    assert train_of(ingest, folder, np.asarray(train)) == [7]
+
+
+NOTHING = np.zeros(0, int)
+
+
+@pytest.mark.parametrize(
+    "train", [NOTHING, NOTHING[:, None], NOTHING[None], NOTHING[None].repeat(3, 0), mask([]), mask([]).T]
+)
+def test_a_split_of_no_node(ingest: Ingest, folder: Path, train: Any) -> None:
+    with pytest.raises(RecipeError, match="the train split is empty"):
+        train_of(ingest, folder, train)
+
+
+def test_labels_in_a_column(ingest: Ingest, folder: Path) -> None:
+    edges = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM])
+    splits = {name: np.array([[at], [at + 3]]) for at, name in enumerate(("train", "valid", "test"))}
+    np.savez(folder / "g.npz", edge_index=edges, y=(np.arange(NUM) % 3)[:, None], **splits)  # type: ignore[arg-type]
+    store = ingest(name="npz", path=str(folder / "g.npz"))
+    assert store.column("nodes/node", "label").tolist() == (np.arange(NUM) % 3).tolist()
+    assert [store.column(f"split/{name}", "node_id").tolist() for name in splits] == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("train", "options", "message"),
+    [
+        (mask(*[TRAIN] * NUM), {}, r"has the shape \(9, 9\); .* rows or columns cannot be told"),
+        (mask(TRAIN, [6]).T, {}, r"has the shape \(9, 2\); .*\(splits, 9\).* save it transposed"),
+        (np.ones((2, 5), bool), {}, r"has the shape \(2, 5\); a mask of 9 nodes is needed"),
+        (np.ones((5, 1), bool), {}, r"has the shape \(5, 1\); a mask of 9 nodes"),
+        (np.ones(5, bool), {}, r"has the shape \(5,\); a mask of 9 nodes is needed"),
+        (np.zeros((0, 9), bool), {}, r"has the shape \(0, 9\)"),
+        (np.zeros((0, 4), int), {}, r"has the shape \(0, 4\)"),
+        (np.array(3), {}, r"has the shape \(\); node numbers or a mask"),
+        (np.ones((1, 2, 9), bool), {}, r"has the shape \(1, 2, 9\); a mask of 9 nodes is needed"),
+        (np.ones((9, 0), bool), {}, r"has the shape \(9, 0\)"),
+        (np.zeros((2, 2, 2), int), {}, r"has the shape \(2, 2, 2\); node numbers or a mask"),
+        (np.array([TRAIN, TRAIN]), {"split_number": 2}, r"has 2 splits; dataset\.split_number must be below that"),
+        (mask(TRAIN), {"split_number": 1}, r"has 1 splits; dataset\.split_number must be below that"),
+        (np.array([[0], [9]]), {}, r"node id 9 is not in 0\.\.8"),
+        (np.array([[0], [0]]), {}, r"node 0 stands twice"),
+    ],
+)
+def test_what_is_no_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=r"g\.npz\[train\]: " + message):
+        train_of(ingest, folder, train, **options)
