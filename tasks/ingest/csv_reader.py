@@ -202,7 +202,8 @@ class NumberReader:
 
     def _cell(self, text: bytes) -> bytes:
         line = text.splitlines()[0] if text else b""
-        return line.split(None if self._delimiter == 0 else bytes([self._delimiter]), 1)[0] if line else b""
+        cells = line.split(None if self._delimiter == 0 else bytes([self._delimiter]), 1)
+        return cells[0] if cells else line
 
     def _error(self, text: bytes, row: int, column: int, code: int) -> DataError:
         if re.match(rb"[^\r\n]*\r(?!\n)", text):

@@ -95,6 +95,8 @@ class Worker:
         if not line:
             return Answer("failed", error=self._end())
         answer = Answer(**json.loads(line))
+        if answer.kind == "failed":  # what it left behind must not be the next one's
+            self._end()
         if answer.kind == "refused" and names not in answer.error:
             return Answer("failed", error=f"a refusal that does not name {names}: {answer.error}")
         new = set(self.folder.parent.iterdir()) - self._beside
@@ -150,6 +152,10 @@ class Worker:
         return words
 
 
+def _address_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 def _serve(folder: str, more_bytes: int) -> None:
     """Answer pieces of work, a line each, until standard input ends."""
     from configs.errors import UserError
@@ -158,8 +164,7 @@ def _serve(folder: str, more_bytes: int) -> None:
     os.dup2(2, 1)  # what is printed meanwhile is no answer
     importlib.import_module("tests.fuzz.work").prepare()
     os.chdir(folder)
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + more_bytes
+    limit = _address_bytes() + more_bytes
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     out.write("ready\n")
     out.flush()
@@ -173,6 +178,9 @@ def _serve(folder: str, more_bytes: int) -> None:
             answer = {"kind": "refused", "error": str(error)}
         except Exception as error:
             answer = {"kind": "failed", "error": f"{type(error).__name__}: {str(error)[:500]}"}
+        if (left := limit - _address_bytes()) < more_bytes / 2:
+            error = f"after it {(more_bytes - left) >> 20} MB more than before all inputs are in use"
+            answer = {"kind": "failed", "error": error}
         out.write(json.dumps(answer) + "\n")
         out.flush()
 

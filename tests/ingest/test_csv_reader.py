@@ -125,6 +125,7 @@ MISTAKES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("0.5,2\n3,1e\n", np.float64, {}, r"'1e' is not a number"),
     ("0.5,2\n3,.\n", np.float64, {}, r"'\.' is not a number"),
     ("0.5,2\n3,1.2.3\n", np.float64, {}, r"'1\.2\.3' is not a number"),
+    ("\v\n1 2\n", np.int64, {"delimiter": ""}, r"row 0, column 0\): '\\x0b' is not an integer"),
     ("1 2\n3 4 5\n", np.int32, {"delimiter": ""}, r"more than 2 columns"),
     ("1 2\n3\n", np.int32, {"delimiter": ""}, r"has 1 columns"),
     ("1,2\n3,4\n", np.int32, {"num_columns": 3}, r"row 0, column 1\): the row has 2 columns, the others have 3"),
