@@ -153,11 +153,16 @@ def _long_repeated(path: Path, texts: Sequence[str], rows: int) -> list[str]:
 def _bounded(path: Path, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch with its dictionaries decoded, in portions where that would take more than `BATCH_BYTES`."""
     row_bytes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type) and is_text(column.type.value_type):
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if not pa.types.is_dictionary(column.type):
+            continue
+        if (compute.max(column.indices).as_py() or 0) >= max(1, len(column.dictionary)):
+            raise DataError(
+                "is damaged: a row refers to a value that is not there; write it again", path=path, column=name
+            )
+        if is_text(column.type.value_type) and len(column.dictionary):
             lengths = np.asarray(compute.fill_null(compute.binary_length(column.dictionary), 0), np.int64)
-            if len(lengths):
-                row_bytes += lengths[np.asarray(compute.fill_null(column.indices, 0), np.int64)]
+            row_bytes += lengths[np.asarray(compute.fill_null(column.indices, 0), np.int64)]
     total = np.cumsum(row_bytes)
     first = 0
     while first < batch.num_rows:

@@ -167,3 +167,12 @@ def test_vectors_of_other_programs(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1" + b"x" * 30)
     with pytest.raises(DataError, match=r"v\.parquet: is "):
         list(nearest(path, ["a"], 1))
+
+
+def test_rows_that_refer_to_values_that_are_not_there(tmp_path: Path) -> None:
+    """Arrow decodes such a damaged file without a word."""
+    for values in (["a"], []):
+        indices = pa.array([0, 1, None], pa.int32())
+        texts = pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()), safe=False)
+        with pytest.raises(DataError, match=r"x\.parquet \(column t\): is damaged: a row refers to a value"):
+            list(parquet._bounded(tmp_path / "x.parquet", pa.RecordBatch.from_arrays([texts], names=["t"])))
