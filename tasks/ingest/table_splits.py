@@ -173,14 +173,14 @@ class LinkSplitter:
             chosen = codes == code
             self._tables[name].write({column: parts[column][chosen] for column in parts if column in kept})
         if (codes < 0).any():
-            self._leave_out(batch, {end: parts[end][codes < 0] for end in ("src", "dst")})
+            self._leave_out({name: parts[name][codes < 0] for name in ("src", "dst", "time") if name in parts})
         return {column: values[codes == 0] for column, values in parts.items()}
 
-    def _leave_out(self, batch: TableBatch, ends: dict[str, Array]) -> None:
+    def _leave_out(self, edges: dict[str, Array]) -> None:
         """Keep edges of no split apart: they neither train nor carry messages, and are no negatives either."""
         if LEFT_OUT not in self._tables:
             self._tables[LEFT_OUT] = self._stack.enter_context(self.writer.table(f"split/{LEFT_OUT}"))
-        self._tables[LEFT_OUT].write(ends)
+        self._tables[LEFT_OUT].write(edges)
 
     def _pick(self, batch: TableBatch, parts: dict[str, Array], first: int) -> Array:
         if self._column is not None:

@@ -25,7 +25,7 @@ from tasks.dataset_store import iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.counter_random import bits
 from tasks.ingest.labels import has_label
-from tasks.ingest.negatives import draw_negatives, draw_pool
+from tasks.ingest.negatives import LEFT_OUT, draw_negatives, draw_pool
 from tasks.preprocess.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.preprocess.splits import SPLITS
 
@@ -144,11 +144,14 @@ class _EdgeSplitter:
             self._draw_negatives(code, split)
         return Dealt(sizes, times, self.snapshot.edges_up_to(cuts[0]), self.snapshot.unit)
 
-    def _groups(self) -> Iterator[tuple[Array, Array, Array, dict[str, Array]]]:
-        """Yield a row group's edges that exist: ids of their ends in the data set, births, other columns."""
+    def _groups(self, table: str | None = None) -> Iterator[tuple[Array, Array, Array, dict[str, Array]]]:
+        """Yield a row group's edges that exist: ids of their ends in the data set, births, other columns.
+
+        `table`: another one than that of all edges.
+        """
         source, kind = self.snapshot.source, self.store.manifest.edge_types[0]
         offsets = source.offset(kind.source), source.offset(kind.target)
-        for shard in self.store.shards(self.table):
+        for shard in self.store.shards(table or self.table):
             for group in iter_row_groups(shard, [n for n in ("src", "dst", "time", "weight") if n in shard.columns]):
                 columns = {name: group.column(name).to_numpy() for name in group.column_names}
                 src, dst = (columns.pop(n).astype(np.int64) + o for n, o in zip(("src", "dst"), offsets, strict=True))
@@ -225,12 +228,15 @@ class _EdgeSplitter:
         self.writer.write(f"{split}_negative", np.stack([src, dst], 1).reshape(-1, *wide, 2))
 
     def _written(self) -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of all splits in chunks."""
+        """Yield the pairs of all splits, and those that the data set puts in none, in chunks."""
         for split in SPLITS:
             path = self.writer.folder / f"{split}_edges.npy"
             pairs = np.load(path, mmap_mode="r" if self.writer.entries[f"{split}_edges"].shape[0] else None)
             for start in range(0, len(pairs), _CHUNK_ROWS):
                 yield pairs[start : start + _CHUNK_ROWS, 0], pairs[start : start + _CHUNK_ROWS, 1]
+        if f"split/{LEFT_OUT}" in self.store:
+            for src, dst, _, _ in self._groups(f"split/{LEFT_OUT}"):
+                yield self.snapshot.new_id[src], self.snapshot.new_id[dst]
 
 
 @njit(cache=True, nogil=True)

@@ -166,3 +166,27 @@ def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert abs(found.manifest.report["snapshot"]["times"]["train"][1] - cut) < 3600
     assert found.graph["edge_time"].max() <= cut
     assert found.graph["valid_negative"].shape == (100_000, 2)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_of_no_split_are_no_negatives(run: Run, directed: bool) -> None:
+    """Those that exist by then: of later ones nothing may show."""
+    ends = np.array([(a, b) for a in range(12) for b in range(a)])
+    part = np.array(["train", "valid", "test", "", "", ""])[np.arange(len(ends)) % 6]
+    write("edges", src=ends[:, 0], dst=ends[:, 1], time=np.arange(len(ends)), part=part)
+    write("nodes", id=np.arange(30), time=np.zeros(30, np.int64))  # pairs enough that are no edges
+    section = {
+        **link_tables(),
+        "nodes": {"files": "nodes.parquet", "time": "time"},
+        "directed": directed,
+        "split": {"by": "column", "column": "part"},
+        "num_negatives": 2000,
+    }
+    found = run(section, "snapshot.as_of=59", *SHARES)
+    there = {(int(a), int(b)) for a, b in ends[:60]}
+    there |= {(b, a) for a, b in there}
+    for split in ("valid", "test"):
+        drawn = set(pairs_of(found, f"{split}_negative"))
+        assert not drawn & there
+        later = {(int(a), int(b)) for a, b in ends[60:]}
+        assert drawn & later, "an edge of the future is no edge yet"
