@@ -193,5 +193,7 @@ def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str) ->
         place = place.get(key) or {}
         if isinstance(place, str):
             place = {"name": place}
+        if not isinstance(place, dict):
+            raise RecipeError(f"override {'.'.join(keys)}: {key} is a value, not a section")
     kept = {key: value for key, value in place.items() if key in config_class.model_fields}
     _set(data, keys, {**kept, "name": name})

@@ -8,6 +8,7 @@ from typing import Any
 
 from configs.schema import Recipe
 from flows.console import Reporter, err, out, table
+from tasks import ending
 from tasks.data_check import DataCheck, check_data
 from tasks.home import Home
 from tasks.stage import Listener
@@ -31,7 +32,8 @@ def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
     reporter = Reporter()
     reporter.start("check")
     try:
-        found = check_data(recipe, home, _Progress(reporter))
+        with ending.prompt_ending():
+            found = check_data(recipe, home, _Progress(reporter))
     finally:
         reporter.close()
     if as_json:

@@ -177,12 +177,11 @@ def _telling(home: Home, records: list[RunRecord], gone: set[Path]) -> set[str]:
     store = ArtifactStore(home)
     newest: dict[tuple[Any, ...], str] = {}
     for record in records:
-        as_of = (record.config.get("snapshot") or {}).get("as_of")
         for name in {"train", "publish"} & record.stages.keys():
             key = record.stages[name]["key"]
             folder = store.folder(name, key)
             if folder not in gone and folder.is_dir():
-                newest.setdefault((record.recipe, as_of, name, key), record.id)
+                newest.setdefault((record.recipe, record.as_of, name, key), record.id)
     return set(newest.values())
 
 

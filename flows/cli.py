@@ -290,7 +290,9 @@ def baseline(
         list[str] | None, typer.Argument(metavar="[KEYWORD]...", help="Only rows that have all of these words.")
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Show the rows and what is done; run nothing.")] = False,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Runs of each row, instead of its own.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, max=1000, help="Runs of each row, instead of its own.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are [env: GRAPHMILL_DATA].")
     ] = None,

@@ -144,7 +144,7 @@ def _step(
 def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the options that differ; the threads that a machine has by itself are nobody's option."""
     changes = changed_keys(old, new)
-    before, now = (config.get("train", {}).get("threads") for config in (old, new))
+    before, now = (flatten(config).get("train.threads") for config in (old, new))
     if before is None or before == now or recipe.train.threads:
         return changes
     others = [change for change in changes if not change.startswith("train.threads ")]

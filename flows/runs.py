@@ -75,6 +75,13 @@ class RunRecord(BaseModel):
     host: str = ""
 
     @property
+    def as_of(self) -> str | None:
+        """Moment of the run's snapshot; None: it had none, or the record does not say."""
+        section = self.config.get("snapshot")
+        moment = section.get("as_of") if isinstance(section, dict) else None
+        return moment if isinstance(moment, str) else None
+
+    @property
     def started(self) -> datetime.datetime:
         """When it began."""
         return datetime.datetime.fromisoformat(self.started_at)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import numpy as np
 from configs.errors import RecipeError, UserError
 from configs.registry import DATASETS
 from configs.schema import Recipe
-from tasks.artifacts import describe_files, disk_errors
+from tasks.artifacts import describe_files
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
@@ -24,11 +21,11 @@ from tasks.evaluate.measurable import check_graph, split_labels
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
 from tasks.ingest.problems import TableError
-from tasks.ingest.stage import checked_fields
+from tasks.ingest.stage import checked_fields, refuse_too_large
 from tasks.manifests import DatasetManifest, GraphManifest
-from tasks.sizes import refuse_excess_data
 from tasks.snapshots import check_snapshot
 from tasks.stage import Listener, Parent, StageContext
+from tasks.temporary import own_folder
 
 
 @dataclass
@@ -101,9 +98,9 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
         RecipeError: the home cannot be written.
         StageError: its disk is full.
     """
-    refuse_excess_data(recipe)
     found = DataCheck()
-    with disk_errors(home.root), _folder(home) as place:
+    with _folder(home) as place:
+        refuse_too_large(recipe, place)
         hears = _Warnings(listener, found.warnings)
         with found.taking_mistakes():
             check_snapshot(recipe)
@@ -116,16 +113,12 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
 
 @contextmanager
 def _folder(home: Home) -> Iterator[Path]:
-    """Make a folder for as long as the block runs; `graphmill clean` takes what a killed check leaves."""
-    place = home.work / f".trash-check-{secrets.token_hex(4)}-{os.getpid()}"
-    try:
-        place.mkdir(parents=True)
-    except PermissionError as error:
-        raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(own_folder(home))
+        except PermissionError as error:
+            raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
         yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:

@@ -33,16 +33,25 @@ def temporary_folder(home: Home) -> Iterator[None]:
     if before is not None and Path(before).parent == home.work and Path(before).is_dir():
         yield
         return
+    with own_folder(home) as folder:
+        _use(str(folder))
+        try:
+            yield
+        finally:
+            _use(before)
+
+
+@contextlib.contextmanager
+def own_folder(home: Home) -> Iterator[Path]:
+    """Make a folder below the home's `work` for as long as the block runs; those of killed processes are removed."""
     remove_left(home)
     folder = home.work / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     with disk_errors(home.root), file_lock(lock_path(folder)):
         folder.mkdir(parents=True, mode=0o700)
         with ending.closing(lambda: _remove(folder)):
-            _use(str(folder))
             try:
-                yield
+                yield folder
             finally:
-                _use(before)
                 _remove(folder)
 
 

@@ -142,10 +142,13 @@ def _values(key: str, text: str) -> list[str]:
         import json
 
         loaded = parse_yaml(text, f"grid {key}={text[:200]}")
-        if not isinstance(loaded, list):
-            raise RecipeError(f"grid {key}={text[:200]}: not a list in YAML")
+        if not isinstance(loaded, list) or not loaded:
+            raise RecipeError(f"grid {key}={text[:200]}: not a list of values in YAML")
         return [value if isinstance(value, str) else json.dumps(value) for value in loaded]
-    return [value.strip() for value in text.split(",") if value.strip()]
+    found = [value.strip() for value in text.split(",") if value.strip()]
+    if not found:
+        raise RecipeError(f"grid {key}={text[:200]}: there is no value")
+    return found
 
 
 def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]]:
@@ -163,7 +166,10 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
         found.append((steps.name(moment), steps.snapshot(moment)))
         if len(found) > MAX_PARTITIONS:
             raise RecipeError(f"--from {first} --to {last} --every {every}: more than {MAX_PARTITIONS:,} partitions")
-        moment = steps.following(moment)
+        try:
+            moment = steps.following(moment)
+        except (ValueError, OverflowError):  # nothing follows the year 9999
+            break
     return found
 
 

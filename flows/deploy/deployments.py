@@ -21,7 +21,8 @@ FLOW = "train_graph"
 ENTRYPOINT = "flows.pipeline.train_graph"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_EVERY = re.compile(r"(\d+)\s*(m|min|h|d|w)")
+_EVERY = re.compile(r"(\d{1,9})\s*(m|min|h|d|w)")
+_LONGEST = datetime.timedelta(days=3653)
 _UNITS = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -140,8 +141,11 @@ def parse_every(text: str) -> datetime.timedelta:
     """Read `30m`, `6h`, `1d`, `2w`. Raises RecipeError."""
     match = _EVERY.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise RecipeError(f"--every {text!r}: write 30m, 6h, 1d or 2w")
-    return datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+        raise RecipeError(f"--every {text[:40]!r}: write 30m, 6h, 1d or 2w")
+    found = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if found > _LONGEST:
+        raise RecipeError(f"--every {text!r} is more than ten years; write 30m, 6h, 1d or 2w")
+    return found
 
 
 def _local_timezone() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 from configs.base import ComponentConfig, cache_view
@@ -52,12 +53,17 @@ def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
-    refuse_excess_data(recipe)
+    refuse_too_large(recipe, context.work)
     dataset: Dataset = DATASETS.create(recipe.dataset)
+    return checked_fields(recipe, dataset.ingest(context))
+
+
+def refuse_too_large(recipe: Recipe, work: Path) -> None:
+    """Refuse a data set, before it is read, that neither memory nor the disk of `work` can hold. Raises UserError."""
+    refuse_excess_data(recipe)
     counts = expected_counts(recipe)
     if counts is not None:
-        need_disk(context.work, disk_bytes("ingest", recipe, counts), "the data set")
-    return checked_fields(recipe, dataset.ingest(context))
+        need_disk(work, disk_bytes("ingest", recipe, counts), "the data set")
 
 
 def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tasks.stage import StageContext
 
 Array = NDArray[Any]
 
+_UNLIKE = 10.0  # times
 _METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
 
 
@@ -73,7 +74,7 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
         "task_type": task_type,
         "num_classes": _num_classes(config, names),
         "num_tasks": column.shape[1] if column is not None and column.ndim == 2 else 1,
-        "metric": config.metric or _METRICS.get(task_type, "rocauc"),
+        "metric": _metric(config, task_type, column, context),
         "directed": config.directed,
         "node_types": tuple(node_types),
         "edge_types": tuple(edge_type for reader in readers for edge_type in reader.describe()),
@@ -84,6 +85,21 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _metric(config: Tables.Config, task_type: str, column: Array | None, context: StageContext) -> str:
+    """Return the metric: of several amounts R2, for in an error of them all the largest unit hides the others."""
+    several = task_type == "regression" and column is not None and column.shape[1] > 1
+    metric = config.metric or ("r2" if several else _METRICS.get(task_type, "rocauc"))
+    if several and column is not None and metric in ("rmse", "mae"):
+        spread = np.nanstd(column.astype(np.float64), axis=0)
+        if spread.max() > _UNLIKE * spread.min():
+            context.warn(
+                f"{metric} is the mean over {column.shape[1]} labels whose standard deviations lie between "
+                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
+                "dataset.metric out (then it is r2), or scale the columns"
+            )
+    return metric
 
 
 def _write_splits(found: dict[str, Array], writer: DatasetWriter) -> dict[str, int]:

@@ -246,7 +246,8 @@ class Tables:
         num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
         """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
         metric: MetricName | None = None
-        """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+        """accuracy, rocauc, ap, rmse, mae, r2, f1, mrr or hits@K; null: by kind of label accuracy, rocauc, rmse (of
+        several label columns r2) or hits@50."""
         text_ids: bool = False
         """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
         directed: bool = False
@@ -311,6 +312,14 @@ class Tables:
                     f"{len(labelled) + (self.labels is not None)})"
                 )
             columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
+            for table in self.nodes:
+                if self.labels and set(self.labels.files) & set(table.files):
+                    known = sorted(set(columns) & {*table.features, *table.categorical})
+                    if known:
+                        raise ValueError(
+                            f"column {known[0]!r} of {', '.join(table.files)} is a label (labels.label) and a feature; "
+                            "a model that reads the label has nothing left to learn"
+                        )
             if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
                 raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
             if self.num_classes is not None and self.task_type != "multiclass":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from configs.source_files import user_path
+from configs.source_files import is_folder, user_path
 from tasks.artifacts import disk_errors, file_lock
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
@@ -67,6 +68,8 @@ class Wanted:
             raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
         if self.format is not None and by_ending not in (None, self.format):
             raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
+        if self.what != "model":
+            _check_place(self.output, path)
         return path, by_ending or chosen
 
     def check(self, task: str) -> None:
@@ -80,6 +83,15 @@ class Wanted:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
             raise RecipeError("--node-type is for embeddings of nodes")
+
+
+def _check_place(output: str, path: Path) -> None:
+    """Refuse what no file can be written to, before all the work. Raises UserError."""
+    if is_folder(path):
+        raise RecipeError(f"--output {output} is a folder; name a file")
+    there = next(folder for folder in path.parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RecipeError(f"--output {output}: {there} is no folder that may be written to")
 
 
 def write_outputs(

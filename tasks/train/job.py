@@ -7,6 +7,7 @@ import json
 import math
 import os
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ LOGS = "logs"
 JOB = "job.json"
 RESULT = "result.json"
 ERROR = "error.json"
+_DEVICES = Path("/dev")
 
 
 def cores() -> int:
@@ -41,6 +43,18 @@ def threads_a_rank(train: TrainConfig) -> int:
     Sums are taken in another order on another number of threads, so it is part of what decides a training's result.
     """
     return train.threads or max(1, cores() // train.num_ranks)
+
+
+def device_kind(train: TrainConfig) -> str:
+    """Return `cpu` or `cuda`: what `train.device=auto` comes to on this machine, without importing torch.
+
+    Sums of a GPU are others than those of a CPU, so it is part of what decides a training's result.
+    """
+    if train.device != "auto":
+        return train.device
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    there = not hidden and any(_DEVICES.glob("nvidia[0-9]*"))
+    return "cuda" if there and not version("torch").endswith("+cpu") else "cpu"
 
 
 def scaled_learning_rate(train: TrainConfig, world_size: int) -> float:
@@ -57,7 +71,11 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
     return {
         "seed": recipe.seed,
         "model": model,
-        "train": {**cache_view(recipe.train), "threads": threads_a_rank(recipe.train)},
+        "train": {
+            **cache_view(recipe.train),
+            "threads": threads_a_rank(recipe.train),
+            "device": device_kind(recipe.train),
+        },
         "evaluator": recipe.evaluate.evaluator.model_dump(mode="json"),  # chooses the best checkpoint
     }
 

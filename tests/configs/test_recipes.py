@@ -74,6 +74,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.epochs=0", r"train\.epochs: .*greater than or equal to 1"),
         ("train.epochs", r"override 'train\.epochs' is not of the form"),
         ("name.low=1", r"name is a value, not a section"),
+        ("train.low=1", r"train: unknown key 'low'"),
         ("train.fanout=[3, 0]", r"fanout needs a number a layer"),
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
         (
@@ -300,3 +301,10 @@ def test_stages_are_those_of_the_pipeline() -> None:
     from flows.pipeline import TASKS
 
     assert tuple(TASKS) == STAGES
+
+
+@pytest.mark.parametrize(("section", "value"), [("train", [1]), ("model", 5), ("dataset", ["synthetic"])])
+def test_a_component_of_what_is_no_section(section: str, value: Any) -> None:
+    key = {"train": "train.strategy=data_parallel", "model": "model=gcn", "dataset": "dataset=synthetic"}[section]
+    with pytest.raises(RecipeError, match=rf"override .*: {section} is a value, not a section"):
+        build_recipe({"name": "x", section: value}, [key])

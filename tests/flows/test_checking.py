@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +43,40 @@ def check(*arguments: str) -> tuple[int, dict[str, Any], str]:
     shown = CliRunner().invoke(app, ["--home", "home", "check", *arguments])
     told = CliRunner().invoke(app, ["--home", "home", "check", *arguments, "--json"])
     assert shown.exit_code == told.exit_code, shown.output
-    assert [path for path in Path("home").rglob("*") if path.name != "work"] == []
+    assert [path for path in Path("home").rglob("*") if path.name not in ("work", "locks")] == []
     found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
     return shown.exit_code, found, shown.output
 
 
 NODES = "id,x,y\n" + "".join(f"{i},{'' if i == 7 else i / 2},{'ab'[i % 2] if i < 30 else ''}\n" for i in range(40))
 EDGES = "src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(20))
+
+
+def test_data_that_no_disk_holds(place: Path) -> None:
+    """As `run` refuses it: before anything is generated."""
+    sizes = [f"dataset.{key}" for key in ("num_nodes=2000000000", "num_edges=2000000000", "feature_dim=1024")]
+    shown = CliRunner().invoke(app, ["--home", "home", "check", "quickstart", *sizes])
+    assert shown.exit_code == 1
+    assert "GB free; free some" in str(shown.exception)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_check_that_is_ended_leaves_nothing(place: Path, number: signal.Signals) -> None:
+    """Or, where it is killed, nothing behind the next one."""
+    sizes = ["dataset.num_nodes=3000000", "dataset.num_edges=9000000"]
+    root = Path(__file__).resolve().parent.parent.parent
+    home = ["--home", str(place / "home")]
+    command = [sys.executable, "-m", "flows.cli", *home, "check"]
+    with subprocess.Popen([*command, "quickstart", *sizes], cwd=root, stderr=subprocess.DEVNULL) as process:
+        until = time.monotonic() + 120
+        while not [*(place / "home/work").glob("*/ingest/*")] and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(60) in (1, -number)
+    if number == signal.SIGKILL:
+        assert [*(place / "home/work").iterdir()]
+        assert CliRunner().invoke(app, [*home, "check", "quickstart", "dataset.num_nodes=300"]).exit_code == 0
+    assert [path for path in (place / "home").rglob("*") if path.is_file() or path.parent.name == "work"] == []
 
 
 def test_what_good_data_holds(place: Path) -> None:

@@ -141,3 +141,13 @@ def test_a_spoilt_record_is_passed_over(home: Home, changes: dict[str, Any]) -> 
     whole.write(home)
     (home.runs / "spoilt.json").write_text(json.dumps(json.loads(whole.model_dump_json()) | changes | {"id": "spoilt"}))
     assert [record.id for record in all_runs(home)] == [whole.id]
+
+
+@pytest.mark.parametrize("snapshot", [None, True, "2024", [1], {"as_of": ["2024"]}, {"as_of": {}}, {"as_of": "2024"}])
+def test_cleaning_reads_any_recipe_that_a_record_may_hold(home: Home, snapshot: Any) -> None:
+    record = new_record().model_copy(update={"config": {"snapshot": snapshot}, "status": "completed"})
+    record.stages["train"] = stage_entry("train", key="0" * 24)
+    (home.artifacts / "train" / ("0" * 24)).mkdir(parents=True)
+    record.write(home)
+    clean_home(home, 1.0, dry_run=False)
+    assert record.as_of == ("2024" if snapshot == {"as_of": "2024"} else None)

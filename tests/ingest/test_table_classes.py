@@ -82,3 +82,23 @@ def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
 def test_unicode_forms() -> None:
     assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
     assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "scale", "chosen", "told"),
+    [(None, 1e5, "r2", False), ("rmse", 1e5, "rmse", True), ("rmse", 2.0, "rmse", False), ("mae", 1e-4, "mae", True)],
+)
+def test_amounts_of_several_units(
+    ingest: Ingest, folder: Path, metric: str | None, scale: float, chosen: str, told: bool
+) -> None:
+    """An error over all of them is that of the largest: it must not choose the best epoch without a word."""
+    values = [float(i) for i in range(10)]
+    save("n.csv", pa.table({"id": list(range(10)), "a": values, "b": [scale * value for value in values]}))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    nodes = {"files": "n.csv", "label": ["a", "b"]}
+    store = ingest(**section(nodes=nodes, task_type="regression", metric=metric))
+    assert store.manifest.metric == chosen
+    assert any("the best epoch and the champion go by the largest" in one for one in store.manifest.warnings) == told
+    store = ingest(**section(nodes={"files": "n.csv", "label": "b"}, task_type="regression", metric=metric))
+    assert store.manifest.metric == (metric or "rmse")
+    assert not store.manifest.warnings

@@ -65,6 +65,10 @@ def test_days_know_leap_years() -> None:
     assert names(first="2024-02-28", last="2024-03-01", every="day") == ["2024-02-28", "2024-02-29", "2024-03-01"]
 
 
+def test_the_last_year_of_the_calendar() -> None:
+    assert names(first="9998", last="9999-12-30", every="year") == ["9998", "9999"]
+
+
 def test_hours_are_taken_as_of_their_end() -> None:
     assert names(first="2024-02-28T23", last="2024-02-29T00", every="hour") == ["2024-02-28T23", "2024-02-29T00"]
     assert snapshots(first="2024-02-28T23", last="2024-02-28T23", every="hour") == ["2024-02-28T23:59:59+00:00"]
@@ -85,7 +89,9 @@ def test_values_with_commas_are_lists_in_yaml() -> None:
     assert parse_grid(["train.fanout=[[15,10],[10,5]]"]) == {"train.fanout": ("[15, 10]", "[10, 5]")}
 
 
-@pytest.mark.parametrize("text", ["seed", "seed=", "=1", "seed=4..0", "seed=0..99999999"])
+@pytest.mark.parametrize(
+    "text", ["seed", "seed=", "=1", "seed=4..0", "seed=0..99999999", "seed=,", "seed=[]", "seed=[1"]
+)
 def test_wrong_grids_are_refused(text: str) -> None:
     with pytest.raises(RecipeError):
         parse_grid([text])

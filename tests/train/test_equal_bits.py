@@ -136,3 +136,35 @@ def test_validation_takes_no_more_threads_than_the_ranks_have(tmp_path: Path) ->
             assert torch.get_num_threads() == 2
         assert trainer.validation.predictor.batch_size == 16384
         np.testing.assert_equal(torch.get_num_threads(), 2)
+
+
+@pytest.mark.parametrize(
+    ("device", "nodes", "visible", "torch", "kind"),
+    [
+        ("auto", ["nvidia0"], None, "2.9.0+cu128", "cuda"),
+        ("auto", ["nvidia0"], None, "2.9.0+cpu", "cpu"),
+        ("auto", ["nvidia0"], "", "2.9.0", "cpu"),
+        ("auto", ["nvidia0"], "0", "2.9.0", "cuda"),
+        ("auto", ["nvidiactl", "null"], None, "2.9.0", "cpu"),
+        ("cpu", ["nvidia0"], None, "2.9.0", "cpu"),
+        ("cuda", [], None, "2.9.0+cpu", "cuda"),
+    ],
+)
+def test_the_key_holds_the_device_that_is_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    nodes: list[str],
+    visible: str | None,
+    torch: str,
+    kind: str,
+) -> None:
+    """A GPU's sums are others: its training is no answer on a machine without one."""
+    monkeypatch.setattr(job, "version", lambda _: torch)
+    for node in nodes:
+        (tmp_path / node).touch()
+    monkeypatch.setattr(job, "_DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert stage_config(recipe("full", device=device))["train"]["device"] == kind
