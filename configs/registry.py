@@ -33,9 +33,13 @@ _LARGEST_BYTES = 10_000_000
 class Registry:
     """Components of one kind by name."""
 
-    def __init__(self, kind: str, package: str) -> None:
-        """`kind` is the word for messages (`dataset`); `package` is scanned for components on the first look-up."""
+    def __init__(self, kind: str, package: str, *, own_files: bool = False) -> None:
+        """`kind` is the word for messages (`dataset`); `package` is scanned for components on the first look-up.
+
+        With `own_files` a recipe may name a file of the user's that has the component; else `file` is an option as any.
+        """
         self.kind = kind
+        self._takes_files = own_files
         self.package = package
         self._classes: dict[str, type] = {}
         self._unlisted: set[str] = set()
@@ -88,8 +92,9 @@ class Registry:
     def config(self, value: Any, copy: Path | None = None) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
 
-        With `file` the component is loaded from there; `file_sha256` comes with the result, so that another content is
-        another configuration, and whoever reads the result again gets that very content or an error.
+        With `file`, where this kind takes one, the component is loaded from there; `file_sha256` comes with the result,
+        so that another content is another configuration, and whoever reads the result again gets that very content or
+        an error.
 
         Args:
             value: what a recipe or a stored model says.
@@ -106,7 +111,7 @@ class Registry:
             value = {"name": value}
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise RecipeError(f"a {self.kind} needs a name; known: {', '.join(self.names())}")
-        if value.get("file") is not None:
+        if self._takes_files and value.get("file") is not None:
             value = self._load_file(value, copy)
         config_class: type[ComponentConfig] = self.get(value["name"]).Config
         return config_class.model_validate(value)
@@ -133,6 +138,8 @@ class Registry:
             raise RecipeError(
                 f"{self.kind}.file={value['file']} cannot be read: {error}; put it there, or name where it is"
             ) from error
+        if source.suffix != ".py":  # before anything of it is shown or asked about: it may be no code, and a secret
+            raise RecipeError(f"{source} is not a Python file; its name has to end with .py")
         digest = hashlib.sha256(content).hexdigest()
         if wanted not in (None, digest):
             raise RecipeError(
@@ -205,8 +212,6 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
 
     Not by an importer of Python's: that would read the file again, and leave bytecode beside it.
     """
-    if path.suffix != ".py":
-        raise RecipeError(f"{path} is not a Python file; its name has to end with .py")
     module = ModuleType(module_name)
     module.__file__ = str(path)
     sys.modules[module_name] = module
@@ -223,6 +228,6 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
 DATASETS = Registry("dataset", "tasks.ingest")
 TRANSFORMS = Registry("transform", "tasks.preprocess")
 PARTITIONERS = Registry("partitioner", "tasks.partition")
-MODELS = Registry("model", "models")
+MODELS = Registry("model", "models", own_files=True)
 STRATEGIES = Registry("strategy", "tasks.train.strategies")
 EVALUATORS = Registry("evaluator", "tasks.evaluate")

@@ -160,8 +160,9 @@ def _home_folder(home: Home) -> Iterator[Line]:
     mode = stat.S_IMODE(status.st_mode)
     if status.st_uid != os.getuid():
         yield broken("home", f"{home.root} belongs to another user; take your own (--home DIR)")
-    elif mode & 0o022:
-        yield broken("home", f"others may write into {home.root} ({mode:o}); mend it with: chmod 700 {home.root}")
+    elif mode & 0o077:
+        what = "write" if mode & 0o022 else "look"
+        yield broken("home", f"others may {what} into {home.root} ({mode:o}); mend it with: chmod 700 {home.root}")
     elif not os.access(home.root, os.W_OK | os.X_OK):
         yield broken("home", f"{home.root} cannot be written; mend it with: chmod 700 {home.root}")
     else:
@@ -171,9 +172,28 @@ def _home_folder(home: Home) -> Iterator[Line]:
         yield ok("secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
     except UserError as error:
         yield broken("secret.key", str(error))
-    results = home.prefect / "results"
-    if results.exists() and stat.S_IMODE(results.stat().st_mode) & 0o077:
-        yield broken("results", f"others may look into {results}; mend it with: chmod 700 {results}")
+    yield from _modes(home)
+
+
+def _modes(home: Home) -> Iterator[Line]:
+    """Look at what is for its owner's eyes only: see `docs/pages/security.md`."""
+    services = home.root / "services"
+    folders = [services, services / "logs", home.prefect, home.prefect / "results"]
+    files = [home.root / "trusted-code", services / "settings.json", services / "mlflow-auth.ini"]
+    for path, wanted in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
+        name = str(path.relative_to(home.root))
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid != os.getuid():
+            yield broken(name, f"{path} belongs to another user; take a home of your own (--home DIR)")
+        elif stat.S_ISLNK(status.st_mode):
+            yield note(name, f"{path} is a link: see to it that what it leads to is yours alone")
+        elif mode & 0o077:
+            what = "look into" if wanted == 0o700 else "read"
+            yield broken(name, f"others may {what} {path} ({mode:o}); mend it with: chmod {wanted:o} {path}")
 
 
 def _prefect_server(home: Home) -> Iterator[Line]:

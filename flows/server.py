@@ -126,6 +126,7 @@ class EmbeddedServer:
                 [*_COMMAND, str(self._listener.fileno()), str(os.getpid())],
                 pass_fds=[self._listener.fileno()],
                 env=environment,
+                cwd=self.home.prefect,  # not the user's folder: what lies there is no business of the server's
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -26,7 +26,7 @@ class Control(NamedTuple):
 FEATURES_CONTROL = "features"
 CONTROLS = {
     "majority": Control("majority", "the majority class"),
-    "mean": Control("mean", "the training split's mean"),
+    "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
 }

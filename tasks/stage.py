@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from tasks.artifacts import (
     write_atomic,
 )
 from tasks.caching import PickleCache
+from tasks.file_names import beside
 from tasks.home import Home
 from tasks.manifests import Manifest
 from tasks.memory import PeakMemory
@@ -211,7 +213,6 @@ def run_stage(
             shutil.rmtree(work)
         if anew:  # only now: another run's work must not pass for this one's
             write_atomic(mark, current_run().flow_run_id.encode())
-        work.mkdir(parents=True, exist_ok=True)
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         manifest = _build(stage, recipe, parents, context, key, config, sources)
         folder = store.commit(work, manifest)
@@ -231,11 +232,18 @@ def _build(
     started = time.perf_counter()
 
     def leave() -> None:
-        if not stage.resumable:
-            shutil.rmtree(context.work, ignore_errors=True)
+        if stage.resumable:
+            return
+        # A signal's thread may run this while the builder still writes: under another name it finds the folder no more.
+        gone = beside(context.work, ".gone")
+        with suppress(OSError):
+            context.work.rename(gone)
+        for folder in (context.work, gone):
+            shutil.rmtree(folder, ignore_errors=True)
 
     try:
         with ending.closing(leave), PeakMemory() as memory:
+            context.work.mkdir(parents=True, exist_ok=True)
             fields = stage.build(context, recipe, parents)
         _refuse_change(stage, recipe, config, sources)
     except BaseException:

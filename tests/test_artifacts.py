@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from configs.errors import DataError, IntegrityError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
+from tasks import ending
 from tasks.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, write_atomic
 from tasks.graph_store import ArrayWriter
 from tasks.home import Home
@@ -143,6 +145,30 @@ def test_a_failed_build_leaves_nothing(home: Home) -> None:
     assert not home.artifacts.exists()
     stage.fail = None
     assert not stage.run(home).cached
+
+
+def test_a_build_that_still_writes_while_it_ends_leaves_nothing(home: Home) -> None:
+    """A signal's thread clears up beside the builder's."""
+    writers: list[threading.Thread] = []
+
+    def write(place: Path, begun: threading.Event) -> None:
+        with suppress(FileNotFoundError):
+            for number in range(100_000):
+                (place / f"{number}.bin").write_bytes(b"x")
+                begun.set()
+
+    def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+        begun = threading.Event()
+        writers.append(threading.Thread(target=write, args=(context.work, begun)))
+        writers[0].start()
+        begun.wait()
+        raise ending.TerminatedError
+
+    stage = Stage("ingest", 1, Manifest, (), lambda recipe: {}, build)
+    with pytest.raises(ending.TerminatedError):
+        run_stage(stage, RECIPE, {}, home)
+    writers[0].join()
+    assert not list(home.work.iterdir())
 
 
 def test_a_resumable_build_finds_its_files_unless_forced(home: Home) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.errors import IntegrityError
+from configs.errors import IntegrityError, UserError
 from tasks.artifacts import ArtifactStore
 from tasks.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.home import Home
@@ -142,6 +142,19 @@ def test_a_model_s_name_names_a_file_in_the_current_folder(name: str) -> None:
     assert len(path.name.encode()) < 256
 
 
+def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "dir.parquet").mkdir()
+    (tmp_path / "file.txt").touch()
+    for output, words in (
+        ("dir.parquet", "is a folder; name a file"),
+        ("x" * 300 + ".parquet", "the name is too long"),
+        ("file.txt/y.parquet", r"file\.txt is no folder that may be written to"),
+    ):
+        with pytest.raises(UserError, match=words):
+            Wanted("predictions", str(tmp_path / output)).place("x")
+    assert Wanted("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
+
+
 # Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.
 ALLOWED: dict[str, list[str]] = {
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
@@ -171,7 +184,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/preprocess/snapshot_splits.py: self.writer.folder / f'{split}_edges.npy'",
         "tasks/publish/model_files.py: folder / file",
         "tasks/serve/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
-        "tasks/serve/published.py: folder / name",
         "tasks/serve/run.py: work / file",
         "tasks/serve/states.py: folder / f'{name}.json'",
         "tasks/serve/states.py: folder / f'{name}.npz'",

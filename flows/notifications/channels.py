@@ -51,9 +51,12 @@ def add(channel: Channel) -> None:
 
 def check_url(kind: Kind, url: str) -> None:
     """Raise RecipeError unless the address fits the kind."""
-    scheme = urlsplit(url).scheme
+    try:
+        scheme, place = urlsplit(url)[:2]
+    except ValueError:
+        scheme = place = ""
     wanted = ("mailto", "mailtos") if kind == "email" else ("http", "https")
-    if scheme not in wanted or not urlsplit(url).netloc:
+    if scheme not in wanted or not place:
         example = "mailtos://USER:PASSWORD@HOST?to=ME@EXAMPLE.ORG" if kind == "email" else "https://HOST/..."
         raise RecipeError(f"--{kind} {url!r} is no such address; write {example}")
 

@@ -9,6 +9,8 @@ import typer
 from flows.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer()
+MOST_LINES = 10_000_000
+"""Far more than a log is kept of."""
 
 
 @app.command()
@@ -84,7 +86,9 @@ def status(as_json: JsonOption = False, home: HomeOption = None) -> None:
 @app.command()
 def logs(
     service: Annotated[str, typer.Argument(metavar="SERVICE", help="prefect, mlflow, worker or supervisor.")],
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=MOST_LINES, help="How many of the last lines.")
+    ] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the log grows.")] = False,
     home: HomeOption = None,
 ) -> None:

@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 
 from configs.errors import StageError
 from flows.environment import QUIET
+from flows.prefect_files import startup_path
 from flows.services.doorkeeper import HOSTS, ORIGINS
 from flows.services.mlflow_server import APP_NAME
 from flows.services.settings import USER, ServiceSettings, folder, has_port
@@ -129,6 +130,8 @@ def worker_service(home: Home, settings: ServiceSettings) -> Service:
         **QUIET,
         **client_environment(home, settings),
         "PREFECT_WORKER_QUERY_SECONDS": "5",
+        # Its runs start in the folder that a deployment was made in, and import Prefect before anything of ours.
+        "PYTHONPATH": startup_path(),
     }
     return Service("worker", command, environment)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from flows.services.settings import (
     settings_path,
     write_settings,
 )
-from flows.services.state import end_leftovers, is_up, read_state
+from flows.services.state import end_leftovers, is_up, lock_path, read_state, supervisor_of
 from flows.services.status import show_status
 from tasks.artifacts import file_lock
 from tasks.home import Home
@@ -163,17 +164,13 @@ def _trouble(home: Home, service: str, what: str) -> str:
 
 
 def bring_down(home: Home) -> None:
-    """End the supervisor, which ends the services; also what a killed supervisor left."""
-    state = read_state(home)
+    """End the supervisor, which ends the services; also what a killed supervisor left.
+
+    Raises StageError where it neither ends nor says who it is.
+    """
     was_up = is_up(home)
-    if was_up and state.process:
-        os.kill(state.process, signal.SIGTERM)
-        deadline = time.monotonic() + _DOWN_SECONDS
-        while is_up(home) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        if is_up(home):
-            os.kill(state.process, signal.SIGKILL)
-            time.sleep(0.2)
+    if was_up:
+        _end_supervisor(home)
     left = end_leftovers(home)
     if was_up or left:
         out().print(
@@ -181,6 +178,37 @@ def bring_down(home: Home) -> None:
         )
     else:
         out().print("graphmill was not up")
+
+
+def _end_supervisor(home: Home) -> None:
+    """Send SIGTERM to the supervisor and wait; in the end SIGKILL.
+
+    One that has just begun holds the lock before it has written who it is: the state is then that of another one, and
+    its process id may by now be anybody's.
+    """
+    told = 0
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while is_up(home) and time.monotonic() < deadline:
+        process = supervisor_of(home)
+        if process not in (0, told):
+            _signal(process, signal.SIGTERM)
+            told = process
+        time.sleep(0.1)
+    if not is_up(home):
+        return
+    process = supervisor_of(home)
+    if not process:
+        raise StageError(
+            f"a supervisor holds {lock_path(home)} and does not say which process it is; end it by hand, then run "
+            "graphmill down again"
+        )
+    _signal(process, signal.SIGKILL)
+    time.sleep(0.2)
+
+
+def _signal(process: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, number)
 
 
 def run_worker(home: Home, pool: str, limit: int) -> None:

@@ -96,6 +96,7 @@ class ServiceSettings(BaseModel):
         return f"{url}{'&' if '?' in url else '?'}options=-csearch_path%3Dmlflow"
 
 
+_NOT_IN_POOLS = "/%&><"
 _NAME = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9._-]*[a-z0-9])?)(:[0-9]{1,5})?")
 
 
@@ -162,9 +163,16 @@ def resolve(given: ServiceSettings, fixed_ports: set[str]) -> ServiceSettings:
         fixed_ports: `prefect` and `mlflow` where the user named the port: then it is that one or none.
 
     Raises:
-        RecipeError: a port is taken, the host is no address of this machine, the database is not PostgreSQL.
+        RecipeError: a port is taken, the host is no address of this machine, the pool cannot be called so, the
+            database is not PostgreSQL.
     """
     _check_database(given.database)
+    if not given.host.strip():  # a socket would take it for every interface, without a password
+        raise RecipeError("--host is empty; name an address of this machine, such as 127.0.0.1")
+    if not given.pool.strip() or set(given.pool) & set(_NOT_IN_POOLS) or not given.pool.isprintable():
+        raise RecipeError(
+            f"--pool {given.pool!r}: a name without any of {' '.join(_NOT_IN_POOLS)}, as Prefect wants it"
+        )
     if given.limit < 1:
         raise RecipeError(f"--limit {given.limit}: at least one run at a time")
     if given.database is None and given.limit > SQLITE_LIMIT:

@@ -38,6 +38,8 @@ class SupervisorState(BaseModel):
     """The supervisor and its services."""
 
     process: int = 0
+    born: str = ""
+    """What tells its process from all others, as of the services."""
     services: dict[str, ServiceState] = {}
 
     @property
@@ -108,6 +110,20 @@ def is_same(service: ServiceState) -> bool:
     if service.born:
         return born(service.process) == service.born
     return abs(created_at(service.process) - service.created) < 1.0  # an account of an earlier version
+
+
+def supervisor_of(home: Home) -> int:
+    """Return the process id of the supervisor that wrote the state, 0 where that very process is no more."""
+    state = read_state(home)
+    if state.process <= 0:
+        return 0
+    if state.born:
+        return state.process if born(state.process) == state.born else 0
+    try:  # an account of an earlier version, whose supervisor may still run
+        words = psutil.Process(state.process).cmdline()
+    except psutil.Error:
+        return 0
+    return state.process if "flows.services.supervisor" in words and str(home.root) in words else 0
 
 
 def listens(process: int, port: int) -> bool:

@@ -140,7 +140,7 @@ class Supervisor:
 
     def __init__(self, home: Home, settings: ServiceSettings) -> None:
         self.home = home
-        self.state = SupervisorState(process=os.getpid())
+        self.state = SupervisorState(process=os.getpid(), born=born(os.getpid()))
         self._settings = settings
         self._keepers = []
         for service in services(home, settings):

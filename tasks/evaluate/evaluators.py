@@ -12,6 +12,8 @@ is predicted as 1 where its logit is above 0. Which reading applies is seen from
 | int64 (n,), -1: none | (n, 1) | 0 or 1; prediction: logit > 0 |
 | float (n, T), NaN: none | (n, T) | T binary labels, or T values of a regression |
 | float (n, 1), NaN: none | (n, 2) | one binary label; its logit is scores[:, 1] - scores[:, 0] |
+
+A model may know classes that the data has not (`Prediction.num_classes`): guessing one is wrong, and that is all.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class Prediction:
     label: Array | None = None
     positive: Array | None = None
     negative: Array | None = None
+    num_classes: int | None = None
+    """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
 
     def pairs(self) -> tuple[Floats, Floats]:
         """Scores of positive and negative edges. Raises RecipeError if training diverged."""
@@ -64,9 +68,11 @@ class Prediction:
     def columns(self) -> tuple[Array, Floats]:
         """Labels (n, T) float64 with NaN for missing, and scores (n, T); classes become one column each (one vs rest).
 
-        A single-label problem of two classes becomes one column.
+        A single-label problem of two classes becomes one column. Classes that are none of the data's are left out.
         """
         label, scores = self._labelled()
+        if label.ndim == 1 and self.num_classes is not None:
+            scores = scores[:, : self.num_classes]
         if label.ndim == 1 and scores.shape[1] > 2:
             one_hot = (label[:, None] == np.arange(scores.shape[1])).astype(np.float64)
             return one_hot, _log_softmax(scores)
@@ -184,8 +190,7 @@ class F1(Evaluator):
         """F1 in 0..1."""
         if prediction.single_label:
             label, predicted = prediction.classes()
-            num_classes = int(max(label.max(), predicted.max())) + 1
-            return metrics.f1_of_classes(label, predicted, num_classes, self.config.average)
+            return metrics.f1_of_classes(label, predicted, self.config.average, prediction.num_classes)
         columns, score = prediction.columns()
         return metrics.f1_of_columns(columns, score > 0, self.config.average)
 

@@ -104,15 +104,18 @@ def class_f1(confusion: NDArray[np.int64]) -> Floats:
         return np.where(total > 0, 2 * right / total, np.nan)
 
 
-def f1_of_classes(label: Array, predicted: Array, num_classes: int, average: str) -> float:
+def f1_of_classes(label: Array, predicted: Array, average: str, num_classes: int | None = None) -> float:
     """F1 of a single-label problem; `macro` averages over classes that occur in labels or predictions, `micro` pools.
 
+    With `num_classes` only classes below it are averaged over; predictions of others are misses of the true class.
     (Micro-F1 of a single-label problem equals accuracy.)
     """
-    confusion = confusion_matrix(label, predicted, num_classes)
+    if not len(label):
+        return float("nan")
+    confusion = confusion_matrix(label, predicted, int(max(label.max(), predicted.max())) + 1)
     if average == "micro":
-        return float(np.trace(confusion) / max(1, confusion.sum()))
-    return float(np.nanmean(class_f1(confusion))) if len(label) else float("nan")
+        return float(np.trace(confusion) / confusion.sum())
+    return float(np.nanmean(class_f1(confusion)[:num_classes]))
 
 
 def f1_of_columns(label: Array, predicted: Array, average: str) -> float:

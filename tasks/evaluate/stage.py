@@ -82,4 +82,4 @@ def predictions_path(folder: Path, report: EvalReport) -> Path | None:
     return None if report.predictions is None else folder / report.predictions
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 3, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 4, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -24,7 +24,7 @@ from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluate.metrics import Array
-from tasks.evaluate.opened import open_model
+from tasks.evaluate.opened import Opened, open_model
 from tasks.evaluate.supervise import finish_job, say
 from tasks.manifests import GraphManifest
 
@@ -67,7 +67,7 @@ class Evaluation:
         from tasks.train.checkpoint import load_model
 
         self.job = job
-        opened = open_model(
+        self.opened = opened = open_model(
             Path(job.graph),
             Path(job.dataset),
             lambda: load_model(Path(job.checkpoint)),
@@ -76,10 +76,11 @@ class Evaluation:
             batch_size=job.batch_size,
             scratch=Path(job.work),
         )
-        self.store, self.dataset, self.ids, self.names = opened.store, opened.dataset, opened.ids, opened.names
+        self.store, self.ids, self.names = opened.store, opened.ids, opened.names
         self.model, self.predictor = opened.model, opened.predictor
         manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
+        self.extras = secondary_evaluators(manifest, self.evaluator)
         self.writer = PredictionWriter(Path(job.work), manifest.task_type, self.names)
         self.notes: list[str] = []
         self.rows = 0
@@ -89,12 +90,11 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
-        extras = secondary_evaluators(self.store.manifest, self.evaluator)
-        with self.writer, self._controls() as controls:
+        with self.writer, fitted_controls(self.opened, Path(self.job.work)) as controls:
             for number, (split, prediction) in enumerate(self._predictions()):
-                measured[split] = measure(self.evaluator, extras, prediction)
-                for name, control in controls.predictions(split, prediction):
-                    controlled.setdefault(name, {})[split] = measure(self.evaluator, extras, control)
+                measured[split] = self._measure(prediction)
+                for name, values in controls.measured(split, prediction, self._measure):
+                    controlled.setdefault(name, {})[split] = values
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
@@ -112,12 +112,8 @@ class Evaluation:
             "rows": self.rows,
         }
 
-    @contextmanager
-    def _controls(self) -> Iterator[Controls]:
-        """Fit what the model is compared with; its scratch files go with it."""
-        with tempfile.TemporaryDirectory(dir=self.job.work) as scratch:
-            graph = ControlledGraph(self.store, self.dataset, self.ids, self.predictor, Path(scratch))
-            yield Controls(graph, self.model.facts.out_dim)
+    def _measure(self, prediction: Prediction) -> dict[str, float]:
+        return measure(self.evaluator, self.extras, prediction)
 
     def _drawn_split(self) -> str:
         """The report draws the test split, or the last one where test is not asked for."""
@@ -204,6 +200,14 @@ class Evaluation:
         if name not in self.store:
             raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
         return self.store[name]
+
+
+@contextmanager
+def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls]:
+    """Fit what the model is compared with; its scratch files in `work` go with it."""
+    with tempfile.TemporaryDirectory(dir=work) as scratch:
+        graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
+        yield Controls(graph, opened.model.facts.out_dim)
 
 
 def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:

@@ -25,12 +25,13 @@ from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.evaluate.supervise import run_job
 from tasks.publish import profile
-from tasks.publish.gate import Candidate, Compared, recorded_value
+from tasks.publish.gate import Candidate, Compared, controls_of, recorded_value
 from tasks.publish.model_files import model_digest
 from tasks.publish.registered import ModelVersion, fetch_model
 from tasks.publish.tracking import Tracker
 from tasks.publish.trained import trained_on
 from tasks.serve.measure import Measured, MeasureJob
+from tasks.serve.needs import label_columns
 from tasks.serve.prepare import prepare_for
 from tasks.serve.published import Published, read_published
 from tasks.snapshots import check_snapshot
@@ -67,18 +68,22 @@ class Challenge:
     metric: str
     """`split/metric`."""
 
-    def own_value(self) -> float:
-        """Return the gate metric on the validation split: as evaluated, else measured now (evaluate.splits=[test]).
+    def own_value(self) -> tuple[float, dict[str, float]]:
+        """Return the gate metric on the validation split, and that of each control.
+
+        As evaluated, else measured now (`evaluate.splits=[test]`).
 
         Raises:
             RecipeError: there is no such metric.
         """
         evaluation = self.parents["evaluate"].manifest
         value = recorded_value(self.metric, evaluation.metrics)
-        if value is None:
-            outcome = self.measure([self.own()], None)
-            value = float(outcome["models"][0]["value"])
-        return value
+        if value is not None:
+            return value, controls_of(self.metric, evaluation.controls)
+        outcome = self.measure([self.own()], None, controls=True)
+        split, _, name = self.metric.partition("/")
+        measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
+        return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
 
     def against(self, tracker: Tracker, new: Candidate, champion: ModelVersion) -> Compared:
         """Compare with the champion, whose metric is the same.
@@ -141,11 +146,19 @@ class Challenge:
 
     def own(self) -> Measured:
         """Return the new model on its own graph."""
-        graph = str(self.parents["partition"].folder)
-        return Measured(str(self.files), graph, own_graph=True, classes=class_names(self._store()))
+        store = self._store()
+        return Measured(
+            str(self.files),
+            str(self.parents["partition"].folder),
+            own_graph=True,
+            classes=class_names(store),
+            labels=label_columns(store.manifest),
+        )
 
-    def measure(self, models: list[Measured], mask: Any) -> dict[str, Any]:
+    def measure(self, models: list[Measured], mask: Any, *, controls: bool = False) -> dict[str, Any]:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
+
+        With `controls` also what the first model has to beat, on all rows.
 
         Returns:
             as `tasks.serve.measure.Measuring.run`.
@@ -166,6 +179,7 @@ class Challenge:
             device=recipe.train.device,
             threads=recipe.train.threads,
             work=str(work),
+            controls=controls,
         )
         inner = StageContext(
             self.context.stage, work, self.context.home, self.context.cache, self.context.listener
@@ -178,7 +192,8 @@ class Challenge:
 
 def _measured(published: Published, graph: Parent, store: DatasetStore) -> Measured:
     own = graph.manifest.digest == published.lineage["partition"]["digest"]
-    return Measured(str(published.folder), str(graph.folder), own, published.classes(store))
+    labels = None if published.needs is None else published.needs.labels
+    return Measured(str(published.folder), str(graph.folder), own, published.classes(store), labels)
 
 
 def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:

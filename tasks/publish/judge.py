@@ -9,7 +9,7 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.publish import profile
 from tasks.publish.comparison import Challenge, data_text, prepared_digest
-from tasks.publish.gate import Candidate, Compared, Decision, controls_of, decide, gate_name, higher_is_better
+from tasks.publish.gate import Candidate, Compared, Decision, decide, gate_name, higher_is_better
 from tasks.publish.registered import ModelVersion, find_version
 from tasks.publish.tracking import Tracker
 from tasks.stage import Parent
@@ -25,14 +25,15 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
     primary_higher = bool(evaluation.report.get("higher_is_better", True))
     # Snapshots of one data set are not one set of data.
     dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
+    value, controls = challenge.own_value()
     return Candidate(
         version="",
         metric=challenge.metric,
-        value=challenge.own_value(),
+        value=value,
         higher_is_better=higher_is_better(challenge.metric, evaluation.metric, primary_higher),
         dataset=dataset,
         prepared=prepared_digest(recipe, parents),
-        controls=controls_of(challenge.metric, evaluation.controls),
+        controls=controls,
         as_of=recipe.snapshot.as_of or "",
         unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
     )

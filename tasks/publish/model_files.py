@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 MODEL = "model.json"
+MARKS = frozenset({WEIGHTS, MODEL, "lineage.json"})
+"""What every model has among its files."""
+FILES = MARKS | {"README.md", "recipe.json", "model.py", "data.json", "data.npz"}
+FILES |= {"profile.json", "trained.json", "trained.npy"}
+"""All that a model may have among its files."""
 _ALIGN = 8
 _MAX_HEADER_BYTES = 100_000_000
 _NAMES = {
@@ -126,8 +131,13 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 
     if trust_code is not None:
         allow([trust_code], "trust_code")
-    described = of_kind(dict[str, Any], read_json(folder / MODEL), folder / MODEL)
-    weights = read_tensors(folder / WEIGHTS)
+    try:
+        described = of_kind(dict[str, Any], read_json(folder / MODEL), folder / MODEL)
+        for name in ("config", "facts"):
+            of_kind(dict[str, Any], described.get(name), f"{folder / MODEL}: {name}")
+        weights = read_tensors(folder / WEIGHTS)
+    except OSError as error:
+        raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
     try:
         return rebuild_model(described["config"], described, weights, folder / OWN_MODEL)
     except (RuntimeError, KeyError) as error:
@@ -201,5 +211,5 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 def _whole(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as error:
         raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error

@@ -17,8 +17,13 @@ from tasks.home import Home
 from tasks.publish.gate import CHAMPION, Candidate
 from tasks.publish.model_files import MODEL
 from tasks.publish.model_registry import candidate_of, named
-from tasks.publish.tracking import Tracker, public_uri, tracking_uri
+from tasks.publish.tracking import Tracker, local_path, public_uri, tracking_uri
 
+_REMOTE = frozenset(
+    {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}
+    | {"ftp", "sftp", "hdfs", "viewfs", "dbfs"}
+)
+"""Schemes of stores that are no folder of this machine."""
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
 _ANY_EXPERIMENT = "Default"  # every store has it: nothing is made by looking
 
@@ -117,17 +122,46 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
     known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
     folder = tracker.home.downloads / "models" / file_name(known_by)
     with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):
-        if not folder.exists():
-            draft = beside(folder, "")
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-            tracker.download(f"models:/{version.name}/{version.version}", draft)
+        if (folder / MODEL).is_file():
+            return folder
+        draft = beside(folder, "")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        try:
+            place = _place(tracker, version)
+            tracker.download(place, draft)
+            _check_files(tracker, version, place, draft)
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier graphmill kept what had missed files
             draft.rename(folder)
-    if not (folder / MODEL).is_file():
-        raise RecipeError(
-            f"{version.reference} in {public_uri(tracker.uri)} has no {MODEL}: graphmill did not register it"
-        )
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def _place(tracker: Tracker, version: ModelVersion) -> str:
+    """Return the URI of a version's files. Raises RecipeError for a folder of this machine that is not the store's."""
+    uri = tracker.place_of(version.name, version.version)
+    if uri.partition(":")[0].lower() in _REMOTE:
+        return uri
+    path = local_path(uri)
+    if path is not None and any(path.is_relative_to(root.resolve()) for root in tracker.own_folders()):
+        return path.as_uri()
+    raise RecipeError(
+        f"{version.reference}: {public_uri(tracker.uri)} says that its files are at {uri!r}, which is no place of its "
+        "artifacts; nothing is copied from there. Somebody altered the record: publish the model again, or ask who did"
+    )
+
+
+def _check_files(tracker: Tracker, version: ModelVersion, place: str, folder: Path) -> None:
+    if (folder / MODEL).is_file():
+        return
+    store = public_uri(tracker.uri)
+    if any(folder.iterdir()):
+        raise RecipeError(f"{version.reference} in {store} has no {MODEL}: graphmill did not register it")
+    raise RecipeError(
+        f"{version.reference}: {store} knows the version, and its artifact store has no files for it at "
+        f"{public_uri(place)}; bring them back, or publish the model again (graphmill run RECIPE --force publish)"
+    )
 
 
 def _pages(tracker: Tracker, search: Any, where: str | None = None) -> Iterator[Any]:
@@ -149,7 +183,7 @@ def _described(one: Any, aliases: list[str]) -> ModelVersion:
         source=source,
         model_id=source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(source) else "",
         run_id=str(one.run_id or ""),
-        created_ms=int(one.creation_timestamp),
+        created_ms=int(one.creation_timestamp or 0),
         gate=candidate_of(str(one.version), one.tags),
         recipe=one.tags.get("graphmill.recipe", ""),
         train_key=one.tags.get("graphmill.train_key", ""),

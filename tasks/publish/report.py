@@ -155,7 +155,8 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     section = Section("The data")
     graph = next((parents[s] for s in ("partition", "components", "preprocess") if s in parents), None)
     taken = graph is not None and "snapshot" in graph.manifest.report  # the rest of the data set does not exist yet
-    splits = graph.manifest.splits if graph is not None and taken else data.splits
+    # Held-out pairs and components that went are in it no longer.
+    splits = data.splits if graph is None else graph.manifest.splits
     section.facts = [
         ("data set", data.dataset),
         ("task", f"{data.task}, {data.task_type}" if data.task_type != data.task else data.task),
@@ -169,6 +170,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     if graph is None:
         return section
     report = graph.manifest.report
+    section.facts += _held_out_facts(report)
     section.facts += [("edges for message passing", f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
     section.facts += _component_facts(report)
     _add(section, plots.degrees(report), "Degrees of the nodes, in powers of two")
@@ -178,10 +180,32 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
 
 
 def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
-    """Say how many edges the data set has; its table of a link task's edges holds those of its own training split."""
+    """Say how many edges the data set has; its table of a link task's edges holds those of its own training split.
+
+    Pairs that files of their own hold out may stand in that table too, so they are not added to it.
+    """
     held = sum(data.splits.get(split, 0) for split in _SPLITS if split != "train") if data.task == "link" else 0
+    options = data.config.get("dataset", {})
+    if held and options.get("name") == "tables" and options["split"]["by"] == "files":
+        return f"{data.num_edges:,} as given, and {held:,} pairs that files of the split hold out"
     told = f"{data.num_edges + held:,} " + ("of all times" if taken else "as given")
     return f"{told}, {held:,} of them held out by the data set's own split" if held and not taken else told
+
+
+def _held_out_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say of a link task's held-out pairs what became of them (`tasks.preprocess.held_out.HeldOut.report`)."""
+    told = report.get("held_out", {})
+    if "pairs" not in told:
+        return []
+    texts = [f"{told['pairs']:,}"]
+    if told["taken_out"]:
+        texts.append(
+            f"{told['taken_out']:,} of them stood among the edges that train or carry messages, and do no more"
+        )
+    if told["rule"] == "keep" and told["in_train"]:
+        texts.append(f"{told['in_train']:,} of them train too")
+    gone = ", ".join(f"{split} {count:,}" for split, count in told["left_out"].items() if count)
+    return [("held-out pairs", "; ".join(texts + ([f"edges that left a split: {gone}"] if gone else [])))]
 
 
 def champion_section(published: Published) -> Section:

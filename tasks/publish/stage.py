@@ -239,4 +239,4 @@ def report_path(folder: Path, manifest: PublishManifest) -> Path:
     return folder / manifest.report_file
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 4, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 5, PublishManifest, _PARENTS, config, build)

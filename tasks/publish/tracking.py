@@ -21,8 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, ParamSpec, TypeVar
 from urllib.parse import urlsplit, urlunsplit
+from urllib.request import url2pathname
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from tasks import ending
 from tasks.artifacts import file_lock
 from tasks.file_names import beside
@@ -48,13 +49,30 @@ _uri_lock = threading.Lock()
 
 
 def tracking_uri(home: Home) -> str:
-    """Return where runs are kept: `MLFLOW_TRACKING_URI`, or SQLite under the home."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.mlflow / 'mlflow.db'}"
+    """Return where runs are kept: `MLFLOW_TRACKING_URI`, or SQLite under the home. Raises RecipeError for no URI."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.mlflow / 'mlflow.db'}"
+    public_uri(uri)
+    return uri
+
+
+def local_path(uri: str) -> Path | None:
+    """Return the path that a URI or plain path of artifacts names on this machine; None where it is elsewhere."""
+    try:
+        parts = urlsplit(uri)
+        if parts.scheme.lower() not in ("", "file") or parts.netloc:
+            return None
+        return Path(url2pathname(parts.path)).resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a zero byte
+        return None
 
 
 def public_uri(uri: str) -> str:
-    """Return a URI without user name and password."""
-    parts = urlsplit(uri)
+    """Return a URI without user name and password. Raises RecipeError for what is none."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        place = uri.rpartition("@")[2]
+        raise RecipeError(f"{place!r} is no address: {error}; set MLFLOW_TRACKING_URI right, or unset it") from error
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else uri
 
 
@@ -308,12 +326,40 @@ class Tracker:
             return ""
         return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
 
+    def place_of(self, name: str, version: str) -> str:
+        """Return the URI at which the registry says that a model version's files are."""
+        uri = str(self.call(self.client.get_model_version_download_uri, name, version))
+        if uri.startswith("runs:"):
+            from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
+
+            uri = str(self.call(RunsArtifactRepository.get_underlying_uri, uri, self.uri))
+        return uri
+
+    def own_folders(self) -> Iterator[Path]:
+        """Yield the folders of this machine that the store keeps its artifacts in; the home's, first of all.
+
+        A database's experiments say where theirs are. A server's do not count: whoever may talk to it makes them.
+        """
+        yield self.home.mlflow / "artifacts"
+        if self.uri.startswith(("http:", "https:", "databricks")):
+            return
+        if self.uri.startswith("sqlite:///"):
+            yield Path(self.uri.removeprefix("sqlite:///")).parent / "artifacts"
+        from mlflow.entities import ViewType
+
+        for experiment in self.call(self.client.search_experiments, view_type=ViewType.ALL, max_results=1000):
+            path = local_path(str(experiment.artifact_location))
+            if path is not None:
+                yield path
+
     def download(self, uri: str, folder: Path) -> None:
-        """Copy a model's files (`models:/NAME/VERSION`) into a folder that exists."""
+        """Copy what lies at a URI of artifacts into a folder that exists."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         def fetch() -> None:
             with self.as_global():
-                self._mlflow.artifacts.download_artifacts(artifact_uri=uri, dst_path=str(folder))
+                repository: Any = get_artifact_repository(uri, tracking_uri=self.uri)
+                repository.download_artifacts("", dst_path=str(folder))
 
         self.call(fetch)
 
@@ -376,7 +422,8 @@ class Tracker:
         raise AssertionError("the last attempt returns or raises")
 
     def _explain(self, error: Exception) -> str:
-        text = str(error).splitlines()[0][:400].replace(self.uri, public_uri(self.uri))
+        # All lines: the first one may say no more than that something failed, and the next ones what.
+        text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
         return (
             f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "
             "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"

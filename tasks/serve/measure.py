@@ -7,7 +7,7 @@ both score the same items, links the same negatives too, and both are judged by 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from configs.registry import EVALUATORS
 from tasks.evaluate.evaluators import Prediction, make_evaluator
 from tasks.evaluate.opened import Opened, open_model
 from tasks.evaluate.supervise import finish_job, say
-from tasks.evaluate.worker import measure, secondary_evaluators
+from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.graph_store import Array, GraphStore
 from tasks.manifests import PartitionManifest
 from tasks.publish.gate import metric_of
 from tasks.serve.fit import check_facts, refuse_own_rows
+from tasks.serve.needs import label_order
 
 SPLIT = "valid"
 _UNLIKELY = 50.0  # a class that a model does not know gets this much less than all that it knows together
@@ -40,6 +41,8 @@ class Measured:
     """Whether it is the very graph that the model was trained on."""
     classes: list[str] | None
     """Names of the model's classes."""
+    labels: list[str] | None = None
+    """Names of the label columns that it predicts."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class MeasureJob:
     device: str
     threads: int
     work: str
+    controls: bool = False
+    """Whether the first model's controls are measured too; not where rows are left out."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -129,9 +134,10 @@ def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[s
     else:
         scores = predictor.node_scores(model, find_nodes(opened.store, rows.items))
     assert rows.label is not None
-    if rows.label.dtype.kind in "iu":
-        scores = as_classes(scores, classes, names, opened.store.manifest.num_classes)
-    return Prediction(scores=scores, label=rows.label)
+    if rows.label.dtype.kind not in "iu":
+        return Prediction(scores=scores, label=rows.label)
+    num_classes = len(names) if names else max(2, opened.store.manifest.num_classes)
+    return Prediction(scores=as_classes(scores, classes, names, num_classes), label=rows.label, num_classes=num_classes)
 
 
 def as_classes(scores: Array, mine: list[str] | None, wanted: list[str] | None, num_wanted: int) -> Array:
@@ -144,7 +150,7 @@ def as_classes(scores: Array, mine: list[str] | None, wanted: list[str] | None, 
     """
     single = scores.shape[1] == 1
     mine = mine or [str(number) for number in range(2 if single else scores.shape[1])]
-    wanted = wanted or [str(number) for number in range(max(2, num_wanted))]
+    wanted = wanted or [str(number) for number in range(num_wanted)]
     if mine == wanted:
         return scores
     if single:
@@ -170,7 +176,7 @@ class Measuring:
         self.rows = rows_of(self.first)
 
     def run(self) -> dict[str, Any]:
-        """Return `rows`, `left_out` (whether rows were), and for each model its `value`, or `why_not`."""
+        """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`, and `controls`."""
         value, left_out = self._first()
         outcomes: list[dict[str, Any]] = [{"value": value}]
         say(1, len(self.job.models), "models", "measured")
@@ -180,7 +186,15 @@ class Measuring:
             except (UserError, IntegrityError) as error:
                 outcomes.append({"why_not": " ".join(str(error).split())})
             say(number, len(self.job.models), "models", "measured")
-        return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out}
+        controls = self._controls() if self.job.controls else {}
+        return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}
+
+    def _controls(self) -> dict[str, float]:
+        """Return the metric of each control that has one, on all rows."""
+        prediction = self._predict(self.first, self.job.models[0])
+        with fitted_controls(self.first, Path(self.job.work)) as controls:
+            measured = dict(controls.measured(SPLIT, prediction, self._measure))
+        return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
 
     def _first(self) -> tuple[float, bool]:
         """Measure the first model; on all rows where the metric is not defined without those that are left out."""
@@ -212,8 +226,18 @@ class Measuring:
         return opened
 
     def _value(self, opened: Opened, model: Measured) -> float:
+        prediction = self._predict(opened, model)
+        return float(metric_of(self.job.metric, self._measure(prediction)))
+
+    def _measure(self, prediction: Prediction) -> dict[str, float]:
+        return measure(self.evaluator, self.extras, prediction)
+
+    def _predict(self, opened: Opened, model: Measured) -> Prediction:
+        order = label_order(model.labels, self.job.models[0].labels)
         prediction = predict(opened, self.rows, model.classes, self.first.names)
-        return float(metric_of(self.job.metric, measure(self.evaluator, self.extras, prediction)))
+        if order is None or prediction.scores is None:
+            return prediction
+        return replace(prediction, scores=prediction.scores[:, order])
 
 
 def main(job_path: Path) -> int:

@@ -45,6 +45,8 @@ class DataNeeds:
     categories: dict[str, list[str]]
     """`TYPE/COLUMN` to the names of its codes."""
     learned: tuple[Learned, ...]
+    labels: list[str] | None = None
+    """Names of the label columns in the order of the model's scores, where they are known."""
 
     @classmethod
     def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
@@ -61,6 +63,7 @@ class DataNeeds:
             class_names(store),
             category_names(store),
             learned,
+            label_columns(ingest),
         )
 
     def write(self, folder: Path) -> None:
@@ -79,9 +82,32 @@ class DataNeeds:
             values = read_values(folder, FILES)
         except FileNotFoundError:
             return None
-        if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
+        # An earlier graphmill did not take down the labels' names.
+        if isinstance(values, dict) and set(values) | {"labels"} != {field.name for field in fields(cls)}:
             return None  # it took down other things
         return of_kind(cls, values, folder / f"{FILES}.json")
+
+
+def label_columns(data: DatasetManifest) -> list[str] | None:
+    """Return the names of the label's columns in their order; None where the data set is not of users' tables."""
+    options = data.config.get("dataset", {})
+    tables = [options.get("labels") or {}, *(options.get("nodes") or ())]
+    return next((list(table["label"]) for table in tables if table.get("label")), None)
+
+
+def label_order(mine: Sequence[str] | None, wanted: Sequence[str] | None) -> list[int] | None:
+    """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
+
+    Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
+
+    Raises:
+        DataError: the data has other label columns than the model.
+    """
+    if mine is None or wanted is None or list(mine) == list(wanted) or len(mine) == len(wanted) == 1:
+        return None
+    if sorted(mine) != sorted(wanted):
+        raise DataError(f"it predicts the label columns {_names(mine)}, and those of this data are {_names(wanted)}")
+    return [mine.index(name) for name in wanted]
 
 
 def category_names(store: DatasetStore) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import class_names
 from tasks.file_names import beside
-from tasks.publish.model_files import MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
+from tasks.publish.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
 from tasks.serve.fit import refuse_known_rows
 from tasks.serve.needs import DataNeeds, adapted_recipe
 from tasks.stored import of_kind, read_json
@@ -50,9 +51,13 @@ class Published:
         return model_recipe(self.folder, self.values)
 
     @property
+    def _facts(self) -> dict[str, Any]:
+        return _Record(self.described["facts"], f"{self.folder / MODEL}: facts")
+
+    @property
     def task(self) -> str:
         """What the model scores: `node`, `link` or `graph`."""
-        return str(self.described["facts"]["task"])
+        return str(self._facts["task"])
 
     def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
         """Return the recipe by which ingested data becomes a graph for this model.
@@ -73,7 +78,7 @@ class Published:
                 f"{self.name} was registered without what it expects of data, so it predicts for its training data "
                 "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
             )
-        refuse_known_rows(self.name, self.described["facts"], tensor_shapes(self.folder / WEIGHTS))
+        refuse_known_rows(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 
@@ -91,32 +96,67 @@ class Published:
             notes = {"format": "pt", "made_by": "graphmill", "model": (self.folder / MODEL).read_text(encoding="utf-8")}
             write_tensors(output, read_tensors(self.folder / WEIGHTS), notes)
             return
-        if output.exists() and not (output / MODEL).is_file() and not _is_empty(output):
+        if (output.exists() or output.is_symlink()) and not _is_export(output):
             raise RecipeError(
-                f"--output {output} is there and holds no exported model; name a folder that is not there"
+                f"--output {output} is there and holds no exported model, or other files too; name a folder that is "
+                "not there"
             )
-        draft = beside(output, ".partial")
+        draft, former = beside(output, ".partial"), beside(output, ".former")
+        _set_right(output, former)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(self.folder, draft)
-        if output.exists():
-            shutil.rmtree(output)
+        with contextlib.suppress(FileNotFoundError):
+            output.rename(former)
         draft.rename(output)
+        shutil.rmtree(former, ignore_errors=True)
 
 
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is empty, or has the files of an exported model and no others: nobody misses what it holds."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    found = list(folder.iterdir())
+    names = {path.name for path in found}
+    plain = all(path.is_file() and not path.is_symlink() for path in found)
+    return not found or (plain and MARKS <= names <= FILES)
+
+
+def _set_right(output: Path, former: Path) -> None:
+    """Undo, or complete, a replacement that was killed half-way."""
+    if not _is_export(former):
+        return
+    if output.exists():
+        shutil.rmtree(former, ignore_errors=True)
+    else:
+        former.rename(output)
+
+
+class _Record(dict[str, Any]):
+    """A record that somebody else may have made: what it lacks is damage."""
+
+    def __init__(self, values: Any, source: str) -> None:
+        super().__init__(of_kind(dict[str, Any], values, source))
+        self.source = source
+
+    def __missing__(self, key: str) -> Any:
+        raise IntegrityError(f"{self.source} is damaged: it has no {key!r}; publish the model again")
 
 
 def read_published(folder: Path, name: str) -> Published:
     """Read a model's files, without its weights and without running any. Raises IntegrityError if they are damaged."""
     try:
-        values, described = (of_kind(dict[str, Any], read_json(folder / name), name) for name in ("recipe.json", MODEL))
-        lineage = of_kind(dict[str, dict[str, Any]], read_json(folder / "lineage.json"), "lineage.json")
+        values = of_kind(dict[str, Any], read_json(folder / "recipe.json"), "recipe.json")
+        described = _Record(read_json(folder / MODEL), MODEL)
+        told = of_kind(dict[str, Any], read_json(folder / "lineage.json"), "lineage.json")
+        lineage = _Record(
+            {stage: _Record(one, f"lineage.json: {stage}") for stage, one in told.items()}, "lineage.json"
+        )
+        needs = DataNeeds.read(folder)
     except (OSError, IntegrityError) as error:
         raise IntegrityError(
             f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
         ) from error
-    return Published(folder, name, values, lineage, described, DataNeeds.read(folder))
+    return Published(folder, name, values, lineage, described, needs)
 
 
 def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
@@ -124,13 +164,18 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
 
     Raises:
         RecipeError: a change of the model itself, or an unknown option.
+        IntegrityError: the recipe is missing or damaged.
         UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
     """
-    values = values or of_kind(dict[str, Any], read_json(folder / "recipe.json"), folder / "recipe.json")
+    place = folder / "recipe.json"
+    try:
+        values = _Record(values or read_json(place), str(place))
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
     changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
     if changed:
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # Where the model is the user's own, the file may have gone from where it was.
     model = MODELS.config(values["model"], folder / OWN_MODEL)
     # How it was tracked matters no more, and an earlier graphmill may have known other ways.
-    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=f"{folder / 'recipe.json'}")
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from configs.registry import EVALUATORS
 from tasks.artifacts import describe_files
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.evaluators import Prediction
+from tasks.evaluate.evaluators import Prediction, evaluator_for, make_evaluator
 from tasks.evaluate.ids import IdMap
 from tasks.evaluate.stage import lost_to_controls
 from tasks.graph_store import GraphStore
@@ -170,6 +171,66 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
     [(name, chance)] = controls.predictions("test", model)
     assert name == "chance"
     assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("shape", [(19,), (40, 19)])
+@pytest.mark.parametrize("metric", ["hits@5", "hits@20", "hits@50", "mrr"])
+def test_chance_is_a_random_order_on_average(tmp_path: Path, metric: str, shape: tuple[int, ...]) -> None:
+    """Against 3,000 random orders."""
+    links = as_partition(link_graph(tmp_path / "links"))
+    controls, _ = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
+    one = make_evaluator(EVALUATORS.config(evaluator_for(metric)), links.manifest)
+    model = Prediction(positive=np.ones(40), negative=np.ones(shape))
+    [(name, values)] = controls.measured("test", model, one)
+    rng = np.random.default_rng(0)
+    orders = [one(Prediction(positive=rng.random(40), negative=rng.random(shape)))[metric] for _ in range(3000)]
+    assert name == "chance"
+    assert values[metric] == pytest.approx(np.mean(orders), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "best"),
+    [
+        ("regression", "mae", "median"),
+        ("regression", "rmse", "mean"),
+        ("multilabel", "f1_macro", "yes"),
+        ("multilabel", "f1_micro", "yes"),
+        ("multilabel", "accuracy", "no"),
+        ("often", "f1_micro", "no"),
+    ],
+)
+def test_no_constant_of_the_training_split_beats_the_control(tmp_path: Path, kind: str, metric: str, best: str) -> None:
+    """`often`: one label of two is nearly always there, the other nearly never."""
+    graph = molecule_graph(tmp_path / "graph")
+    rng = np.random.default_rng(0)
+    count = graph.manifest.num_graphs
+    values = rng.lognormal(0, 1.5, (count, 2))
+    if kind != "regression":
+        shares = (0.3, 0.2) if kind == "multilabel" else (0.95, 0.02)
+        values = (rng.random((count, 2)) < shares) * 1.0
+        values[:2] = [[1, 0], [0, 1]]
+    values[5, 0] = np.nan
+    np.save(graph.folder / "graph_label.npy", values.astype(np.float32))
+    arrays = graph.manifest.arrays
+    changes = {
+        "task_type": kind if kind == "regression" else "multilabel",
+        "num_tasks": 2,
+        "arrays": arrays | {"graph_label": arrays["graph_label"].model_copy(update={"shape": (count, 2)})},
+    }
+    graph = Parent(graph.manifest.model_copy(update=changes), graph.folder)
+    controls, store = controls_of(graph, dataset(tmp_path / "data", graph), tmp_path / "scratch", 2)
+    train = np.asarray(store["graph_label"][store["train_idx"]])
+    test = np.asarray(store["graph_label"][store["test_idx"]])
+    one = make_evaluator(EVALUATORS.config(evaluator_for(metric)), graph.manifest)
+    [(_, found)] = controls.measured("test", Prediction(label=test), one)
+    scores = {
+        "median": np.nanmedian(train, 0),
+        "mean": np.nanmean(train, 0, dtype=np.float64),
+        "yes": np.ones(2),
+        "no": np.where(np.nanmean(train, 0) > 0.5, 1, -1),
+    }[best]
+    expected = one(Prediction(scores=np.broadcast_to(scores, test.shape).astype(np.float32), label=test))
+    assert found[metric] == pytest.approx(expected[metric], rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,33 @@ def test_f1_by_hand() -> None:
 # ------------------------------------------------------------------ against scikit-learn
 
 
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("name", ["rocauc", "average_precision", "f1", "accuracy"])
+def test_a_class_that_the_data_has_not_changes_no_formula(name: str, num_classes: int) -> None:
+    """A model that knows one more, and never guesses it, is measured as if it did not."""
+    rng = np.random.default_rng(0)
+    label = np.append(
+        np.arange(num_classes), rng.choice(num_classes, 300, p=[0.7, *[0.3 / (num_classes - 1)] * (num_classes - 1)])
+    )
+    scores = (rng.standard_normal((len(label), num_classes)) + np.eye(num_classes)[label]).astype(np.float32)
+    more = np.concatenate([scores, scores.min(axis=1, keepdims=True) - 1], axis=1)
+    one = evaluator(name)
+    assert one(Prediction(scores=more, label=label, num_classes=num_classes)) == one(
+        Prediction(scores=scores, label=label)
+    )
+
+
+def test_guessing_a_class_that_the_data_has_not_is_wrong_and_no_class_to_average_over() -> None:
+    label = np.arange(200) % 2
+    scores = np.full((200, 3), -5, np.float32)
+    scores[np.arange(200), label] = 5
+    scores[0, 2] = 9
+    prediction = Prediction(scores=scores, label=label, num_classes=2)
+    assert evaluator("accuracy")(prediction) == {"accuracy": 199 / 200}
+    assert evaluator("f1", average="micro")(prediction) == {"f1_micro": 199 / 200}
+    assert evaluator("f1")(prediction) == {"f1_macro": pytest.approx((198 / 199 + 1) / 2)}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_binary_metrics_match_sklearn(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -201,6 +202,48 @@ def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
     assert "mend it with: rm -r" in bad[0].text
     home.root.chmod(0o777)
     assert "chmod 700" in next(iter(_home_folder(home))).text
+
+
+PRIVATE = {
+    "prefect": 0o700,
+    "prefect/results": 0o700,
+    "services": 0o700,
+    "services/logs": 0o700,
+    "services/settings.json": 0o600,
+    "services/mlflow-auth.ini": 0o600,
+    "trusted-code": 0o600,
+}
+
+
+@pytest.mark.parametrize("name", [*PRIVATE, "."])
+@pytest.mark.parametrize("extra", [0o040, 0o002])
+def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra: int) -> None:
+    from flows.doctor import _home_folder
+
+    home = Home.open(tmp_path / "home")
+    for one, mode in PRIVATE.items():
+        path = home.root / one
+        if mode == 0o700:
+            path.mkdir(parents=True)
+        else:
+            path.touch()
+        path.chmod(mode)
+    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+    path = home.root / name
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode | extra)
+    (bad,) = [line for line in _home_folder(home) if line.level != "ok"]
+    assert bad.level == "broken"
+    subprocess.run(bad.text.rpartition("mend it with: ")[2].split(), check=True)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert [line for line in _home_folder(home) if line.level != "ok"] == []
+
+
+def test_a_number_of_lines_that_no_program_takes(tmp_path: Path) -> None:
+    done = graphmill(tmp_path / "home", "logs", "worker", "-n", "1" + "0" * 23)
+    assert done.returncode == 2
+    assert "--lines" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_clean_keeps_what_the_latest_run_needs(done: Done) -> None:

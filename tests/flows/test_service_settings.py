@@ -29,6 +29,18 @@ def test_a_port_that_was_named_once_is_not_exchanged() -> None:
     assert resolve(ServiceSettings(prefect_port=port), {"prefect"}).named_ports == ("prefect",)
 
 
+@pytest.mark.parametrize("host", ["", " "])
+def test_an_empty_host_is_not_every_interface(host: str) -> None:
+    with pytest.raises(RecipeError, match="--host is empty"):
+        resolve(ServiceSettings(host=host), set())
+
+
+@pytest.mark.parametrize("pool", ["", " ", "a/b", "a%b", "<a>", "a\nb"])
+def test_a_pool_is_called_as_prefect_wants_it(pool: str) -> None:
+    with pytest.raises(RecipeError, match=r"--pool .*: a name without any of"):
+        resolve(ServiceSettings(pool=pool), set())
+
+
 def test_links_for_people_have_the_public_name() -> None:
     assert ServiceSettings(host="0.0.0.0", prefect_port=4200).prefect_pages == "http://127.0.0.1:4200"
     named = ServiceSettings(host="0.0.0.0", prefect_port=4200, public_names=("graphs.example.org",))

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from configs import registry, trust
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
-from configs.registry import EVALUATORS, MODELS
+from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from flows.pipeline import read_recipe
 from models.base import GraphFacts
 from tasks.caching import seal
@@ -80,7 +81,6 @@ READERS: dict[str, Callable[[Foreign], object]] = {
     "a recipe as plain values": lambda foreign: build_recipe(
         {"name": "x", "dataset": {"name": "synthetic"}, "model": foreign.section}
     ),
-    "another component": lambda foreign: EVALUATORS.config({"name": "auto", "file": str(foreign.code)}),
 }
 
 
@@ -101,7 +101,25 @@ def test_nothing_runs_unasked(foreign: Foreign, reader: str, place: str) -> None
         assert part in text
 
 
-@pytest.mark.parametrize("reader", [name for name in READERS if name != "another component"])
+def test_other_components_take_no_file(foreign: Foreign) -> None:
+    """Not even the question is asked: data may well have an option of that name, or a mistake in it."""
+    for kind in (DATASETS, TRANSFORMS, PARTITIONERS, STRATEGIES, EVALUATORS):
+        value = {"name": kind.names()[0], "file": str(foreign.code)}
+        with pytest.raises(ValidationError, match="unknown key 'file'"), trust.own_files():
+            kind.config(value)
+    assert not foreign.ran.exists()
+
+
+def test_what_is_no_code_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "id_rsa").write_text("a secret")
+    (tmp_path / "model.py").symlink_to(tmp_path / "id_rsa")
+    for name in ("id_rsa", "model.py"):
+        with pytest.raises(RecipeError, match=r"id_rsa is not a Python file") as refused:
+            MODELS.config({"name": "mine", "file": str(tmp_path / name)})
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("way", ["option", "environment", "home"])
 def test_what_is_allowed_runs(
     foreign: Foreign, home: Home, monkeypatch: pytest.MonkeyPatch, reader: str, way: str

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
+import pyarrow.parquet as pq
 import pytest
 
 from configs.schema import Recipe
@@ -165,3 +166,67 @@ def test_links_are_known_in_both_directions(tmp_path: Path, home: Home) -> None:
         )
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 8
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "together"),
+    [
+        ((True, True), (True, True), True),  # (directed, symmetrize)
+        ((True, False), (True, False), False),
+        ((True, False), (True, True), True),
+        ((True, False), (False, True), True),
+        ((False, True), (True, False), True),
+        ((False, True), (False, True), True),
+    ],
+)
+def test_a_link_and_its_reverse_are_one_unless_both_trainings_told_them_apart(
+    tmp_path: Path, home: Home, old: tuple[bool, bool], new: tuple[bool, bool], together: bool
+) -> None:
+    ends = np.arange(1, 16), np.arange(2, 17)
+    parts = {"there": [5, 10], "back": [0, 12], "again": [0, 12]}
+    made = {}
+    for name, (first, second) in parts.items():
+        src, dst = ends[::-1] if name == "back" else ends
+        part = np.array(["train"] * 15, object)
+        part[first : first + 3], part[second : second + 3] = "valid", "test"
+        pc.write_csv(pa.table({"src": src, "dst": dst, "part": part}), tmp_path / f"{name}.csv")
+        directed, symmetrize = old if name == "there" else new
+        dataset = {"task": "link", "nodes": [], "edges": {"files": str(tmp_path / f"{name}.csv")}, "directed": directed}
+        options = ["preprocess.transforms=[]", f"preprocess.symmetrize={symmetrize}", "preprocess.workers=1"]
+        recipe = customers(tmp_path, *options, **dataset, num_negatives=5, split={"by": "column", "column": "part"})
+        made[name] = prepared(home, recipe)
+    write_trained(tmp_path, made["there"]["partition"], made["there"]["ingest"])
+    for name, expected in (("again", True), ("back", together)):
+        found = trained_on(tmp_path, {}, home, made[name]["partition"], made[name]["ingest"])
+        assert found is not None
+        assert found.tolist() == [expected] * 3, name
+    (tmp_path / FACTS).write_text('{"rows": 9, "names": "ids"}')  # as an earlier graphmill left it
+    found = trained_on(tmp_path, {}, home, made["back"]["partition"], made["back"]["ingest"])
+    assert found is not None
+    assert found.all(), "either way counts"
+
+
+@pytest.mark.parametrize("own", ["id", "count", "edges", None])
+def test_row_numbers_of_a_table_without_ids_name_nothing_elsewhere(tmp_path: Path, home: Home, own: str | None) -> None:
+    for name, count in (("old", 100), ("new", 120)):
+        write_customers(tmp_path / name, count=count)
+        table = pq.read_table(tmp_path / name / "customers.parquet")
+        numbered = table.set_column(0, "id", pa.array(np.arange(count)))
+        pq.write_table(numbered, tmp_path / name / "customers.parquet")
+        edges = {"src": np.arange(count), "dst": np.roll(np.arange(count), 1)}
+        pq.write_table(pa.table(edges), tmp_path / name / "knows.parquet")
+    made = []
+    for name, count in (("old", 100), ("new", 120)):
+        folder = tmp_path / name
+        nodes: dict[str, Any] = {"files": str(folder / "customers.parquet"), "features": ["x"], "label": ["kind"]}
+        more: dict[str, Any] = {}
+        if own in ("count", "edges"):
+            nodes = {"count": count} if own == "count" else {}
+            more = {"labels": {"files": str(folder / "customers.parquet"), "label": ["kind"]}}
+        tables = [] if own == "edges" else [nodes | {"id": None if own is None else "id"}]
+        made.append(prepared(home, customers(folder, "preprocess.transforms=[]", nodes=tables, **more)))
+    old, new = made
+    write_trained(tmp_path, old["partition"], old["ingest"])
+    found = trained_on(tmp_path, {}, home, new["partition"], new["ingest"])
+    assert (found is None) == (own is None)
+    assert trained_on(tmp_path, {}, home, old["partition"], old["ingest"]) is not None

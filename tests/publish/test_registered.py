@@ -201,6 +201,107 @@ def test_a_version_s_source_is_no_path(registry: ModelRegistry, monkeypatch: pyt
     assert all(path.is_relative_to(home.root) for path in set(home.root.parent.rglob("*")) - before)
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["file://{}", "{}", "FILE:{}", "file://localhost{}", "file://{artifacts}/%2e%2e/%2e%2e/%2e%2e/secret"],
+)
+def test_a_local_folder_of_somebody_s_is_no_model(registry: ModelRegistry, tmp_path: Path, place: str) -> None:
+    """A record may name any place; the file in it is not copied for having the right name."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "model.json").write_text("{}")
+    home = registry.tracker.home
+    place = place.format(secret, artifacts=home.mlflow / "artifacts")
+    with sqlite3.connect(home.mlflow / "mlflow.db") as database:
+        database.execute("UPDATE model_versions SET storage_location = ?", (place,))
+    tracker = open_registry(home)
+    version = find_version(tracker, "demo@3")
+    with pytest.raises(RecipeError, match=r"demo@3: .* says that its files are at .*nothing is copied from there"):
+        fetch_model(tracker, version)
+    assert not list((home.downloads / "models").iterdir())
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/model", "mlflow-artifacts:/1/models/m-1/artifacts", "gs://b/m"])
+def test_a_remote_store_is_asked(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    home = registry.tracker.home
+    with sqlite3.connect(home.mlflow / "mlflow.db") as database:
+        database.execute("UPDATE model_versions SET storage_location = ?", (place,))
+    tracker = open_registry(home)
+    asked: list[str] = []
+
+    def download(uri: str, folder: Path) -> None:
+        asked.append(uri)
+        (folder / "model.json").write_text("{}")
+
+    monkeypatch.setattr(tracker, "download", download)
+    fetch_model(tracker, find_version(tracker, "demo@3"))
+    assert asked == [place]
+
+
+def test_an_experiment_s_own_folder_is_the_store_s(tracked_home: Home, tmp_path: Path) -> None:
+    tracker = Tracker(tracked_home, "test")
+    tracker.client.create_experiment("elsewhere", artifact_location=(tmp_path / "shared").as_uri())
+    tracker = Tracker(tracked_home, "elsewhere")
+    tracker.open_run("key", "demo")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.json").write_text("{}")
+    made = ModelRegistry(tracker, "demo")
+    made.publish(tracker.log_model(folder, "demo", "digest", {}), {}, "", lambda *_: Decision(True, "the first"))
+    assert (fetch_model(tracker, find_version(tracker, "demo@1")) / "model.json").is_file()
+
+
+def test_a_store_that_misses_files_is_believed_once_it_has_them(registry: ModelRegistry) -> None:
+    home = registry.tracker.home
+    artifacts = home.mlflow / "artifacts"
+    tracker = open_registry(home)
+    version = find_version(tracker, "demo@3")
+    artifacts.rename(home.mlflow / "away")
+    with pytest.raises(RecipeError, match=r"demo@3: .* has no files for it at .*bring them back"):
+        fetch_model(tracker, version)
+    assert not list((home.downloads / "models").iterdir())
+    if artifacts.exists():
+        artifacts.rmdir()
+    (home.mlflow / "away").rename(artifacts)
+    folder = fetch_model(tracker, version)
+    (folder / "model.json").unlink()  # what an earlier graphmill kept
+    assert (fetch_model(tracker, version) / "model.json").is_file()
+
+
+def test_a_foreign_model_is_told_from_a_missing_one(registry: ModelRegistry) -> None:
+    home = registry.tracker.home
+    for path in (home.mlflow / "artifacts").rglob("model.json"):
+        path.rename(path.with_name("other.json"))
+    tracker = open_registry(home)
+    with pytest.raises(RecipeError, match=r"has no model.json: graphmill did not register it"):
+        fetch_model(tracker, find_version(tracker, "demo@3"))
+    assert not list((home.downloads / "models").iterdir())
+
+
+def test_a_version_without_a_time_is_one(registry: ModelRegistry) -> None:
+    with sqlite3.connect(registry.tracker.home.mlflow / "mlflow.db") as database:
+        database.execute("UPDATE model_versions SET creation_time = NULL")
+    assert find_version(open_registry(registry.tracker.home), "demo@3").created_ms == 0
+
+
+def test_the_cause_of_failed_downloads_is_told(registry: ModelRegistry) -> None:
+    from mlflow.exceptions import MlflowException
+
+    def fail() -> None:
+        raise MlflowException("The following failures occurred:\n##### File x #####\nno space left", error_code=1)
+
+    registry.tracker._pauses = ()
+    with pytest.raises(StageError, match="File x ##### no space left"):
+        registry.tracker.call(fail)
+
+
+def test_an_address_that_is_none(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@[")
+    with pytest.raises(RecipeError, match=r"is no address.*set MLFLOW_TRACKING_URI right") as error:
+        open_registry(home)
+    assert "secret" not in str(error.value)
+
+
 def test_a_model_s_name_makes_no_lock_elsewhere(tracked_home: Home) -> None:
     tracker = Tracker(tracked_home, "test", pauses=())
     before = set(tracked_home.root.parent.rglob("*"))

@@ -13,10 +13,12 @@ import pytest
 
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluate.evaluators import Prediction
+from tasks.home import Home
 from tasks.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
 from tasks.publish import eval_plots, plots
-from tasks.publish.report import Published, asked, render
+from tasks.publish.report import Published, asked, data_section, render
 from tasks.stage import Parent
+from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 
 NASTY = '<script>alert("x")</script>'
@@ -291,6 +293,41 @@ def test_edges_of_a_link_task_are_those_of_all_splits(tmp_path: Path) -> None:
     later = Parent(graph.manifest.model_copy(update={"report": report}), graph.folder)
     page = Page(render(recipe(), {"ingest": data, "partition": later}, Published()))
     assert f"edges{total:,} of all times" in page.text
+
+
+def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home: Home, tmp_path: Path) -> None:
+    """A ring of 20; pairs of the files stand in it, and one of them in both files."""
+    ring = [f"{i},{(i + 1) % 20}" for i in range(20)]
+    (tmp_path / "knows.csv").write_text("\n".join(["src,dst", *ring]))
+    files = {"valid": ring[:4], "test": [*ring[3:6], "0,10"]}
+    for name, pairs in files.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(pairs))
+    parents: dict[str, Parent] = {}
+    for files_of_split in (True, False):
+        by = {"by": "files", "files": {name: str(tmp_path / f"{name}.csv") for name in files}}
+        dataset = {"task": "link", "nodes": [], "edges": {"files": str(tmp_path / "knows.csv")}, "num_negatives": 5}
+        split = by if files_of_split else {"by": "ratio"}
+        made = customers(tmp_path, "preprocess.transforms=[]", "preprocess.workers=1", **dataset, split=split)
+        parents = Line(home).run(made, until="preprocess")
+        facts = dict(data_section(parents).facts)
+        if not files_of_split:
+            assert facts["edges"].startswith("20 as given, ")
+            assert facts["edges"].endswith(" of them held out by the data set's own split")
+            continue
+        assert facts["split"] == "train 14, valid 3, test 4"
+        assert facts["edges"] == "20 as given, and 8 pairs that files of the split hold out"
+        assert facts["held-out pairs"] == (
+            "7; 6 of them stood among the edges that train or carry messages, and do no more; "
+            "edges that left a split: train 6, valid 1"
+        )
+    data = parents["ingest"].manifest
+    alone = dict(data_section({"ingest": parents["ingest"]}).facts)
+    assert alone["split"] == ", ".join(f"{split} {data.splits[split]}" for split in ("train", "valid", "test"))
+    kept = {"rule": "keep", "pairs": 9, "in_train": 2, "taken_out": 0, "left_out": {"train": 0, "valid": 0, "test": 0}}
+    graph = parents["preprocess"]
+    changed = Parent(graph.manifest.model_copy(update={"report": {"held_out": kept}}), graph.folder)
+    facts = dict(data_section({**parents, "preprocess": changed}).facts)
+    assert facts["held-out pairs"] == "9; 2 of them train too"
 
 
 def test_all_that_was_asked_is_shown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,20 @@ from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.caching import PickleCache
+from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.ids import IdMap
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.publish.comparison import Challenge, champion_files
 from tasks.publish.registered import find_version, open_registry
-from tasks.serve.measure import as_classes
+from tasks.serve.measure import Rows, as_classes, predict
 from tasks.serve.prepare import prepare_for
 from tasks.serve.run import Wanted, write_outputs
 from tasks.stage import Parent, StageContext
 from tests.ingest.ogb_folders import put
 from tests.publish.line import Line, customers, write_customers
+
+OWN_CONTROLS = Controls.predictions  # the fixture below takes them away
 
 pytestmark = pytest.mark.usefixtures("whole_line_in_this_process")
 
@@ -201,6 +205,27 @@ def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(
     assert second.gate["short"] == "is champion", "the same model, evaluated otherwise"
 
 
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_so_it_does_the_controls_there(
+    tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    monkeypatch.setattr(Controls, "predictions", OWN_CONTROLS)
+    write_customers(tmp_path, count=200)
+    links = {"num_nodes": 150, "num_edges": 900, "community_size": 40, "num_negatives": 60, "feature_dim": 8}
+    recipe = customers(tmp_path) if task == "node" else small("mlp", name="synthetic", task="link", **links)
+    recipes = [
+        build_recipe(dump_recipe(recipe), ["train.epochs=1", "train.learning_rate=1e-6", f"evaluate.splits=[{splits}]"])
+        for splits in ("test", "valid,test")
+    ]
+    line = Line(tracked_home)
+    first = line.run(recipes[0])["publish"].manifest.gate
+    both = line.run(recipes[1], until="evaluate")["evaluate"].manifest
+    assert len(both.controls) == 2
+    assert first["controls"] == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
+    assert not first["promoted"]
+    assert "does not beat its control" in first["reason"]
+
+
 def test_classes_go_by_their_names() -> None:
     scores = np.array([[3.0, 1.0], [0.0, 2.0]], np.float32)
     assert as_classes(scores, ["a", "b"], ["a", "b"], 2) is scores
@@ -216,6 +241,46 @@ def test_classes_go_by_their_names() -> None:
     assert as_classes(single, ["no", "yes"], ["yes", "no"], 2).tolist() == [[-2.0], [1.0]]
     with pytest.raises(DataError, match="it tells no from yes, and the classes here are no, maybe"):
         as_classes(single, ["no", "yes"], ["no", "maybe"], 2)
+
+
+@pytest.mark.parametrize("task_type", ["multilabel", "regression"])
+def test_label_columns_go_by_their_names(tracked_home: Home, tmp_path: Path, task_type: str) -> None:
+    write_customers(tmp_path, count=200)
+    table = pq.read_table(tmp_path / "customers.parquet")
+    first, second = np.array(table.column("x").to_pylist()).T
+    for name, x in (("one", first), ("other", second), ("third", first)):
+        table = table.append_column(name, pa.array((x > 0) * 1.0 if task_type == "multilabel" else x))
+    pq.write_table(table, tmp_path / "customers.parquet")
+    data = {"task_type": task_type, "metric": "accuracy" if task_type == "multilabel" else "r2"}
+    nodes = {"files": str(tmp_path / "customers.parquet"), "features": ["x"]}
+    recipes = [
+        customers(tmp_path, "model.name=mlp", *more, **data, nodes={**nodes, "label": labels})
+        for labels, more in (
+            (["one", "other"], ["train.epochs=60"]),
+            (["other", "one"], ["train.epochs=1", "dataset.split.seed=1"]),
+            (["other", "third"], ["train.epochs=1", "dataset.split.seed=2"]),
+        )
+    ]
+    gate = publish_both(tracked_home, *recipes[:2]).gate
+    assert gate["champion"] > 0.85
+    assert not gate["promoted"]
+    gate = Line(tracked_home).run(recipes[2])["publish"].manifest.gate
+    said = "it predicts the label columns one, other, and those of this data are other, third"
+    assert (gate["champion"], gate["why_not"]) == (None, said)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], None])
+def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | None) -> None:
+    scores = np.array([[3.0, 1.0, 7.0], [0.0, 2.0, 1.0]], np.float32)
+    store = SimpleNamespace(manifest=SimpleNamespace(task="node", num_nodes=2, num_classes=2), get=lambda _: None)
+    opened: Any = SimpleNamespace(
+        model=None, store=store, predictor=SimpleNamespace(node_scores=lambda model, nodes: scores[nodes])
+    )
+    found = predict(opened, Rows(np.array([1, 0]), np.array([1, 0]), None), names and [*names, "c"], names)
+    assert found.num_classes == 2
+    _, logit = found.columns()
+    assert logit.tolist() == [[2.0], [-2.0]]
+    assert found.classes()[1].tolist() == [1, 2]
 
 
 def _opened(parents: dict[str, Parent]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tasks.dataset_store import DatasetStore
 from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
-from tasks.serve.needs import DataNeeds, adapted_recipe
+from tasks.serve.needs import DataNeeds, adapted_recipe, label_order
 from tasks.stage import Parent, StageContext, run_stage
 
 N = 80
@@ -282,6 +283,22 @@ def test_hops_of_an_earlier_graphmill_are_refused(home: Home, tmp_path: Path) ->
     write_tables(tmp_path / "newer", seed=3)
     with pytest.raises(RecipeError, match="graphmill run RECIPE --force preprocess"):
         adapted(home, trained, needs, recipe_of(tmp_path / "newer", transforms=hops))
+
+
+def test_label_columns_are_taken_down(trained: Prepared, tmp_path: Path) -> None:
+    assert trained.needs(tmp_path / "model").labels == ["label"]
+    told = tmp_path / "model" / "data.json"
+    values = json.loads(told.read_text())
+    del values["labels"]  # as an earlier graphmill left it
+    told.write_text(json.dumps(values))
+    back = DataNeeds.read(tmp_path / "model")
+    assert back is not None
+    assert back.labels is None
+    assert label_order(None, ["a", "b"]) is None
+    assert label_order(["a"], ["b"]) is None
+    assert label_order(["a", "b", "c"], ["c", "a", "b"]) == [2, 0, 1]
+    with pytest.raises(DataError, match="it predicts the label columns a, b, and those of this data are a"):
+        label_order(["a", "b"], ["a"])
 
 
 def test_damaged_files_are_named(trained: Prepared, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 
+from configs.metric_names import hits_of
+from tasks.evaluate import metrics
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
@@ -14,6 +16,9 @@ from tasks.evaluate.evaluators import Prediction
 from tasks.evaluate.metrics import Array
 from tasks.graph_store import GraphStore
 from tasks.manifests import FEATURES_CONTROL
+
+_OTHERS = ""
+"""All metrics that have no best constant of their own."""
 
 
 class LinearControl(Protocol):
@@ -33,7 +38,7 @@ class Controls:
         """What cannot be had, in words."""
         self._num_scores = num_scores
         self._task_type = graph.store.manifest.task_type
-        self._constant = _constant_scores(graph.store, num_scores)
+        self._constants = _constant_scores(graph.store, num_scores)
         self._linear: LinearControl | None
         if graph.store.manifest.task == "link":
             self._linear = PairControl.fit(graph)
@@ -42,16 +47,31 @@ class Controls:
         if self._linear is None:
             self.notes.append("the rows have no features of their own: there is no linear control")
 
+    def measured(
+        self, split: str, prediction: Prediction, measure: Callable[[Prediction], dict[str, float]]
+    ) -> Iterator[tuple[str, dict[str, float]]]:
+        """Yield name and metrics of each control on the rows that `prediction`, the model's, is about.
+
+        Of what no row changes each metric has the best that there is: see `_constant_scores` and `_chance`.
+        """
+        for name, control in self.predictions(split, prediction):
+            values = measure(control)
+            if name != FEATURES_CONTROL and control.label is not None:
+                for metric in values.keys() & self._constants.keys():
+                    values[metric] = measure(self._alike(metric, control.label))[metric]
+            elif name != FEATURES_CONTROL and control.negative is not None:
+                candidates = 1 + control.negative.shape[-1]
+                values = {metric: _chance(metric, candidates, value) for metric, value in values.items()}
+            yield name, values
+
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield name and scores of each control on the rows that `prediction`, the model's, is about."""
-        if self._constant is None:
+        if not self._constants:
             positive, negative = prediction.pairs()
             yield "chance", Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))
         else:
             assert prediction.label is not None
-            scores = np.broadcast_to(self._constant, (len(prediction.label), self._num_scores))
-            name = "mean" if self._task_type == "regression" else "majority"
-            yield name, Prediction(scores=scores, label=prediction.label)
+            yield "mean" if self._task_type == "regression" else "majority", self._alike(_OTHERS, prediction.label)
         if self._linear is None:
             return
         found = self._linear.predict(split, prediction)
@@ -60,21 +80,55 @@ class Controls:
         else:
             yield FEATURES_CONTROL, found
 
+    def _alike(self, metric: str, label: Array) -> Prediction:
+        """Say the same of every row."""
+        scores = np.broadcast_to(self._constants[metric], (len(label), self._num_scores))
+        return Prediction(scores=scores, label=label)
 
-def _constant_scores(store: GraphStore, num_scores: int) -> Array | None:
-    """Return the scores that no row changes, float32 (C,); None for pairs."""
+
+def _chance(metric: str, candidates: int, value: float) -> float:
+    """Return what an order at random gives on average; equal scores, which gave `value`, would be less.
+
+    The rank of a true edge among `candidates` is each of them as often then. Equal scores all miss Hits@K, which counts
+    a tie as a miss, and all have the middle rank.
+    """
+    if metric == "mrr":
+        return float(np.mean(1 / np.arange(1, candidates + 1)))
+    most = hits_of(metric)
+    return value if most is None else min(1.0, most / candidates)
+
+
+def _constant_scores(store: GraphStore, num_scores: int) -> dict[str, Array]:
+    """Return the scores that no row changes, float32 (C,), of the metrics that have others, and of `_OTHERS`.
+
+    The absolute error is least at the median. Where positives are few, their F1 is 0 unless all are called so. Empty
+    for pairs.
+    """
     manifest = store.manifest
     if manifest.task == "link":
-        return None
+        return {}
     labels = store["label" if manifest.task == "node" else "graph_label"]
     rows = np.asarray(store["train_idx"])
     if manifest.task_type == "regression":
         from tasks.train.label_scale import label_scale
 
-        return label_scale(labels, rows)[0].astype(np.float32)
+        label = np.asarray(labels[rows])
+        known = [column[~np.isnan(column)] for column in label.T]
+        medians = [np.median(values) if len(values) else 0.0 for values in known]
+        return {_OTHERS: label_scale(labels, rows)[0].astype(np.float32), "mae": np.array(medians, np.float32)}
     label = np.asarray(labels[rows])
     if manifest.task_type == "multiclass":
         counts = np.bincount(label[label >= 0].astype(np.int64).ravel(), minlength=num_scores)
-        return np.log((counts + 1) / (counts.sum() + num_scores)).astype(np.float32)
+        return {_OTHERS: np.log((counts + 1) / (counts.sum() + num_scores)).astype(np.float32)}
     columns = label.reshape(len(label), -1)
-    return np.log(((columns == 1).sum(0) + 1) / ((columns == 0).sum(0) + 1)).astype(np.float32)
+    logit = np.log(((columns == 1).sum(0) + 1) / ((columns == 0).sum(0) + 1)).astype(np.float32)
+    found = {_OTHERS: logit}
+    if label.ndim == 2:  # else it is of two classes, whose F1 is best where all are of the larger one
+        for average in ("macro", "micro"):
+            most, every = (
+                metrics.f1_of_columns(columns, np.broadcast_to(guess, columns.shape), average)
+                for guess in (logit > 0, np.ones(len(logit), np.bool_))
+            )
+            if every > most:
+                found[f"f1_{average}"] = np.ones(len(logit), np.float32)
+    return found
