@@ -141,7 +141,8 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
     tracker.set_tags({**lineage_tags(parents), **moment})
     data: DatasetManifest = parents["ingest"].manifest
     held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
-    profile = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": held.splits, "task": data.task}
+    splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
+    profile = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": splits, "task": data.task}
     schema = {name: table.columns for name, table in data.tables.items()}
     source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
     tracker.log_dataset(data.dataset, data.digest, source, json.dumps(profile), json.dumps(schema))

@@ -21,6 +21,7 @@ from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.ingest.table_files import TableFiles
 from tasks.memory import PeakMemory
+from tasks.serve.needs import label_columns, label_order
 from tasks.serve.outputs import ids_path
 from tasks.serve.published import Published
 from tasks.serve.worker import ServeJob
@@ -119,6 +120,7 @@ def write_outputs(
     with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
+        mine = published.needs.labels if published.needs is not None and wanted.what == "predictions" else None
         job = ServeJob(
             what=wanted.what,
             format="npy" if wanted.format == "npy" else "parquet",
@@ -133,6 +135,7 @@ def write_outputs(
             batch_size=recipe.evaluate.batch_size,
             device=recipe.train.device,
             threads=recipe.train.threads,
+            label_order=label_order(mine, label_columns(ingest.manifest)),
         )
         context = StageContext(wanted.what, work, home, PickleCache(home), listener)
         try:

@@ -54,6 +54,8 @@ class ServeJob:
     batch_size: int
     device: str
     threads: int
+    label_order: list[int] | None = None
+    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
 
 
 class Scored(NamedTuple):
@@ -170,6 +172,8 @@ class Serving:
 
     def _items(self, count: int, scored: Iterator[Scored]) -> list[str]:
         task_type, work = self.manifest.task_type, Path(self.job.work)
+        if self.job.label_order is not None:
+            scored = (one._replace(scores=one.scores[:, self.job.label_order]) for one in scored)
         if self.job.format == "npy":
             with NpyVectors(work / "predictions.npy", count, self.model.facts.out_dim) as matrix:
                 for one in scored:

@@ -261,9 +261,14 @@ def test_label_columns_go_by_their_names(tracked_home: Home, tmp_path: Path, tas
             (["other", "third"], ["train.epochs=1", "dataset.split.seed=2"]),
         )
     ]
-    gate = publish_both(tracked_home, *recipes[:2]).gate
+    case = publish_both(tracked_home, *recipes[:2])
+    gate = case.gate
     assert gate["champion"] > 0.85
     assert not gate["promoted"]
+    served = case.served(tmp_path / "served")
+    label, found = (np.array(served.column(name).to_pylist()) for name in ("label", "prediction"))
+    right = (label == found) if task_type == "multilabel" else np.abs(label - found) < np.abs(label - found[:, ::-1])
+    assert right.mean() > 0.7, "each prediction stands where its label does"
     gate = Line(tracked_home).run(recipes[2])["publish"].manifest.gate
     said = "it predicts the label columns one, other, and those of this data are other, third"
     assert (gate["champion"], gate["why_not"]) == (None, said)
