@@ -115,12 +115,13 @@ def write_outputs(
     assert wanted.output is not None
     assert wanted.what != "model"
     output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
+    mine = published.needs.labels if published.needs is not None and wanted.what == "predictions" else None
+    order = label_order(mine, label_columns(ingest.manifest))  # may refuse: before anything is written
     work = beside(output, ".partial")
     name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
     with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
-        mine = published.needs.labels if published.needs is not None and wanted.what == "predictions" else None
         job = ServeJob(
             what=wanted.what,
             format="npy" if wanted.format == "npy" else "parquet",
@@ -135,7 +136,7 @@ def write_outputs(
             batch_size=recipe.evaluate.batch_size,
             device=recipe.train.device,
             threads=recipe.train.threads,
-            label_order=label_order(mine, label_columns(ingest.manifest)),
+            label_order=order,
         )
         context = StageContext(wanted.what, work, home, PickleCache(home), listener)
         try:

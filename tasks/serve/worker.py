@@ -206,8 +206,9 @@ class Serving:
         ends = []
         for column, ids, kind in (("source", sources, source_type), ("target", targets, target_type)):
             row_column = f"{column}_row"  # as `IdMap.columns` calls it
+            rows = read_rows(path, row_column)
             with naming(path, column):
-                ends.append(self.ids.find(ids, kind, read_rows(path, row_column), row_column))
+                ends.append(self.ids.find(ids, kind, rows, row_column))
             check_known(path, column, ids, ends[-1])
         pairs = np.stack(ends, 1)
         distinct, place = np.unique(pairs, return_inverse=True)

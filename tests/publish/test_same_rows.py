@@ -272,6 +272,11 @@ def test_label_columns_go_by_their_names(tracked_home: Home, tmp_path: Path, tas
     gate = Line(tracked_home).run(recipes[2])["publish"].manifest.gate
     said = "it predicts the label columns one, other, and those of this data are other, third"
     assert (gate["champion"], gate["why_not"]) == (None, said)
+    case.parents[1] = Line(tracked_home).run(recipes[2])
+    case.recipes[1] = recipes[2]
+    with pytest.raises(DataError, match=said):
+        case.served(tmp_path / "refused")
+    assert not [*(tmp_path / "refused").glob(".p*")], "nothing half-written stays"
 
 
 @pytest.mark.parametrize("names", [["a", "b"], None])
