@@ -204,7 +204,7 @@ def leave_failure(record: RunRecord, error: BaseException) -> None:
 
 
 def _leave_mlflow_link(artifacts: Any, record: RunRecord) -> None:
-    from tasks.publish.tracking import how_to_open
+    from tasks.publish.store_uris import how_to_open
 
     what = {"key": "mlflow-run", "description": "Parameters, metrics by step, model", "_sync": True}
     text = f"MLflow run {record.mlflow_run_id}"

@@ -17,7 +17,8 @@ from tasks.home import Home
 from tasks.publish.gate import CHAMPION, Candidate
 from tasks.publish.model_files import MODEL
 from tasks.publish.model_registry import candidate_of, named
-from tasks.publish.tracking import Tracker, local_path, public_uri, tracking_uri
+from tasks.publish.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking import Tracker
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}

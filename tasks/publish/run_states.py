@@ -10,7 +10,8 @@ from tasks.artifacts import file_lock
 from tasks.home import Home
 from tasks.publish.context import RunContext
 from tasks.publish.stage import log_finals, log_run
-from tasks.publish.tracking import FLOW_RUN, RunStatus, Tracker, tracking_uri
+from tasks.publish.store_uris import tracking_uri
+from tasks.publish.tracking import FLOW_RUN, RunStatus, Tracker
 from tasks.stage import Parent
 
 BACKFILL = "graphmill.backfill"

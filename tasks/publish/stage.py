@@ -25,7 +25,8 @@ from tasks.publish.model_files import model_digest, write_model
 from tasks.publish.model_registry import ModelRegistry, gate_tags
 from tasks.publish.records import flatten, read_records, thin
 from tasks.publish.report import Published, write_report
-from tasks.publish.tracking import RunStatus, Tracker, how_to_open, tracking_target
+from tasks.publish.store_uris import how_to_open, tracking_target
+from tasks.publish.tracking import RunStatus, Tracker
 from tasks.publish.trained import write_trained
 from tasks.serve.needs import DataNeeds
 from tasks.stage import Parent, Stage, StageContext, code_version

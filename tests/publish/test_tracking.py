@@ -17,8 +17,9 @@ from tasks.publish.gate import Candidate, Compared, Decision, decide
 from tasks.publish.live import LiveTracker
 from tasks.publish.model_registry import ModelRegistry, gate_tags
 from tasks.publish.registered import find_version
+from tasks.publish.store_uris import how_to_open, public_uri
 from tasks.publish.system_metrics import SystemSampler, parse_gpus
-from tasks.publish.tracking import Tracker, how_to_open, public_uri
+from tasks.publish.tracking import Tracker
 
 
 @pytest.fixture
