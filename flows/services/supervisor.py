@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from types import FrameType
 from urllib.parse import urlsplit
 
 from flows.services.commands import Service, service_environment, services
 from flows.services.health import answers
-from flows.services.settings import ServiceSettings, log_path, read_settings
+from flows.services.settings import ServiceSettings, folder, log_path, read_settings
 from flows.services.state import (
     ServiceState,
     SupervisorState,
@@ -195,6 +196,23 @@ def rotate_logs(home: Home, names: list[str]) -> None:
                 os.truncate(path, 0)
 
 
+@contextlib.contextmanager
+def temporary_files(home: Home) -> Iterator[None]:
+    """Have the services put temporary files into a folder of their own, which is empty now and removed in the end.
+
+    A worker of Prefect that is killed leaves a folder for each of its runs. Runs have their own place for what they
+    need: see `tasks/temporary.py`.
+    """
+    place = folder(home) / "tmp"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o700)
+    os.environ["TMPDIR"] = str(place)
+    try:
+        yield
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def main() -> None:
     """Take the lock, end what a killed supervisor left, and supervise."""
     home = Home.open(sys.argv[1])
@@ -202,7 +220,8 @@ def main() -> None:
     assert settings is not None, "graphmill up writes the settings first"
     with file_lock(lock_path(home)):
         end_leftovers(home)
-        Supervisor(home, settings).run()
+        with temporary_files(home):
+            Supervisor(home, settings).run()
 
 
 if __name__ == "__main__":

@@ -221,13 +221,17 @@ def test_down_leaves_nothing_and_up_takes_over_from_a_killed_supervisor(tmp_path
     first = {name: item["process"] for name, item in status["services"].items()}
     supervisor = psutil.Process(first["worker"]).ppid()
     os.kill(supervisor, signal.SIGKILL)
+    temporary = found.home / "services" / "tmp"
+    (temporary / "prefect-workspace-attempt-of-a-killed-worker").mkdir()
     time.sleep(0.5)
     assert "nothing restarts these" in found.run("status", ok=False).stdout
     found.run("up")
+    assert not list(temporary.glob("*killed*"))
     second = {name: item["process"] for name, item in found.json("status")["services"].items()}
     assert not set(first.values()) & set(second.values())
     assert not [process for process in first.values() if psutil.pid_exists(process)]
     assert found.json("status")["prefect_url"] == status["prefect_url"]  # a bookmark stays good
     assert "is down" in found.run("down").stdout
     assert not [process for process in second.values() if psutil.pid_exists(process)]
+    assert not temporary.exists()
     assert "was not up" in found.run("down").stdout
