@@ -341,7 +341,12 @@ def main() -> None:
     except (SystemExit, KeyboardInterrupt) as error:
         _exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
     except BaseException as error:
-        _exit(_report(error))
+        _exit(130 if _is_interrupt(error) else _report(error))
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether an error is what pydantic makes of Ctrl-C while it writes."""
+    return isinstance(error, ValueError) and "KeyboardInterrupt" in str(error)
 
 
 def _exit(code: Any) -> None:

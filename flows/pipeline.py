@@ -157,7 +157,8 @@ def _run_stages(run: _Run) -> None:
     home, listener, record = run.home, run.listener, run.record
     with ending.closing(lambda: end_tracking(listener, home, "KILLED")):
         try:
-            run.stages()
+            with ending.undisguised():
+                run.stages()
         except BaseException as error:
             if not isinstance(error, Exception):
                 ending.unwinding()

@@ -133,7 +133,8 @@ def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
     with file_lock(lock_path(home, record.id)), ending.closing(lambda: close(ending.TerminatedError())):
         record.write(home)
         try:
-            yield record
+            with ending.undisguised():
+                yield record
         except BaseException as error:
             close(error)
             raise

@@ -27,6 +27,8 @@ GRACE_SECONDS = 3.0
 _CLOSE_SECONDS = 1.5
 """For what it left open."""
 _AGAIN_SECONDS = 1.0
+_NOTICE_SECONDS = 0.05
+"""For the watching thread to hear of a signal that the main thread has felt."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -96,6 +98,22 @@ def closing(close: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def undisguised() -> Iterator[None]:
+    """Raise the interrupt itself where a library has made an error of its own of it.
+
+    So does pydantic of whatever ends a serializer; and a child that was killed ends with an error too.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _state.watching:
+            time.sleep(_NOTICE_SECONDS)
+        if not is_ending():
+            raise
+        raise (KeyboardInterrupt if _state.number == signal.SIGINT else TerminatedError) from error
+
+
+@contextlib.contextmanager
 def prompt_ending() -> Iterator[None]:
     """Have the process end within five seconds of a signal that comes during the block (in the main thread only).
 
@@ -123,7 +141,8 @@ def prompt_ending() -> Iterator[None]:
     _state.watching = True
     threading.Thread(target=_watch, args=(reader,), daemon=True, name="ending").start()
     try:
-        yield
+        with undisguised():
+            yield
     except BaseException as error:
         if not isinstance(error, Exception):
             kill_children()  # the thread may not have come to it yet

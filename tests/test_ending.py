@@ -103,6 +103,30 @@ def test_a_signal_ends_it(way: str, start: object, tmp_path: Path) -> None:
     assert unwinds or time.monotonic() - began >= 0.6, "it had time to do it by itself"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_library_makes_of_it_is_an_interrupt_still(
+    number: signal.Signals, start: object, tmp_path: Path
+) -> None:
+    """Pydantic raises an error of its own out of whatever ends a serializer."""
+    body = """
+ from pydantic import BaseModel, model_serializer
+ class Slow(BaseModel):
+  @model_serializer
+  def slowly(self):
+   ready()
+   time.sleep(600)
+ try:
+  with ending.undisguised(): Slow().model_dump_json()
+ except Exception as error: leave("error")
+ except BaseException as error: leave(type(error).__name__)
+"""
+    process = start(body)  # type: ignore[operator]
+    process.send_signal(number)
+    process.communicate(timeout=SOON_SECONDS)
+    assert (tmp_path / ("KeyboardInterrupt" if number == signal.SIGINT else "TerminatedError")).exists()
+    assert not (tmp_path / "error").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_second_signal_does_not_disturb_the_clean_up(number: signal.Signals, start: object, tmp_path: Path) -> None:
     clean_up = "ending.unwinding(); leave('cleaning'); time.sleep(0.5); leave('clean')"

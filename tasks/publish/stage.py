@@ -72,7 +72,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     tracker = Tracker(context.home, recipe.tracking.experiment)
     tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
     try:
-        with ending.closing(lambda: _close_quietly(tracker, "KILLED")):
+        with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
             fields = _publish(context, recipe, parents, tracker, challenge, new)
     except BaseException as error:
         _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
