@@ -53,9 +53,10 @@ class Deep:
         from models.losses import LOSSES
         from tasks.graph_store import GraphStore
         from tasks.manifests import PartitionManifest
-        from tasks.train.loaders.base import FeatureSource, graph_facts
-        from tasks.train.loaders.full import FullNodeLoader
-        from tasks.train.schedule import make_optimizer
+        from tasks.train.loaders.base import FeatureSource, TrainingData, graph_facts
+        from tasks.train.loaders.configs import FullConfig
+        from tasks.train.loaders.full import FullLoader
+        from tasks.train.optimizers import make_optimizer
 
         recipe = graph_recipe(graph, tuple(overrides))
         torch.set_num_threads(recipe.train.threads or 2)
@@ -63,7 +64,8 @@ class Deep:
         manifest = PartitionManifest.model_validate_json((Path(folder) / "manifest.json").read_text())
         store = GraphStore(Path(folder), manifest)
         self.model = MODELS.create(recipe.model, graph_facts(manifest)).train()
-        loader = FullNodeLoader(store, FeatureSource.open(store, edges=self.model.uses_edge_features))
+        features = FeatureSource.open(store, edges=self.model.uses_edge_features)
+        loader = FullLoader(FullConfig(), TrainingData(store, features))
         self.batch = loader.batch(torch.arange(loader.num_seeds).numpy(), 0)
         self.loss = LOSSES[manifest.task_type]
         self.optimizer = make_optimizer(recipe.train, self.model.parameters(), 1)

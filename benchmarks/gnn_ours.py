@@ -71,7 +71,7 @@ class Training(Contender):
         options = settings.options
         epochs, overrides = options.get("epochs", _NEVER), options.get("overrides", ())
         fanout = list(settings.fanout)
-        if "train.first_hop=precomputed" in overrides:
+        if "train.loader.first_hop=precomputed" in overrides:
             fanout[-1] = -1  # it is the mean of all neighbours
         self.recipe = graph_recipe(
             options["recipe"],
@@ -80,8 +80,8 @@ class Training(Contender):
                 f"model.hidden_dim={settings.hidden_dim}",
                 f"model.num_layers={len(settings.fanout)}",
                 f"model.dropout={settings.dropout}",
-                f"train.fanout={fanout}",
-                f"train.batch_size={settings.batch_size}",
+                f"train.loader.fanout={fanout}",
+                f"train.loader.batch_size={settings.batch_size}",
                 f"train.learning_rate={settings.learning_rate}",
                 "train.schedule=constant",
                 f"train.epochs={epochs}",

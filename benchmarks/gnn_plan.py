@@ -24,9 +24,9 @@ def ours(name: str, recipe: str, *overrides: str) -> Entry:
 def mini_batch_entries(recipe: str) -> list[Entry]:
     """All that take part in the mini-batch contest."""
     return [
-        ours("graphmill float32", recipe, "train.precision=float32", "train.first_hop=fused"),
-        ours("graphmill bfloat16", recipe, "train.precision=bfloat16", "train.first_hop=fused"),
-        ours("graphmill precomputed", recipe, "train.precision=bfloat16", "train.first_hop=precomputed"),
+        ours("graphmill float32", recipe, "train.precision=float32", "train.loader.first_hop=fused"),
+        ours("graphmill bfloat16", recipe, "train.precision=bfloat16", "train.loader.first_hop=fused"),
+        ours("graphmill precomputed", recipe, "train.precision=bfloat16", "train.loader.first_hop=precomputed"),
         Entry("DGL", "benchmarks.gnn_dgl:MiniBatch"),
         Entry("DGL tuned", "benchmarks.gnn_dgl:MiniBatch", {"autocast": True}, MALLOC_KEPT),
         Entry("PyG", "benchmarks.gnn_pyg:MiniBatch"),

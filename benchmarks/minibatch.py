@@ -42,7 +42,7 @@ CONTENDERS = {
     "mini-batch float32": (*MINI, "train.precision=float32"),
     "mini-batch bfloat16": (*MINI, "train.precision=bfloat16"),
     "mini-batch bfloat16, first hop precomputed": (
-        *(*MINI, "train.precision=bfloat16", "train.first_hop=precomputed", "train.fanout=15,10,-1"),
+        *(*MINI, "train.precision=bfloat16", "train.loader.first_hop=precomputed", "train.loader.fanout=15,10,-1"),
     ),
     "full graph float32": (*FULL, "train.precision=float32"),
     "full graph bfloat16": (*FULL, "train.precision=bfloat16"),

@@ -47,11 +47,11 @@ Options = Callable[[int, argparse.Namespace], tuple[str, ...]]
 
 
 def same(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
-    return (f"train.batch_size={args.batch_size // ranks}",)
+    return (f"train.loader.batch_size={args.batch_size // ranks}",)
 
 
 def larger(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
-    return ("train.lr_scaling=sqrt", f"train.warmup_steps={args.warmup_steps}")
+    return ("train.lr_scaling=sqrt", f"train.schedule.warmup_steps={args.warmup_steps}")
 
 
 def contender(loader: str, strategy: str, options: Options) -> Options:
@@ -80,9 +80,9 @@ def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
         f"partition.num_parts={max(args.ranks)}",
         f"model.hidden_dim={args.hidden}",
         "model.num_layers=2",
-        "train.fanout=10,5",
+        "train.loader.fanout=10,5",
         f"train.epochs={args.epochs}",
-        f"train.batch_size={args.batch_size}",
+        f"train.loader.batch_size={args.batch_size}",
         f"train.eval_every={max(args.ranks)}",
         f"train.learning_rate={args.learning_rate}",
         "train.schedule=cosine",
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, graph: Parent, options: tuple[str, ...], ranks
     from tasks.train.inference import Predictor
 
     if any("random_partition" in option for option in options):
-        options = (*options, f"train.num_clusters={args.clusters}")
+        options = (*options, f"train.loader.num_clusters={args.clusters}")
     recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}")
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as home:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -33,11 +34,16 @@ class ConfigModel(BaseModel):
     # Options that steer how a stage runs but never what it produces; they stay out of cache keys.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()
 
+    # Options of earlier versions: the key, and what has become of it.
+    moved_keys: ClassVar[Mapping[str, str]] = {}
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for key in data:
+                if key in cls.moved_keys:
+                    raise ValueError(f"{key} {cls.moved_keys[key]}")
                 if key not in cls.model_fields:
                     known = ", ".join(sorted(cls.model_fields))
                     raise ValueError(f"unknown key {key!r}{did_you_mean(str(key), cls.model_fields)}; known: {known}")

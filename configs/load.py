@@ -10,10 +10,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
-from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, Registry
+from configs.registry import (
+    DATASETS,
+    EMBEDDINGS,
+    EVALUATORS,
+    LOADERS,
+    MODELS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    Registry,
+)
 from configs.schema import Recipe
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
@@ -25,6 +34,9 @@ COMPONENT_PATHS: dict[tuple[str, ...], Registry] = {
     ("dataset",): DATASETS,
     ("partition",): PARTITIONERS,
     ("model",): MODELS,
+    ("train", "loader"): LOADERS,
+    ("train", "schedule"): SCHEDULES,
+    ("train", "embeddings"): EMBEDDINGS,
     ("train", "strategy"): STRATEGIES,
     ("evaluate", "evaluator"): EVALUATORS,
 }
@@ -85,7 +97,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError."""
     parsed = [_parse_override(text) for text in overrides]
     # Component names first: they decide which options exist.
-    for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name"):
+    for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
         if keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
             _switch_component(data, keys[:-1], str(value))
         elif keys in COMPONENT_PATHS and isinstance(value, str):
@@ -187,7 +199,7 @@ def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
 
 def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
     """Put another component in place; options that it does not know stay behind (a grid over models needs that)."""
-    config_class: type[ComponentConfig] = COMPONENT_PATHS[keys].get(name).Config
+    config_class = COMPONENT_PATHS[keys].config_class(name)
     place: Any = data
     for key in keys:
         place = place.get(key) or {}

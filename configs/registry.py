@@ -4,6 +4,10 @@
 the registry's package, nothing else is edited. A recipe may also name a file anywhere (`file:`), where the component's
 `Config` has that option: models do. It runs only if a person has said so (`configs.trust`). configs imports no stage; a
 registry knows its package by name only.
+
+A recipe is checked without torch where a package keeps its components' options in a module of their own (`configs.py`
+there): `@LOADERS.options("full", "full")` on a `Config` says which module of the package registers the component, and
+that one is imported when the component is made.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import inspect
 import linecache
 import pkgutil
 import sys
@@ -26,6 +31,7 @@ from configs.matching import did_you_mean
 from configs.trust import check_code
 
 C = TypeVar("C", bound=type)
+Options = TypeVar("Options", bound=ComponentConfig)
 _OWN_FILE = "graphmill_file_"  # and the digest: what a user's file is called among the imported modules
 _LARGEST_BYTES = 10_000_000
 
@@ -33,18 +39,46 @@ _LARGEST_BYTES = 10_000_000
 class Registry:
     """Components of one kind by name."""
 
-    def __init__(self, kind: str, package: str, *, own_files: bool = False) -> None:
-        """`kind` is the word for messages (`dataset`); `package` is scanned for components on the first look-up.
+    def __init__(
+        self,
+        kind: str,
+        package: str,
+        *,
+        configs: str | None = None,
+        default: str | None = None,
+        own_files: bool = False,
+    ) -> None:
+        """Know a package by name.
 
-        With `own_files` a recipe may name a file of the user's that has the component; else `file` is an option as any.
+        Args:
+            kind: the word for messages (`dataset`).
+            package: scanned for components on the first look-up.
+            configs: the module with the options of its components; None: each stands in its component.
+            default: the component that is meant where a recipe gives options and no name.
+            own_files: whether a recipe may name a file of the user's that has the component; else `file` is an option
+                as any.
         """
         self.kind = kind
+        self.default = default
         self._takes_files = own_files
         self.package = package
+        self._configs_module = configs
+        self._configs: dict[str, type[ComponentConfig]] = {}
+        self._module_names: dict[str, str] = {}  # of the modules that register what has options apart
         self._classes: dict[str, type] = {}
         self._unlisted: set[str] = set()
         self._scanned = False
         self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
+
+    def options(self, name: str, module: str) -> Callable[[type[Options]], type[Options]]:
+        """Class decorator for a `Config` apart from its component, which `module` of the package registers."""
+
+        def add(config: type[Options]) -> type[Options]:
+            self._configs[name] = config
+            self._module_names[name] = f"{self.package}.{module}"
+            return config
+
+        return add
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[C], C]:
         """Class decorator: make the component known as `name` and tell its `Config` so.
@@ -58,6 +92,9 @@ class Registry:
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a nested class Config(ComponentConfig)")
             if not (cls.__doc__ or "").strip():
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a docstring: users see its first line")
+            self._read_options()
+            if self._configs.get(name, config) is not config:
+                raise TypeError(f"{self.kind} {name!r} is registered twice: {self._module_names[name]} has it")
             known = self._classes.get(name)
             again = known is None or (known.__qualname__ == cls.__qualname__ and _is_own(known) == _is_own(cls))
             if known is not None and not again:
@@ -71,11 +108,15 @@ class Registry:
 
     def names(self) -> list[str]:
         """All names that a recipe may use, sorted."""
+        self._read_options()
         self._scan()
-        return sorted(self._classes.keys() - self._unlisted)
+        return sorted((self._classes.keys() | self._configs.keys()) - self._unlisted)
 
     def get(self, name: str) -> type[Any]:
         """Return the component's class. Raises RecipeError with the known names."""
+        self._read_options()
+        if name not in self._classes and name in self._module_names:
+            importlib.import_module(self._module_names[name])
         if name not in self._classes:
             self._scan()
         if name not in self._classes:
@@ -85,9 +126,20 @@ class Registry:
             )
         return self._classes[name]
 
+    def config_class(self, name: str) -> type[ComponentConfig]:
+        """Return the class of a component's options. Raises RecipeError with the known names."""
+        self._read_options()
+        apart = self._configs.get(name)
+        return apart or self.get(name).Config
+
+    def description(self, name: str) -> str:
+        """Return what is said of the component: the docstring of its options, where these stand apart, else its own."""
+        self._read_options()
+        return inspect.getdoc(self._configs.get(name) or self.get(name)) or ""
+
     def summary(self, name: str) -> str:
-        """First line of the component's docstring."""
-        return (self.get(name).__doc__ or "").strip().splitlines()[0]
+        """First line of the component's description."""
+        return self.description(name).splitlines()[0]
 
     def config(self, value: Any, copy: Path | None = None) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
@@ -109,12 +161,13 @@ class Registry:
             return value
         if isinstance(value, str):
             value = {"name": value}
+        if isinstance(value, dict) and "name" not in value and self.default is not None:
+            value = {"name": self.default, **value}
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise RecipeError(f"a {self.kind} needs a name; known: {', '.join(self.names())}")
         if self._takes_files and value.get("file") is not None:
             value = self._load_file(value, copy)
-        config_class: type[ComponentConfig] = self.get(value["name"]).Config
-        return config_class.model_validate(value)
+        return self.config_class(value["name"]).model_validate(value)
 
     def create(self, config: ComponentConfig, *args: Any, **kwargs: Any) -> Any:
         """Build the component from its `Config`: `Component(config, *args, **kwargs)`."""
@@ -160,15 +213,30 @@ class Registry:
         self._own_files[digest] = content
         return {**value, "file": str(path), "file_sha256": digest}
 
+    def _read_options(self) -> None:
+        if self._configs_module is not None:
+            importlib.import_module(self._configs_module)
+
     def _scan(self) -> None:
-        """Import every module of the package: each registers what it holds."""
+        """Import the modules of the package: each registers what it holds.
+
+        Where options stand apart, those modules only that hold a component without: they may be slow to import.
+        """
         if self._scanned:
             return
         self._scanned = True  # before the imports: a module may ask this registry for a sibling
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(package.__path__):
-            if not module.name.startswith("_") and module.name != "task":
-                importlib.import_module(f"{self.package}.{module.name}")
+            name = f"{self.package}.{module.name}"
+            if module.name.startswith("_") or module.name == "task" or name in self._module_names.values():
+                continue
+            if self._configs_module is None or _registers(Path(package.__path__[0]) / f"{module.name}.py"):
+                importlib.import_module(name)
+
+
+def _registers(path: Path) -> bool:
+    """Whether a module holds a component, without importing it."""
+    return path.is_file() and b".register(" in path.read_bytes()
 
 
 def _module_of(cls: type | None) -> str | None:
@@ -229,5 +297,8 @@ DATASETS = Registry("dataset", "tasks.ingest")
 TRANSFORMS = Registry("transform", "tasks.preprocess")
 PARTITIONERS = Registry("partitioner", "tasks.partition")
 MODELS = Registry("model", "models", own_files=True)
-STRATEGIES = Registry("strategy", "tasks.train.strategies")
+LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders.configs", default="auto")
+SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
+EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")
+STRATEGIES = Registry("strategy", "tasks.train.strategies", default="data_parallel")
 EVALUATORS = Registry("evaluator", "tasks.evaluate")

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
 
-from configs.base import ComponentConfig, ConfigModel, IntTuple, StrTuple
+from configs import moved
+from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.moments import normalise_as_of
-from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
+from configs.registry import (
+    DATASETS,
+    EMBEDDINGS,
+    EVALUATORS,
+    LOADERS,
+    MODELS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    TRANSFORMS,
+)
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
@@ -16,20 +28,15 @@ DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATA
 TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
 PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
 ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
+LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADERS.config)]
+ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(SCHEDULES.config)]
+EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EMBEDDINGS.config)]
 StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
 EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]
 
 
 # YAML makes whole numbers and dates of some moments.
 AsOf = Annotated[str, BeforeValidator(normalise_as_of), WithJsonSchema({"type": ["string", "integer"]})]
-
-
-LOADERS: dict[str, tuple[str, ...]] = {
-    "node": ("full", "neighbor", "cluster", "random_partition", "saint", "precomputed"),
-    "link": ("full", "edge"),
-    "graph": ("graph",),
-}
-"""Task to the loaders that fit it."""
 
 
 class SnapshotConfig(ConfigModel):
@@ -97,43 +104,12 @@ class ComponentsConfig(ConfigModel):
 class TrainConfig(ConfigModel):
     """The training loop."""
 
-    loader: Literal[
-        "auto", "full", "neighbor", "cluster", "random_partition", "saint", "precomputed", "edge", "graph"
-    ] = "auto"
-    """How batches are made: whole graph, sampled neighbourhoods, METIS clusters (ClusterGCN), random clusters,
-    GraphSAINT subgraphs, rows of precomputed propagation (SGC, SIGN), edges with negatives, graphs; auto: by task."""
+    loader: LoaderSection = Field(default="auto", validate_default=True)
+    """How batches are made."""
     epochs: int = Field(default=20, ge=1, le=10_000_000)
     """Passes over the training split."""
-    batch_size: int = Field(default=1024, ge=1)
-    """Seeds (nodes, edges or graphs) a step and rank; full-graph node training takes the whole split in one step."""
     accumulate_steps: int = Field(default=1, ge=1)
     """Batches whose gradients are averaged before the optimizer steps."""
-    fanout: IntTuple = (15, 10, 5)
-    """Neighbours sampled a layer, from the seeds outwards; -1 takes all. One number a layer of the model."""
-    sampler: Literal["uniform", "replace", "weighted", "labor"] = "uniform"
-    """How neighbours are drawn: uniformly without or with replacement, in proportion to the edges' weights, or by
-    LABOR, whose seeds share their draws and so reach fewer nodes."""
-    first_hop: Literal["auto", "sampled", "fused", "precomputed"] = "auto"
-    """Neighbour sampling: how the outermost hop reaches the model. sampled: as nodes with features; fused: its mean is
-    taken while features are gathered, and they are never stored; precomputed: the mean over all neighbours, computed
-    once for the whole graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
-    num_clusters: int = Field(default=32, ge=1)
-    """Loader random_partition: every epoch cuts the graph into so many clusters."""
-    clusters_per_batch: int = Field(default=1, ge=1)
-    """Loader cluster: parts of the partition joined in a batch, the edges between them included."""
-    saint: Literal["node", "edge", "walk"] = "walk"
-    """Loader saint: subgraphs of batch_size drawn nodes (by degree), of batch_size drawn edges' ends, or of random
-    walks from batch_size roots."""
-    walk_length: int = Field(default=3, ge=1, le=10_000)
-    """Loader saint with walks: steps of each."""
-    negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
-    """Link tasks, what a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75,
-    with another positive's target, or with a uniform one. Training edges are avoided; held-out ones are not known."""
-    leave_out_positives: bool = False
-    """Loader full on link tasks: a batch's own positive edges carry no messages (the edge loader always does so); off
-    as in OGB's example for ogbl-ddi."""
-    num_negatives: int = Field(default=1, ge=1)
-    """Drawn negative edges for each positive one (link tasks)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
     learning_rate: float = Field(default=0.003, gt=0, le=1e30)
@@ -142,10 +118,8 @@ class TrainConfig(ConfigModel):
     """How the learning rate grows with the number of ranks."""
     weight_decay: float = Field(default=0.0, ge=0, le=1000)
     """L2 penalty (decoupled with adamw)."""
-    schedule: Literal["constant", "cosine", "linear", "step"] = "constant"
-    """Learning rate after the warm-up."""
-    warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the learning rate rises from 0."""
+    schedule: ScheduleSection = Field(default="constant", validate_default=True)
+    """How the learning rate moves."""
     clip_norm: float | None = Field(default=None, gt=0)
     """Clip the gradient's global norm to this."""
     patience: int | None = Field(default=None, ge=1)
@@ -173,13 +147,8 @@ class TrainConfig(ConfigModel):
     """Where the model trains; auto takes a GPU where there is one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
-    embeddings: Literal["dense", "sparse"] = "dense"
-    """Learnable node embeddings of graphs without features: a parameter of the model on its device, or a table in CPU
-    memory of which a step touches the batch's rows only (for tables larger than the device's memory)."""
-    embedding_optimizer: Literal["row_adagrad", "sparse_adam"] = "row_adagrad"
-    """Optimizer of sparse embeddings: Adagrad with one accumulator a row, or SparseAdam."""
-    embedding_learning_rate: float = Field(default=0.01, gt=0, le=1e30)
-    """Learning rate of sparse embeddings."""
+    embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
+    """Where learnable node embeddings of graphs without features live."""
     prefetch: int = Field(default=2, ge=0, le=4096)
     """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
     sampling_threads: int = Field(default=1, ge=1, le=4096)
@@ -190,6 +159,7 @@ class TrainConfig(ConfigModel):
     max_restarts: int = Field(default=2, ge=0)
     """How often a job whose rank died is started again from its last checkpoint."""
 
+    moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
         {
             "machine_rank",
@@ -202,13 +172,6 @@ class TrainConfig(ConfigModel):
             "checkpoint_minutes",
         }
     )
-
-    @field_validator("fanout")
-    @classmethod
-    def _fanout_positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or any(f == 0 or f < -1 for f in value):
-            raise ValueError("fanout needs a number a layer, each positive or -1 (all neighbours)")
-        return value
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
@@ -320,9 +283,15 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _loader_fits(self) -> Recipe:
         task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
-        if task in LOADERS and self.train.loader not in ("auto", *LOADERS[task]):
+        fits = getattr(self.train.loader, "tasks", (task,))
+        if task is not None and task not in fits:
             raise ValueError(
-                f"train.loader={self.train.loader} does not fit {self.dataset.name}, a {task} task; use auto or "
-                f"{' or '.join(LOADERS[task])}"
+                f"train.loader={self.train.loader.name} does not fit {self.dataset.name}, a {task} task; use "
+                f"{' or '.join(loaders_of(task))}"
             )
         return self
+
+
+def loaders_of(task: str) -> list[str]:
+    """Return the names of the loaders that fit a task."""
+    return [name for name in LOADERS.names() if task in getattr(LOADERS.config_class(name), "tasks", ())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,18 @@ from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.load import COMPONENT_PATHS, shipped_recipes
-from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS, Registry
+from configs.registry import (
+    DATASETS,
+    EMBEDDINGS,
+    EVALUATORS,
+    LOADERS,
+    MODELS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    TRANSFORMS,
+    Registry,
+)
 from configs.schema import Recipe
 
 PAGES: dict[str, Registry] = {
@@ -19,6 +29,9 @@ PAGES: dict[str, Registry] = {
     "transforms": TRANSFORMS,
     "partitioners": PARTITIONERS,
     "models": MODELS,
+    "loaders": LOADERS,
+    "schedules": SCHEDULES,
+    "embeddings": EMBEDDINGS,
     "strategies": STRATEGIES,
     "evaluators": EVALUATORS,
 }
@@ -71,9 +84,9 @@ def component_page(page: str) -> str:
         parts += [f"## Options of every {registry.kind}", _table(shared)]
     known = {option.key: option for option in shared}
     for name in registry.names():
-        component = registry.get(name)
-        own = [o for o in options(component.Config, place) if not o.key.endswith(".name") and known.get(o.key) != o]
-        parts += [f"## {name}", docstring(component)]
+        config = registry.config_class(name)
+        own = [o for o in options(config, place) if not o.key.endswith(".name") and known.get(o.key) != o]
+        parts += [f"## {name}", registry.description(name)]
         parts.append(_table(own) if own else "No options of its own.")
     return "\n\n".join(parts) + "\n"
 
@@ -131,15 +144,9 @@ def values_text(schema: dict[str, Any]) -> str:
     return " ".join([words.get(str(kind), "text"), *bounds])
 
 
-def docstring(component: type) -> str:
-    """Return a docstring as Markdown."""
-    first, _, rest = (component.__doc__ or "").strip().partition("\n")
-    return f"{first}\n{textwrap.dedent(rest)}".strip()
-
-
 def _common_base(registry: Registry) -> type[ComponentConfig]:
     """Return the nearest class from which all configurations of a registry come."""
-    lines = [registry.get(name).Config.__mro__ for name in registry.names()]
+    lines = [registry.config_class(name).__mro__ for name in registry.names()]
     base: type[ComponentConfig] = next(cls for cls in lines[0] if all(cls in line for line in lines))
     return base
 

@@ -42,7 +42,7 @@ def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any
     """Return `name` alone, or `{name: ..., options}` of any registered component."""
     choices: list[dict[str, Any]] = []
     for name in registry.names():
-        options = registry.get(name).Config.model_json_schema(ref_template="#/$defs/{model}")
+        options = registry.config_class(name).model_json_schema(ref_template="#/$defs/{model}")
         definitions.update(options.pop("$defs", {}))
         options["properties"]["name"] = {"const": name, "description": registry.summary(name)}
         options["required"] = sorted({*options.get("required", ()), "name"})
@@ -50,7 +50,7 @@ def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any
         key = f"{registry.kind}.{name}"
         definitions[key] = options
         choices.append({"$ref": f"#/$defs/{key}"})
-    if all("file" in registry.get(name).Config.model_fields for name in registry.names()):
+    if all("file" in registry.config_class(name).model_fields for name in registry.names()):
         named = {"name": {"type": "string"}, "file": {"type": "string"}}
         meaning = "one that a file of your own registers, with its options"
         choices.append({"type": "object", "required": ["file", "name"], "properties": named, "description": meaning})

@@ -39,7 +39,7 @@ def _choose(block: Block, step: int, span: int, key: int | None) -> Block:
     if block.degree is not None and bool((block.degree[: block.num_dst] != block.counts).any()):
         raise RecipeError(
             "model.dilation takes every d-th of all neighbours, and the batch holds some of them; "
-            "set train.loader=full, train.fanout to -1 in every layer, or model.dilation=1 (with "
+            "set train.loader=full, train.loader.fanout to -1 in every layer, or model.dilation=1 (with "
             "train.strategy=partition_parallel a part's rim is such a sample)"
         )
     counts = block.indptr[1:] - block.indptr[:-1]

@@ -32,7 +32,7 @@ def refuse_own_rows(model: GraphModel) -> None:
     """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises RecipeError."""
     from torch import nn
 
-    from tasks.train.embeddings import HostEmbedding
+    from tasks.train.embeddings.sparse import HostEmbedding
 
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | HostEmbedding):

@@ -12,6 +12,7 @@ from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
+from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
@@ -178,4 +179,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     # Where the model is the user's own, the file may have gone from where it was.
     model = MODELS.config(values["model"], folder / OWN_MODEL)
     # How it was tracked matters no more, and an earlier graphmill may have known other ways.
-    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))
+    recorded = upgraded({**values, "model": model, "tracking": {}})
+    return build_recipe(recorded, overrides, source=str(place))

@@ -29,14 +29,14 @@ class Batches:
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
-        size = 1 if self._own else train.batch_size
+        size = 1 if self._own else loader.batch_size
         self.a_round = 1 if loader.whole_split else strategy.steps(self._count, size)
         """Batches that this rank (and every other) takes in a round."""
         self.rounds = train.epochs // strategy.epochs_a_round
         if train.accumulate_steps > self.a_round:
             raise RecipeError(
                 f"train.accumulate_steps={train.accumulate_steps} is more than the {self.a_round} batches of an epoch "
-                "on each rank; lower it, or train.batch_size"
+                "on each rank; lower it, or train.loader.batch_size"
             )
 
     @property

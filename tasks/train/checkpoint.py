@@ -22,7 +22,7 @@ from configs.registry import MODELS
 from models.base import GraphFacts, GraphModel
 from tasks.file_names import beside
 from tasks.stored import of_kind
-from tasks.train.embeddings import HostEmbedding, build_around_table, sparse_embedding
+from tasks.train.embeddings.sparse import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1

@@ -49,7 +49,7 @@ def check_precision(train: TrainConfig, device: torch.device) -> None:
         return
     if device.type != "cuda":
         raise RecipeError("train.precision=float16 needs a GPU, and this rank computes on the CPU; take bfloat16")
-    if train.embeddings == "sparse":
+    if train.embeddings.name == "sparse":
         raise RecipeError(
             "train.precision=float16 scales gradients, which train.embeddings=sparse has no part in; "
             "take train.precision=bfloat16 or train.embeddings=dense"

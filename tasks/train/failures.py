@@ -22,8 +22,9 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
     short = out_of_memory(error)
     if short is not None:
         return StageError(
-            f"rank {rank} ran out of memory: {short}. Take a smaller train.batch_size, train.fanout, model.hidden_dim "
-            "or train.num_ranks, or another loader (neighbor, cluster); running again goes on from the last checkpoint"
+            f"rank {rank} ran out of memory: {short}. Take a smaller train.loader.batch_size, train.loader.fanout, "
+            "model.hidden_dim or train.num_ranks, or another loader (neighbor, cluster); running again goes on from "
+            "the last checkpoint"
         )
     if isinstance(error, OSError | torch.AcceleratorError | torch.distributed.DistError):
         return None

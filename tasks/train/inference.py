@@ -21,7 +21,7 @@ from tasks.ingest.generator import SPLITS
 from tasks.ingest.negatives import draw_pool, graph_pairs
 from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
 from tasks.train.loaders.base import Array, FeatureSource, whole_graph
-from tasks.train.loaders.graph import GraphLoader
+from tasks.train.loaders.graph import GraphBatches
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30
@@ -150,7 +150,7 @@ class Predictor:
 
     def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
         """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""
-        loader = GraphLoader(self.store, FeatureSource.of(self.store, model), graphs=graphs)
+        loader = GraphBatches(self.store, FeatureSource.of(self.store, model), graphs)
         first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
         work = (last - first) + (loader.indptr[last] - loader.indptr[first])
         for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):

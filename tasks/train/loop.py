@@ -13,22 +13,23 @@ from typing import Any
 
 import torch
 
-from configs.registry import STRATEGIES
+from configs.registry import LOADERS, STRATEGIES
 from models.block import Batch
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
 from tasks.train.device import check_precision, choose_device, feature_dtype, use_threads
-from tasks.train.embeddings import build_model, take_tables
+from tasks.train.embeddings.sparse import take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
-from tasks.train.loaders.base import FeatureSource
-from tasks.train.loaders.choose import check_loader, make_loader
+from tasks.train.loaders.base import FeatureSource, Loader, TrainingData
+from tasks.train.loaders.configs import resolve_loader
 from tasks.train.loaders.pipeline import Pipeline
 from tasks.train.meter import Meter
+from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
-from tasks.train.schedule import describe_rate
+from tasks.train.optimizers import describe_rate
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
 
@@ -67,13 +68,15 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        name = check_loader(self.config, job.model, store.manifest)
+        options = resolve_loader(
+            self.config, job.model, store.manifest
+        )  # in a part of the graph `auto` may mean another
         graph = strategy.open(store)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
-        options = self.config.model_copy(update={"loader": name})  # what `auto` means may differ in a part of the graph
         scratch = job.work if graph is store else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
-        loader = make_loader(options, self.model, graph, features, seed=job.seed, scratch=scratch)
+        data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
+        loader: Loader = LOADERS.create(options, data)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
         # Whether a step's batches may count unequally; all ranks must agree, as each asks the others for its sum.

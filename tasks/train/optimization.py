@@ -15,8 +15,8 @@ from models.block import Batch
 from models.losses import LOSSES
 from tasks.train.collectives import average_, sum_over_ranks
 from tasks.train.device import autocast
-from tasks.train.embeddings import sparse_embedding
-from tasks.train.schedule import make_optimizer, make_scheduler
+from tasks.train.embeddings.sparse import sparse_embedding
+from tasks.train.optimizers import make_optimizer, make_scheduler
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
 
@@ -101,7 +101,7 @@ class Optimization:
         if self.embedding is not None and rows is not None:
             # It follows the schedule and the rule for ranks that the dense parameters follow.
             factor = self.rate / self.train.learning_rate
-            self.embedding.step(*rows, self.train.embedding_learning_rate * factor, number)
+            self.embedding.step(*rows, self.embedding.learning_rate * factor, number)
         scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()

@@ -85,12 +85,12 @@ def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
 def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> Strategy:
     """Refuse what cannot work before any process starts, and say what will happen."""
     # Here and not above: `plan` needs the stage's key, not torch.
-    from tasks.train.loaders.choose import check_loader
+    from tasks.train.loaders.configs import resolve_loader
     from tasks.train.strategies.base import Ranks
 
     train = recipe.train
     refuse_numbers_as_labels(recipe.model, manifest.task_type)
-    loader = check_loader(train, recipe.model, manifest)
+    loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines
     strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
     strategy.check(train, loader, manifest)

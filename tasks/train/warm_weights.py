@@ -23,7 +23,7 @@ from tasks.graph_store import Array, GraphStore
 from tasks.manifests import DatasetManifest, PartitionManifest
 from tasks.train import checkpoint
 from tasks.train.collectives import from_main
-from tasks.train.embeddings import sparse_embedding
+from tasks.train.embeddings.sparse import sparse_embedding
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm_start import WarmStart
 

@@ -75,7 +75,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.epochs", r"override 'train\.epochs' is not of the form"),
         ("name.low=1", r"name is a value, not a section"),
         ("train.low=1", r"train: unknown key 'low'"),
-        ("train.fanout=[3, 0]", r"fanout needs a number a layer"),
+        ("train.loader={name: neighbor, fanout: [3, 0]}", r"fanout needs a number a layer"),
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
         (
             "tracking.gate_metric=test/accuracy",
@@ -88,14 +88,27 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("tracking={model_name: it's}", r"tracking\.model_name: String should match"),
         ("tracking={model_name: a:b}", r"tracking\.model_name: String should match"),
         ("components.keep=biggest", r"components\.keep"),
-        ("train.fanout=[1180591620717411303424, 5]", r"train: fanout: 1180591620717411303424 is beyond the largest"),
-        (f"train.batch_size={2**70}", r"train: batch_size: 1180591620717411303424 is beyond the largest whole number"),
+        (
+            "train.loader={name: neighbor, fanout: [1180591620717411303424, 5]}",
+            r"train\.loader: fanout: 1180591620717411303424 is beyond the largest",
+        ),
+        (
+            f"train.loader={{name: neighbor, batch_size: {2**70}}}",
+            r"train\.loader: batch_size: 1180591620717411303424 is beyond the largest whole number",
+        ),
+        ("train.batch_size=5", r"train: batch_size is train\.loader\.batch_size now"),
+        ("train.loader.batch_size=5", r"train\.loader: batch_size does nothing: every step takes all training nodes"),
+        ("train.saint=node", r"train: saint is part of the loader's name now: .*saint_node"),
+        (
+            "train.loader={fanout: [5, 5]}",
+            r"train\.loader: fanout is an option of some .*: train\.loader=neighbor or edge",
+        ),
         (f"train.patience={'9' * 900}", r"is not valid YAML: a number of 900 characters"),
         ("train.clip_norm=1e300", r"train: clip_norm=1e\+300 is not a number between"),
         ("train.clip_norm=.inf", r"train: clip_norm=inf is not a number between"),
         ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
         ("model.hidden_dim=1000000000", r"model\.hidden_dim: .*less than or equal to 65536"),
-        ("train.walk_length=2147483647", r"train\.walk_length: .*less than or equal to 10000"),
+        ("train.loader={name: saint_walk, walk_length: 2147483647}", r"walk_length: .*less than or equal to 10000"),
         ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],
 )
@@ -116,12 +129,12 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
         (
-            ("dataset.task=link", "train.loader=neighbor"),
-            r"train\.loader=neighbor does not fit synthetic, a link task; use auto or full or edge",
+            ("dataset.task=link", "train.loader=full_edge", "train.loader=neighbor"),
+            r"train\.loader=neighbor does not fit synthetic, a link task; use auto or edge or full_edge",
         ),
         (
             ("train.loader=edge",),
-            r"train\.loader=edge does not fit synthetic, a node task; use auto or full or neighbor",
+            r"train\.loader=edge does not fit synthetic, a node task; use auto or cluster or full or neighbor",
         ),
     ],
 )
@@ -151,8 +164,14 @@ def test_mistakes_in_tables_are_named_when_they_are_read(override: str, message:
 
 
 def test_overrides_are_typed_by_the_schema() -> None:
-    recipe = tiny("train.fanout=7,3", "train.clip_norm=1", "train.patience=null", "evaluate.splits=test")
-    assert recipe.train.fanout == (7, 3)
+    recipe = tiny(
+        "train.loader=neighbor",
+        "train.loader.fanout=7,3",
+        "train.clip_norm=1",
+        "train.patience=null",
+        "evaluate.splits=test",
+    )
+    assert recipe.train.loader.fanout == (7, 3)  # type: ignore[attr-defined]
     assert recipe.train.clip_norm == 1.0
     assert recipe.train.patience is None
     assert recipe.evaluate.splits == ("test",)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,18 +13,20 @@ import numpy as np
 import pytest
 
 from configs.load import build_recipe
-from configs.registry import DATASETS, EVALUATORS, PARTITIONERS, STRATEGIES, TRANSFORMS
+from configs.registry import DATASETS, EVALUATORS, LOADERS, PARTITIONERS, SCHEDULES, STRATEGIES, TRANSFORMS
 from configs.schema import Recipe
 from tasks.calls import load_stage
 from tasks.evaluate.evaluators import Prediction
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.stage import Parent, StageOutcome, run_stage
+from tasks.train.job import METRICS
 from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT
+from tests.train.in_process import make_job, make_trainer, own_settings
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, STRATEGIES, EVALUATORS)
+REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +51,12 @@ def recipe() -> Recipe:
         "preprocess": {"transforms": [{"name": "max_abs"}]},
         "partition": {"name": "ranges", "num_parts": 4},
         "model": "graphsage",
-        "train": {"strategy": "interleaved"},
+        "train": {
+            "strategy": "interleaved",
+            "loader": {"name": "full_batches", "batch_size": 64},
+            "schedule": {"name": "polynomial", "power": 1.5, "warmup_steps": 2},
+            "epochs": 3,
+        },
         "evaluate": {"evaluator": {"name": "top_k", "k": 2}},
     }
     return build_recipe(values)
@@ -82,6 +91,17 @@ def test_strategy_deals_every_item_out_once() -> None:
     ranks = [STRATEGIES.create(STRATEGIES.config("interleaved"), Ranks(rank, 3)) for rank in range(3)]
     items = np.concatenate([one.share(30, step, 2) for one in ranks for step in range(2)])
     assert sorted(items.tolist()) == list(range(30))
+
+
+def test_loader_and_schedule(home: Home, tmp_path: Path) -> None:
+    graph = run_to("partition", home)
+    job = make_job(recipe(), graph.parent, tmp_path / "work")
+    with own_settings():
+        make_trainer(job).run()
+    lines = [json.loads(line) for line in (tmp_path / "work" / METRICS).read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "train/loss" in line]
+    assert len(rates) == 3
+    assert 0 <= rates[-1] < rates[0]
 
 
 def test_evaluator(home: Home) -> None:

@@ -10,8 +10,18 @@ from typing import Any
 
 import pytest
 
-from configs.load import dump_recipe, load_recipe, shipped_recipes
-from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
+from configs.load import COMPONENT_PATHS, dump_recipe, load_recipe, shipped_recipes
+from configs.registry import (
+    DATASETS,
+    EMBEDDINGS,
+    EVALUATORS,
+    LOADERS,
+    MODELS,
+    PARTITIONERS,
+    SCHEDULES,
+    STRATEGIES,
+    TRANSFORMS,
+)
 from flows.cli import app
 from tests.docs.conftest import ROOT
 
@@ -22,6 +32,9 @@ PAGES = {
     "transforms": TRANSFORMS,
     "partitioners": PARTITIONERS,
     "models": MODELS,
+    "loaders": LOADERS,
+    "schedules": SCHEDULES,
+    "embeddings": EMBEDDINGS,
     "strategies": STRATEGIES,
     "evaluators": EVALUATORS,
 }
@@ -67,8 +80,8 @@ def test_the_reference_has_every_key_of_the_shipped_recipes(site: Path) -> None:
     text = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     known = set(re.findall(r"<code>([a-z_0-9.]+)</code>", text))
     keys = {key for name in shipped_recipes() for key in dotted(dump_recipe(load_recipe(name)))}
-    components = ("dataset.name", "model.name", "partition.name", "train.strategy.name", "evaluate.evaluator.name")
-    assert keys - known - set(components) == set()
+    components = {f"{'.'.join(path)}.name" for path in COMPONENT_PATHS}
+    assert keys - known - components == set()
     assert {"train.epochs", "snapshot.as_of", "dataset.nodes.categorical"} <= known
 
 

@@ -25,7 +25,7 @@ TINY: dict[str, Any] = {
     },
     "partition": {"name": "metis", "num_parts": 2},
     "model": {"name": "graphsage", "hidden_dim": 16, "num_layers": 2},
-    "train": {"loader": "full", "fanout": [5, 5], "epochs": 3, "learning_rate": 0.05},
+    "train": {"loader": "full", "epochs": 3, "learning_rate": 0.05},
     "tracking": {"system_metrics": False},
 }
 

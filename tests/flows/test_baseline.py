@@ -157,7 +157,7 @@ def test_a_changed_recipe_is_run_again(folder: Path, home: Home, monkeypatch: py
     pipeline = Pipeline(monkeypatch, 0.80, 0.82)
     request = BaselineRequest("toy", ["sage"], runs=1, folder=folder)
     run_baseline(home, request)
-    write_recipe(folder, seed=7, train={"loader": "full", "fanout": [5, 5], "epochs": 4})
+    write_recipe(folder, seed=7, train={"loader": "full", "epochs": 4})
     assert run_baseline(home, request)
     assert len(pipeline.requests) == 2
 

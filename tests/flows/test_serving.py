@@ -47,7 +47,7 @@ class Trained:
             "dataset": {"name": "tables", "nodes": {**nodes, "categorical": ["colour", "shape"]}, "edges": edges},
             "preprocess": {"transforms": list(EVERY_TRANSFORM), "workers": 1},
             "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 2},
-            "train": {"loader": "full", "fanout": [5, 5], "epochs": 3, "threads": 1, "num_ranks": 1},
+            "train": {"loader": "full", "epochs": 3, "threads": 1, "num_ranks": 1},
             "tracking": {"system_metrics": False},
         }
         path = self.folder / f"{data}.yaml"

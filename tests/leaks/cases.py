@@ -182,8 +182,7 @@ def recipe(task: str, dataset: dict[str, Any], transforms: list[Any], *overrides
         "model": {"name": MODEL[task], "hidden_dim": 8, "num_layers": 2, "norm": "layer", "dropout": 0.2},
         "train": {
             "epochs": 3,
-            "batch_size": 32,
-            "fanout": [3, 3],
+            "loader": {"name": "auto", "batch_size": 32},
             "threads": 1,
             "device": "cpu",
             "learning_rate": 0.02,

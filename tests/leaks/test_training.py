@@ -22,23 +22,24 @@ from tests.leaks.cases import HOPS, learnt, opened, prepare
 
 NODE_WAYS = {
     "full": "train.loader=full",
-    "neighbor": "train.loader=neighbor",
-    "precomputed mean": "train.loader=neighbor train.first_hop=precomputed train.fanout=3,-1",
-    "cluster": "train.loader=cluster train.clusters_per_batch=2",
-    "random_partition": "train.loader=random_partition train.num_clusters=4",
-    "saint": "train.loader=saint",
-    "saint edges": "train.loader=saint train.saint=edge",
+    "neighbor": "train.loader=neighbor train.loader.fanout=3,3",
+    "precomputed mean": "train.loader=neighbor train.loader.first_hop=precomputed train.loader.fanout=3,-1",
+    "cluster": "train.loader=cluster train.loader.clusters_per_batch=2",
+    "random_partition": "train.loader=random_partition train.loader.num_clusters=4",
+    "saint": "train.loader=saint_walk",
+    "saint edges": "train.loader=saint_edge",
     "precomputed": "train.loader=precomputed model.name=sgc",
-    "label reuse": "train.loader=neighbor model.label_reuse=true",
+    "label reuse": "train.loader=neighbor train.loader.fanout=3,3 model.label_reuse=true",
     "label iterations": "train.loader=full model.label_reuse=true model.label_iterations=1",
     "self-training": "train.loader=full train.strategy.name=self_training train.strategy.least=0.34",
     "early stopping": "train.loader=full train.epochs=12 train.patience=1",
 }
+_NEGATIVES = ("uniform", "degree", "in_batch")
 LINK_WAYS = {
-    **{f"full, {kind}": f"train.loader=full train.negatives={kind}" for kind in ("uniform", "degree", "in_batch")},
-    "edge, per_source": "train.loader=edge train.negatives=per_source",
-    "full without positives": "train.loader=full train.leave_out_positives=true",
-    "patience": "train.loader=full train.epochs=12 train.patience=1",
+    **{f"full, {kind}": f"train.loader=full_edge train.loader.negatives={kind}" for kind in _NEGATIVES},
+    "edge, per_source": "train.loader=edge train.loader.fanout=3,3 train.loader.negatives=per_source",
+    "full without positives": "train.loader=full_edge train.loader.leave_out_positives=true",
+    "patience": "train.loader=full_edge train.epochs=12 train.patience=1",
 }
 GRAPH_WAYS = {"batch norm": "model.norm=batch", "virtual node": "model.virtual_node=true"}
 COMMON = {"node": ["degree", "standardize", "one_hot"], "link": ["degree", "standardize", "codes"], "graph": ["degree"]}

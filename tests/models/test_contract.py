@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from configs.registry import MODELS
-from configs.schema import TrainConfig
 from configs.trust import own_files
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
@@ -19,11 +18,11 @@ from models.losses import LOSSES
 from tasks.graph_store import GraphStore
 from tasks.train.inference import Predictor
 from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
-from tasks.train.loaders.choose import make_loader
+from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
-LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full"), ("link", "edge"), ("graph", "graph")]
+LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full_edge"), ("link", "edge"), ("graph", "graph")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 
@@ -43,8 +42,8 @@ def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tu
     store = GraphStore(parent.folder, parent.manifest)
     config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2, "dropout": 0.0, **options})
     model: GraphModel = MODELS.create(config, graph_facts(parent.manifest))
-    train = TrainConfig(loader=loader, fanout=(3, 3))  # type: ignore[arg-type]
-    return model, store, make_loader(train, model, store, FeatureSource.of(store, model))
+    fanout = {"fanout": (3, 3)} if loader in ("neighbor", "edge") else {}
+    return model, store, make_loader(loader, store, FeatureSource.of(store, model), model, **fanout)
 
 
 def check_learns(model: GraphModel, store: GraphStore, loader: Loader) -> None:
@@ -93,7 +92,7 @@ def test_one_file_is_a_model(tmp_path: Path, task: str, loader: str) -> None:
 def test_all_neighbours_sampled_is_the_whole_graph(tmp_path: Path, name: str) -> None:
     model, store, _ = build(tmp_path, name, "node", "neighbor")
     features = FeatureSource.of(store, model)
-    loader = make_loader(TrainConfig(loader="neighbor", fanout=(-1, -1)), model, store, features)
+    loader = make_loader("neighbor", store, features, model, fanout=(-1, -1))
     block, inputs = whole_graph(store, features)
     rows = torch.from_numpy(np.asarray(store["train_idx"], np.int64))
     model.eval()

@@ -66,5 +66,5 @@ def test_random_neighbours_come_from_as_far_away() -> None:
 
 def test_samples_are_refused() -> None:
     block = knn(degree=torch.full((12,), 8.0))
-    with pytest.raises(RecipeError, match=r"train\.loader=full, train\.fanout to -1"):
+    with pytest.raises(RecipeError, match=r"train\.loader=full, train\.loader\.fanout to -1"):
         dilate(block, 1, 2)

@@ -20,7 +20,7 @@ from models.losses import LOSSES
 from tasks.graph_store import GraphStore
 from tasks.train.inference import Predictor
 from tasks.train.loaders.base import FeatureSource, graph_facts
-from tasks.train.loaders.neighbor import NeighborLoader
+from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 
 # Four nodes; in-edges: 0 <- 1, 2; 1 <- 0; 2 <- (none); 3 <- 0, 1, 3.
@@ -98,9 +98,9 @@ def test_a_sampled_sum_has_the_full_sum_as_its_mean(tmp_path: Path) -> None:
     parent = as_partition(node_graph(tmp_path, 120))
     store = GraphStore(parent.folder, parent.manifest)
     features = FeatureSource.open(store, edges=False)
-    exact = NeighborLoader(store, features, (-1,)).batch(np.arange(30), 0)
+    exact = make_loader("neighbor", store, features, fanout=(-1,)).batch(np.arange(30), 0)
     full = aggregate(exact.blocks[0], exact.inputs.feat, "sum")  # type: ignore[arg-type]
-    loader = NeighborLoader(store, features, (3,))
+    loader = make_loader("neighbor", store, features, fanout=(3,))
     sums = []
     for key in range(600):
         batch = loader.batch(np.arange(30), key)

@@ -14,7 +14,7 @@ import requests
 from tests.flows.conftest import command, environment, graphmill, write_recipe
 
 _SECONDS = 900  # a loaded machine takes ten times as long
-FAST = {"train": {"loader": "full", "fanout": [5, 5], "epochs": 2, "threads": 1}}
+FAST = {"train": {"loader": "full", "epochs": 2, "threads": 1}}
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def test_a_grid_is_all_combinations_times_all_snapshots() -> None:
 
 
 def test_values_with_commas_are_lists_in_yaml() -> None:
-    assert parse_grid(["train.fanout=[[15,10],[10,5]]"]) == {"train.fanout": ("[15, 10]", "[10, 5]")}
+    assert parse_grid(["train.loader.fanout=[[15,10],[10,5]]"]) == {"train.loader.fanout": ("[15, 10]", "[10, 5]")}
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def customers(folder: Path, *overrides: str, **dataset: Any) -> Recipe:
         "dataset": {"name": "tables", "nodes": nodes, "edges": edges, **dataset},
         "preprocess": {"transforms": ["standardize"], "workers": 1},
         "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 1},
-        "train": {"loader": "full", "fanout": [5], "epochs": 30, "threads": 1, "learning_rate": 0.05, "device": "cpu"},
+        "train": {"loader": "full", "epochs": 30, "threads": 1, "learning_rate": 0.05, "device": "cpu"},
         "tracking": {"system_metrics": False},
     }
     return build_recipe(sections, overrides)

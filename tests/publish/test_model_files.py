@@ -15,7 +15,7 @@ from models.base import GraphFacts
 from tasks.publish.model_files import load_published, read_tensors, write_model, write_tensors
 from tasks.serve.fit import refuse_own_rows
 from tasks.train.checkpoint import best_state, save_atomic
-from tasks.train.embeddings import HostEmbedding, SparseEmbedding
+from tasks.train.embeddings.sparse import HostEmbedding, SparseEmbedding
 from tasks.train.strategies.base import Ranks
 
 

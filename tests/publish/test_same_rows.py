@@ -82,7 +82,7 @@ def small(model: str, **dataset: Any) -> Recipe:
             "dataset": dataset,
             "model": {"name": model, "hidden_dim": 8, "num_layers": 2},
             "preprocess": {"transforms": ["standardize"], "workers": 1},
-            "train": {"loader": "auto", "fanout": [5, 5], "epochs": 1, "threads": 1, "device": "cpu"},
+            "train": {"epochs": 1, "threads": 1, "device": "cpu"},
             "tracking": {"system_metrics": False},
         }
     )

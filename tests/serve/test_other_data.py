@@ -47,7 +47,7 @@ def recipe_of(model: str, **dataset: Any) -> Recipe:
             "model": {"name": model, "hidden_dim": 16, "num_layers": 2},
             "preprocess": {"transforms": ["standardize"], "workers": 1},
             "partition": {"name": "metis", "num_parts": 2, "imbalance": 1.0},
-            "train": {"threads": 1, "fanout": [5, 5], "device": "cpu"},
+            "train": {"threads": 1, "device": "cpu"},
         }
     )
 

@@ -10,14 +10,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from configs.errors import RecipeError
 from models.block import Block
 from tasks.graph_store import ArrayWriter, GraphStore
 from tasks.train.loaders.base import FeatureSource
-from tasks.train.loaders.edge import EdgeLoader
-from tasks.train.loaders.full import FullLinkLoader
 from tasks.train.loaders.lookup import without_pairs
 from tasks.train.loaders.negatives import NegativeSampler, alias_table
+from tests.loaders import make_loader
 from tests.support import finish, link_graph
 
 KINDS = ("uniform", "degree", "in_batch", "per_source")
@@ -131,8 +129,9 @@ def test_alias_tables_draw_by_weight() -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_loaders_take_the_kind_they_are_told(tmp_path: Path, kind: str, full: bool) -> None:
     store = opened(tmp_path)
-    features = FeatureSource.open(store, edges=False)
-    loader = FullLinkLoader(store, features, 2, kind) if full else EdgeLoader(store, features, (3,), 2, kind)
+    loader = make_loader(
+        "full_edge" if full else "edge", store, num_negatives=2, negatives=kind, **({} if full else {"fanout": (3,)})
+    )
     batch = loader.batch(np.array([4, 9, 70]), key=1)
     assert batch.pairs is not None
     pairs = batch.inputs.node_ids[batch.pairs]
@@ -150,7 +149,7 @@ def test_a_fused_first_hop_leaves_the_batch_s_own_edges_out(tmp_path: Path, samp
     features = FeatureSource.open(store, edges=False)
     options: dict[str, Any] = {"sampler": sampler, "reads_mean": True}
     fanout = (400,) if sampler != "replace" else (-1, 5)
-    loader = EdgeLoader(store, features, fanout, 1, **options)
+    loader = make_loader("edge", store, features, fanout=fanout, **options)
     batch = loader.batch(np.arange(40), key=3)
     outer = batch.blocks[0]
     assert outer.mean is not None
@@ -167,22 +166,14 @@ def test_a_fused_first_hop_leaves_the_batch_s_own_edges_out(tmp_path: Path, samp
     assert outer.counts.tolist() == count.tolist()
 
 
-def test_edges_cannot_be_left_out_of_a_mean_over_all(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    with pytest.raises(
-        RecipeError, match=r"first_hop=precomputed takes the mean over all neighbours, and the loader edge"
-    ):
-        EdgeLoader(store, FeatureSource.open(store, edges=False), (-1,), 1, first_hop="precomputed", reads_mean=True)
-
-
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_loaders_that_leave_positives_out_agree_in_degrees(tmp_path: Path, num_layers: int) -> None:
     store = opened(tmp_path)
     features = FeatureSource.open(store, edges=False)
     positions = np.arange(5, 90)
-    [whole] = FullLinkLoader(store, features, 1, leave_out=True).batch(positions, key=3).blocks
+    [whole] = make_loader("full_edge", store, features, leave_out_positives=True).batch(positions, key=3).blocks
     for fanout in (-1, 2):
-        batch = EdgeLoader(store, features, (fanout,) * num_layers, 1).batch(positions, key=3)
+        batch = make_loader("edge", store, features, fanout=(fanout,) * num_layers).batch(positions, key=3)
         block = batch.blocks[0]
         assert torch.equal(block.degrees, whole.degrees[batch.inputs.node_ids])
         if fanout < 0:
@@ -196,7 +187,7 @@ def edges(block: Block) -> list[tuple[int, int]]:
 
 def test_full_batches_can_leave_their_own_positives_out(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    loader = FullLinkLoader(store, FeatureSource.open(store, edges=False), 1, leave_out=True)
+    loader = make_loader("full_edge", store, leave_out_positives=True)
     whole = edges(loader.block)
     loader.block.edge_feat = torch.arange(len(whole), dtype=torch.float32).unsqueeze(1)
     positions = np.arange(5, 90)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from configs import registry
 from configs.load import build_recipe
-from configs.schema import Recipe, TrainConfig
+from configs.schema import Recipe
 from flows.planning import _changes
 from tasks.stage import Parent
 from tasks.train import checkpoint, job
@@ -19,17 +20,18 @@ from tasks.train.job import BEST, LAST, Job, stage_config
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 
-LOADERS = {
-    "neighbor": ("node", {"first_hop": "sampled"}),
-    "fused": ("node", {"loader": "neighbor"}),
-    "labor": ("node", {"loader": "neighbor", "sampler": "labor"}),
+FANOUT = {"fanout": [4, 3]}
+LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "neighbor": ("node", {"first_hop": "sampled", **FANOUT}),
+    "fused": ("node", {"name": "neighbor", **FANOUT}),
+    "labor": ("node", {"name": "neighbor", "sampler": "labor", **FANOUT}),
     "full": ("node", {}),
     "cluster": ("node", {}),
     "random_partition": ("node", {"num_clusters": 4}),
-    "saint": ("node", {}),
+    "saint_walk": ("node", {}),
     "precomputed": ("node", {}),
-    "edge": ("link", {}),
-    "graph": ("graph", {"loader": "auto"}),  # no generated data set has graphs
+    "edge": ("link", FANOUT),
+    "graph": ("graph", {"name": "auto"}),  # no generated data set has graphs
 }
 MODELS = {"graph": "gin", "precomputed": "sgc"}
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -47,13 +49,15 @@ def partition(folder: Path, task: str) -> Parent:
 
 def recipe(name: str, **train: Any) -> Recipe:
     task, options = LOADERS[name]
-    loader = {"loader": name} if name in TrainConfig.model_fields["loader"].annotation.__args__ else {}  # type: ignore[union-attr]
+    loader = {"name": name, **options}
+    if "batch_size" in registry.LOADERS.config_class(loader["name"]).model_fields:
+        loader["batch_size"] = 32
     return build_recipe(
         {
             "name": "test",
             "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
             "model": {"name": MODELS.get(name, "graphsage"), "hidden_dim": 16, "num_layers": 2},
-            "train": {"epochs": 2, "batch_size": 32, "fanout": [4, 3], "threads": 1, **loader, **options, **train},
+            "train": {"epochs": 2, "loader": loader, "threads": 1, **train},
         }
     )
 

@@ -19,6 +19,7 @@ from tasks.graph_store import GraphStore
 from tasks.train.loaders.base import FeatureSource, graph_facts, whole_graph
 from tasks.train.loaders.first_hop import choose_first_hop, precomputed_mean
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader
+from tests.loaders import make_loader
 from tests.support import molecule_graph, node_graph
 
 
@@ -43,9 +44,11 @@ def sources(store: GraphStore, node: int) -> np.ndarray:
     return found
 
 
-def make_loader(store: GraphStore, fanouts: tuple[int, ...], first_hop: str, **options: Any) -> NeighborLoader:
+def neighbor_loader(store: GraphStore, fanout: tuple[int, ...], first_hop: str, **options: Any) -> NeighborLoader:
     features = FeatureSource(store["feat"], None, dtype=options.pop("dtype", torch.float32))
-    return NeighborLoader(store, features, fanouts, first_hop=first_hop, reads_mean=True, **options)
+    found = make_loader("neighbor", store, features, fanout=fanout, first_hop=first_hop, reads_mean=True, **options)
+    assert isinstance(found, NeighborLoader)
+    return found
 
 
 def make_model(store: GraphStore, **options: Any) -> GraphModel:
@@ -66,8 +69,8 @@ def test_fused_is_sampled_for_the_model(tmp_path: Path, sampler: Any, aggregator
     store = open_graph(tmp_path, weights=sampler == "weighted")
     model = make_model(store, aggregator=aggregator)
     positions = np.arange(0, 150, 4)
-    sampled = make_loader(store, (4, 3), "sampled", sampler=sampler).batch(positions, 5)
-    fused = make_loader(store, (4, 3), "fused", sampler=sampler).batch(positions, 5)
+    sampled = neighbor_loader(store, (4, 3), "sampled", sampler=sampler).batch(positions, 5)
+    fused = neighbor_loader(store, (4, 3), "fused", sampler=sampler).batch(positions, 5)
     outer, inner = fused.blocks
     assert fused.num_edges == sampled.num_edges
     assert outer.mean is not None
@@ -87,7 +90,7 @@ def test_all_ways_agree_on_full_neighbourhoods(tmp_path: Path, stored: str, dtyp
     store = open_graph(tmp_path, features=stored)
     positions = np.arange(40)
     fused, precomputed, sampled = (
-        make_loader(store, (-1, -1), hop, dtype=dtype).batch(positions, 0)
+        neighbor_loader(store, (-1, -1), hop, dtype=dtype).batch(positions, 0)
         for hop in ("fused", "precomputed", "sampled")
     )
     nodes = fused.inputs.node_ids.numpy()
@@ -129,7 +132,7 @@ def test_the_mean_hop_leaves_excluded_edges_out(tmp_path: Path) -> None:
 
 def test_one_layer_needs_no_sampling_when_its_mean_is_known(tmp_path: Path) -> None:
     store = open_graph(tmp_path)
-    batch = make_loader(store, (-1,), "precomputed").batch(np.arange(5), 0)
+    batch = neighbor_loader(store, (-1,), "precomputed").batch(np.arange(5), 0)
     assert [block.num_dst for block in batch.blocks] == [5]
     assert batch.inputs.node_ids.tolist() == store["train_idx"][:5].tolist()
 
@@ -181,20 +184,20 @@ def test_which_way_is_taken(tmp_path: Path) -> None:
     assert choose_first_hop("precomputed", (3, -1), plain, reads_mean=True) == "precomputed"
     for features in (categories, weighted, none):
         assert choose_first_hop("auto", (3, 2), features, reads_mean=True) == "sampled"
-        with pytest.raises(RecipeError, match=r"train\.first_hop=fused hands the first layer a mean"):
+        with pytest.raises(RecipeError, match=r"train\.loader\.first_hop=fused hands the first layer a mean"):
             choose_first_hop("fused", (3, 2), features, reads_mean=True)
-    with pytest.raises(RecipeError, match=r"fan-out 2 would do nothing; set train\.fanout=3,-1"):
+    with pytest.raises(RecipeError, match=r"fan-out 2 would do nothing; set train\.loader\.fanout=3,-1"):
         choose_first_hop("precomputed", (3, 2), plain, reads_mean=True)
-    with pytest.raises(RecipeError, match=r"take train\.first_hop=auto"):
+    with pytest.raises(RecipeError, match=r"take train\.loader\.first_hop=auto"):
         choose_first_hop("precomputed", (3, -1), plain, reads_mean=False)
 
 
 def test_samplers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     store = open_graph(tmp_path)
-    with pytest.raises(RecipeError, match=r"train\.sampler=weighted draws by the edges' weights and test has none"):
-        make_loader(store, (3, 2), "auto", sampler="weighted")
-    with pytest.raises(RecipeError, match=r"train\.sampler=labor does nothing where every fan-out is -1"):
-        make_loader(store, (-1, -1), "auto", sampler="labor")
+    with pytest.raises(RecipeError, match=r"loader\.sampler=weighted draws by the edges' weights and test has none"):
+        neighbor_loader(store, (3, 2), "auto", sampler="weighted")
+    with pytest.raises(RecipeError, match=r"train\.loader\.sampler=labor does nothing where every fan-out is -1"):
+        neighbor_loader(store, (-1, -1), "auto", sampler="labor")
 
 
 @pytest.mark.parametrize("method", ["uniform", "replace", "weighted", "labor"])

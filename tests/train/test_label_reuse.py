@@ -20,8 +20,9 @@ from tasks.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
 from tasks.train.inference import Predictor
 from tasks.train.loaders.base import FeatureSource, Loader, graph_facts
-from tasks.train.loaders.choose import check_loader, make_loader
+from tasks.train.loaders.configs import resolve_loader
 from tasks.train.stage import STAGE
+from tests.loaders import make_loader
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records
@@ -40,15 +41,14 @@ def first_batch(loader: Loader) -> Batch:
     return loader.batch(np.arange(loader.num_seeds if loader.whole_split else 20), 7)
 
 
-@pytest.mark.parametrize("name", ["neighbor", "full", "cluster", "random_partition", "saint"])
+@pytest.mark.parametrize("name", ["neighbor", "full", "cluster", "random_partition", "saint_walk"])
 def test_asked_nodes_hide_their_labels_and_others_of_the_training_split_show_theirs(tmp_path: Path, name: str) -> None:
     store = opened(tmp_path)
-    options = {"num_clusters": 3} if name == "random_partition" else {}
-    train = TrainConfig.model_validate({"loader": name, "fanout": (10, 10), "batch_size": 20, **options})
+    options = {"random_partition": {"num_clusters": 3}, "saint_walk": {"batch_size": 20}}.get(name, {})
     model = MODELS.create(
         MODELS.config({"name": "graphsage", "num_layers": 2, "label_reuse": True}), graph_facts(store.manifest)
     )
-    batch = first_batch(make_loader(train, model, store, FeatureSource.of(store, model)))
+    batch = first_batch(make_loader(name, store, FeatureSource.of(store, model), model, **options))
 
     label, nodes = batch.inputs.label, batch.inputs.node_ids.numpy()
     assert label is not None
@@ -90,8 +90,7 @@ def test_predictions_stand_for_unknown_labels(tmp_path: Path, labels: str) -> No
     once = MODELS.create(MODELS.config({"name": "graphsage", **options}), facts).eval()
     once.load_state_dict(model.state_dict())
 
-    train = TrainConfig(loader="full")
-    batch = make_loader(train, model, store, FeatureSource.of(store, model)).batch(np.arange(150), 7)
+    batch = make_loader("full", store, FeatureSource.of(store, model), model).batch(np.arange(150), 7)
     inputs = batch.inputs
     assert inputs.label is not None
     for _ in range(2):
@@ -121,10 +120,10 @@ def test_predictions_are_refused_where_they_cannot_be_read(tmp_path: Path) -> No
         MODELS.create(MODELS.config({"name": "gcn", "label_iterations": 1}), facts)
     config = MODELS.config({"name": "gcn", "num_layers": 2, "label_reuse": True, "label_iterations": 1})
     with pytest.raises(RecipeError, match=r"label_iterations=1 wants .* model\.label_iterations=0"):
-        check_loader(TrainConfig(fanout=(3, 3)), config, store.manifest)
+        resolve_loader(TrainConfig(), config, store.manifest)
 
 
-@pytest.mark.parametrize("loader", ["full", "cluster", "saint"])
+@pytest.mark.parametrize("loader", ["full", "cluster", "saint_walk"])
 def test_a_model_learns_from_its_own_predictions(tmp_path: Path, loader: str) -> None:
     parent = as_partition(node_graph(tmp_path / "graph"))
     manifest = parent.manifest.model_copy(update={"part_offsets": (0, 100, 200, 300), "num_parts": 3})

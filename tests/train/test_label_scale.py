@@ -59,7 +59,7 @@ def train(graph: Parent, work: Path, *overrides: str) -> GraphModel:
         "name": "test",
         "dataset": {"name": "synthetic"},
         "model": {"name": "graphsage" if task == "node" else "gin", "hidden_dim": 16, "num_layers": 2, "dropout": 0},
-        "train": {"epochs": 12, "batch_size": 32, "fanout": [5, 5], "threads": 1, "learning_rate": 0.02},
+        "train": {"epochs": 12, "loader": {"name": "auto", "batch_size": 32}, "threads": 1, "learning_rate": 0.02},
     }
     with own_settings():
         trainer = make_trainer(make_job(build_recipe(sections, overrides), graph, work))
@@ -87,7 +87,7 @@ def test_mean_and_deviation_of_the_labels_that_exist() -> None:
     ("task", "overrides"),
     [
         ("node", ("train.epochs=6",)),
-        ("node", ("train.loader=saint", "train.epochs=6")),
+        ("node", ("train.loader=saint_walk", "train.epochs=6")),
         ("graph", ("train.epochs=6",)),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_resumed_training_keeps_its_units(tmp_path: Path) -> None:
         "name": "test",
         "dataset": {"name": "synthetic"},
         "model": {"name": "gcn", "hidden_dim": 8, "num_layers": 1},
-        "train": {"epochs": 2, "fanout": [5], "threads": 1},
+        "train": {"epochs": 2, "threads": 1},
     }
     with own_settings():
         job = make_job(build_recipe(recipe), graph, tmp_path / "work")

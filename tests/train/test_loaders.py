@@ -16,12 +16,9 @@ from models.block import Batch, Block
 from tasks.graph_store import GraphStore
 from tasks.train.job import scaled_learning_rate
 from tasks.train.loaders.base import FeatureSource, graph_facts, targets
-from tasks.train.loaders.edge import EdgeLoader
-from tasks.train.loaders.full import FullLinkLoader, FullNodeLoader
-from tasks.train.loaders.graph import GraphLoader
-from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.sampling import NeighborSampler, derive_key, shuffled
-from tasks.train.schedule import make_optimizer, make_scheduler
+from tasks.train.optimizers import make_optimizer, make_scheduler
+from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph
 
 
@@ -51,17 +48,17 @@ def same(a: Batch, b: Batch) -> bool:
 def every_loader(folder: Path) -> dict[str, Any]:
     made: dict[str, Any] = {}
     node, link, graph = (opened(make(folder / make.__name__)) for make in (node_graph, link_graph, molecule_graph))
-    made["neighbor"] = NeighborLoader(node, FeatureSource.open(node, edges=True), (3, 2))
-    made["full node"] = FullNodeLoader(node, FeatureSource.open(node, edges=True))
-    made["edge"] = EdgeLoader(link, FeatureSource.open(link, edges=True), (3, 2), 2)
-    made["full link"] = FullLinkLoader(link, FeatureSource.open(link, edges=True), 2)
-    made["graph"] = GraphLoader(graph, FeatureSource.open(graph, edges=True))
+    made["neighbor"] = make_loader("neighbor", node, FeatureSource.open(node, edges=True), fanout=(3, 2))
+    made["full node"] = make_loader("full", node, FeatureSource.open(node, edges=True))
+    made["edge"] = make_loader("edge", link, FeatureSource.open(link, edges=True), fanout=(3, 2), num_negatives=2)
+    made["full link"] = make_loader("full_edge", link, FeatureSource.open(link, edges=True), num_negatives=2)
+    made["graph"] = make_loader("graph", graph, FeatureSource.open(graph, edges=True))
     return made
 
 
 def test_neighbor_batches_carry_features_targets_and_true_degrees(tmp_path: Path) -> None:
     store = opened(node_graph(tmp_path))
-    loader = NeighborLoader(store, FeatureSource.open(store, edges=False), (4, 3))
+    loader = make_loader("neighbor", store, fanout=(4, 3))
     positions = np.random.default_rng(0).permutation(loader.num_seeds)[:25]
     batch = loader.batch(positions, key=11)
     names = batch.inputs.node_ids.numpy()
@@ -83,7 +80,7 @@ def test_neighbor_batches_carry_features_targets_and_true_degrees(tmp_path: Path
 def test_a_seed_that_comes_twice_is_sampled_once_and_scored_twice(tmp_path: Path) -> None:
     """Where seeds do not divide over ranks, a share wraps round: a batch may hold a seed twice."""
     store = opened(node_graph(tmp_path))
-    loader = NeighborLoader(store, FeatureSource.open(store, edges=False), (4,))
+    loader = make_loader("neighbor", store, fanout=(4,))
     batch = loader.batch(np.array([7, 2, 7, 0]), key=0)
     assert batch.rows is not None
     assert batch.blocks[0].num_dst == 3
@@ -120,7 +117,11 @@ def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) 
 def test_link_batches_have_their_positives_first_and_true_negatives(tmp_path: Path, full: bool) -> None:
     store = opened(link_graph(tmp_path, dim=4))
     features = FeatureSource.open(store, edges=False)
-    loader = FullLinkLoader(store, features, 3) if full else EdgeLoader(store, features, (-1, 5), 3)
+    loader = (
+        make_loader("full_edge", store, features, num_negatives=3)
+        if full
+        else make_loader("edge", store, features, fanout=(-1, 5), num_negatives=3)
+    )
     positions = np.array([3, 90, 4, 55])
     batch = loader.batch(positions, key=2)
     assert batch.pairs is not None
@@ -134,7 +135,7 @@ def test_link_batches_have_their_positives_first_and_true_negatives(tmp_path: Pa
 
 def test_edge_batches_pass_no_messages_along_their_own_positives(tmp_path: Path) -> None:
     store = opened(link_graph(tmp_path))
-    loader = EdgeLoader(store, FeatureSource.open(store, edges=False), (-1, -1), 1)
+    loader = make_loader("edge", store, fanout=(-1, -1))
     positions = np.arange(0, 60)
     batch = loader.batch(positions, key=0)
     names = batch.inputs.node_ids.numpy()
@@ -152,7 +153,7 @@ def test_edge_batches_pass_no_messages_along_their_own_positives(tmp_path: Path)
 
 def test_graph_batches_are_disjoint_unions(tmp_path: Path) -> None:
     store = opened(molecule_graph(tmp_path))
-    loader = GraphLoader(store, FeatureSource.open(store, edges=True), "train")
+    loader = make_loader("graph", store, FeatureSource.open(store, edges=True))
     positions = np.array([9, 0, 31, 4])
     batch = loader.batch(positions, key=0)
     [block] = batch.blocks
@@ -182,7 +183,7 @@ def test_graph_batches_are_disjoint_unions(tmp_path: Path) -> None:
 
 def test_full_batches_hold_the_whole_graph_once(tmp_path: Path) -> None:
     store = opened(node_graph(tmp_path))
-    loader = FullNodeLoader(store, FeatureSource.open(store, edges=False))
+    loader = make_loader("full", store)
     first, second = loader.batch(np.array([5, 1]), 0), loader.batch(np.array([2]), 1)
     assert first.blocks[0] is second.blocks[0]  # with it stays what DGL has built
     assert first.block(0) is first.block(2)
@@ -274,14 +275,16 @@ def test_schedules() -> None:
         return TrainConfig(learning_rate=1.0, **options)
 
     assert rates(train(), 4) == [1, 1, 1, 1]
-    assert rates(train(warmup_steps=4), 6) == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    assert rates(train(schedule={"warmup_steps": 4}), 6) == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
     assert rates(train(schedule="linear"), 4) == pytest.approx([1, 0.75, 0.5, 0.25])
-    assert rates(train(schedule="linear", warmup_steps=2), 6) == pytest.approx([0.5, 1, 1, 0.75, 0.5, 0.25])
+    assert rates(train(schedule={"name": "linear", "warmup_steps": 2}), 6) == pytest.approx(
+        [0.5, 1, 1, 0.75, 0.5, 0.25]
+    )
     half = 0.5**0.5
     assert rates(train(schedule="cosine"), 4) == pytest.approx([1, (1 + half) / 2, 0.5, (1 - half) / 2])
     assert rates(train(schedule="step"), 8) == pytest.approx([1] * 4 + [0.1] * 2 + [0.01] * 2)
-    with pytest.raises(RecipeError, match=r"train\.warmup_steps=6 leaves nothing of the run's 6 steps"):
-        rates(train(warmup_steps=6), 6)
+    with pytest.raises(RecipeError, match=r"train\.schedule\.warmup_steps=6 leaves nothing of the run's 6 steps"):
+        rates(train(schedule={"warmup_steps": 6}), 6)
 
 
 def test_optimizers_and_learning_rates_by_ranks() -> None:

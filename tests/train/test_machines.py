@@ -23,7 +23,7 @@ from tests.flows.conftest import command, environment, write_recipe
 from tests.ports import free_port
 
 UP_TO_TRAIN = "ingest,preprocess,components,partition,train"
-TRAIN = {"loader": "full", "fanout": [5, 5], "epochs": 3, "threads": 1, "device": "cpu"}
+TRAIN = {"loader": "full", "epochs": 3, "threads": 1, "device": "cpu"}
 
 
 class Machines:

@@ -20,10 +20,10 @@ from configs.registry import MODELS
 from models.block import Batch, Inputs
 from models.losses import LOSSES
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import FeatureSource, graph_facts
-from tasks.train.loaders.neighbor import NeighborLoader
+from tasks.train.loaders.base import graph_facts
 from tasks.train.loaders.pipeline import THREAD_NAME, Pipeline, Upload
 from tasks.train.loaders.sampling import derive_key
+from tests.loaders import make_loader
 from tests.support import node_graph
 
 CPU = torch.device("cpu")
@@ -232,7 +232,7 @@ def test_on_a_gpu_batches_are_pinned_and_copied_on_a_stream_of_their_own() -> No
 def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
     parent = node_graph(tmp_path, num_nodes=3000, dim=64)
     store = GraphStore(parent.folder, parent.manifest)
-    loader = NeighborLoader(store, FeatureSource.open(store, edges=False), (5, 5))
+    loader = make_loader("neighbor", store, fanout=(5, 5))
     model = MODELS.create(
         MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2}), graph_facts(store.manifest)
     )

@@ -18,13 +18,13 @@ from models.losses import LOSSES
 from tasks.graph_store import GraphStore
 from tasks.stage import Parent
 from tasks.train.device import check_precision, choose_device
-from tasks.train.embeddings import build_model
-from tasks.train.loaders.base import FeatureSource, graph_facts
-from tasks.train.loaders.full import FullNodeLoader
+from tasks.train.loaders.base import graph_facts
+from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
-from tasks.train.schedule import describe_rate
+from tasks.train.optimizers import describe_rate
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
+from tests.loaders import make_loader
 from tests.train.in_process import make_trainer, own_settings
 from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
@@ -53,7 +53,7 @@ def optimization(graph: Parent, work: Path, *overrides: str) -> Optimization:
 
 def batches(graph: Parent, *positions: np.ndarray) -> list[Batch]:
     store = GraphStore(graph.folder, graph.manifest)
-    loader = FullNodeLoader(store, FeatureSource.open(store, edges=False))
+    loader = make_loader("full", store)
     return [loader.batch(some, 0) for some in positions]
 
 
@@ -162,7 +162,12 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
 
 
 def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
-    overrides = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.precision=bfloat16")
+    overrides = (
+        "train.embeddings=sparse",
+        "train.loader=edge",
+        "train.loader.batch_size=512",
+        "train.precision=bfloat16",
+    )
     made = make_trainer(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
     embedding = made.optimization.embedding
     assert embedding is not None
@@ -175,7 +180,7 @@ def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
 
 
 def test_the_rule_of_the_learning_rate_is_said() -> None:
-    scaled = TrainConfig(learning_rate=0.01, lr_scaling="sqrt", warmup_steps=100, schedule="cosine")
+    scaled = TrainConfig(learning_rate=0.01, lr_scaling="sqrt", schedule={"name": "cosine", "warmup_steps": 100})
     assert describe_rate(scaled, 4, 2000) == (
         "learning rate 0.01 x 2 (lr_scaling=sqrt, ranks: 4) = 0.02; 100 steps of warm-up, then cosine over 2,000 steps"
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from configs.errors import DataError, RecipeError, StageError
-from configs.registry import MODELS
+from configs.registry import LOADERS, MODELS
 from configs.schema import TrainConfig
 from configs.trust import own_files
 from tasks.home import Home
@@ -16,7 +16,8 @@ from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.train.failures import final_error
 from tasks.train.loaders.base import graph_facts
-from tasks.train.sizes import model_size, refuse_excess, step_rows, training_bytes
+from tasks.train.loaders.configs import LoaderConfig
+from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tests.support import link_graph, molecule_graph, node_graph
@@ -56,7 +57,7 @@ def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: 
 
 def test_a_model_that_no_memory_holds_is_refused_at_once(tmp_path: Path, home: Home) -> None:
     graph = partition(tmp_path / "g")
-    wide = ("model.hidden_dim=65536", "model.num_layers=400", "train.fanout=" + ",".join(["2"] * 400))
+    wide = ("model.hidden_dim=65536", "model.num_layers=400", "train.loader=neighbor")
     with pytest.raises(RecipeError, match=r"weights: with gradients and the optimizer's state [\d,.]+ GB.*smaller"):
         run_stage(STAGE, recipe("node", *wide), {"partition": graph}, home)
 
@@ -74,10 +75,10 @@ def test_ranks_of_one_machine_share_its_memory(tmp_path: Path) -> None:
     ("options", "named"),
     [
         (
-            {"batch_size": 2**31 - 1, "walk_length": 10_000},
-            "train.batch_size=2147483647 draws with train.walk_length=10",
+            {"name": "saint_walk", "batch_size": 2**31 - 1, "walk_length": 10_000},
+            "train.loader.batch_size=2147483647 walks of train.loader.walk_length=10000 steps",
         ),
-        ({"batch_size": 2**31 - 1, "saint": "edge"}, "train.batch_size=2147483647 draws takes"),
+        ({"name": "saint_edge", "batch_size": 2**31 - 1}, "train.loader.batch_size=2147483647 draws takes"),
     ],
 )
 def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
@@ -86,8 +87,8 @@ def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
     monkeypatch.setattr("tasks.sizes.available_bytes", lambda: 24 * 10**9)
     facts = graph_facts(node_graph(tmp_path).manifest)
     config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
-    train = TrainConfig.model_validate({"loader": "saint", **options})
-    with pytest.raises(RecipeError, match=rf"{named}.* GB of memory, .* take a smaller train\.batch_size"):
+    train = TrainConfig.model_validate({"loader": options})
+    with pytest.raises(RecipeError, match=rf"{named}.* GB of memory, .* take a smaller train\.loader\.batch_size"):
         refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))
     found = training_bytes(config, train, facts, Counts(1000, 5000, 8), num_parts=1)
     assert found is not None
@@ -97,18 +98,18 @@ def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
 @pytest.mark.parametrize(
     ("options", "rows"),
     [
-        ({"loader": "full"}, [1000, 1000, 1000]),
-        ({"loader": "neighbor", "batch_size": 10, "fanout": (4, 3)}, [10, 50, 200]),
-        ({"loader": "neighbor", "batch_size": 10, "fanout": (-1, 3)}, [10, 1000, 1000]),
-        ({"loader": "random_partition", "num_clusters": 4}, [250] * 3),
-        ({"loader": "cluster", "clusters_per_batch": 2}, [200] * 3),
-        ({"loader": "precomputed", "batch_size": 64}, [64] * 3),
+        ({"name": "full"}, [1000, 1000, 1000]),
+        ({"name": "neighbor", "batch_size": 10, "fanout": (4, 3)}, [10, 50, 200]),
+        ({"name": "neighbor", "batch_size": 10, "fanout": (-1, 3)}, [10, 1000, 1000]),
+        ({"name": "random_partition", "num_clusters": 4}, [250] * 3),
+        ({"name": "cluster", "clusters_per_batch": 2}, [200] * 3),
+        ({"name": "precomputed", "batch_size": 64}, [64] * 3),
     ],
 )
-def test_rows_of_a_step(tmp_path: Path, options: dict[str, object], rows: list[int]) -> None:
-    facts = graph_facts(node_graph(tmp_path).manifest)
-    train = TrainConfig.model_validate(options)
-    assert step_rows(train, facts, Counts(1000, 5000, 8), num_parts=10, num_layers=2) == rows
+def test_rows_of_a_step(options: dict[str, object], rows: list[int]) -> None:
+    loader = LOADERS.config(options)
+    assert isinstance(loader, LoaderConfig)
+    assert loader.step_rows(1000, num_parts=10, num_layers=2) == rows
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,18 @@ import torch
 from configs.errors import RecipeError
 from tasks.graph_store import GraphStore
 from tasks.train import checkpoint
-from tasks.train.embeddings import SparseEmbedding, build_model, coalesce
+from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.embeddings.sparse import SparseEmbedding, coalesce
 from tasks.train.inference import Predictor
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.loaders.base import graph_facts
-from tasks.train.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.model import build_model
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records, weights
 from tests.train.two_processes import run_two_ranks
 
-SPARSE = ("train.embeddings=sparse", "train.loader=edge", "train.batch_size=512", "train.epochs=4")
+SPARSE = ("train.embeddings=sparse", "train.loader=edge", "train.loader.batch_size=512", "train.epochs=4")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +89,7 @@ def test_row_adagrad_is_its_formula() -> None:
 @pytest.mark.parametrize("optimizer", ["row_adagrad", "sparse_adam"])
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, optimizer: str) -> None:
     graph = partition(tmp_path / "g", "link")
-    overrides = (*SPARSE, f"train.embedding_optimizer={optimizer}", "train.clip_norm=1", "train.accumulate_steps=2")
+    overrides = (*SPARSE, f"train.embeddings.optimizer={optimizer}", "train.clip_norm=1", "train.accumulate_steps=2")
     calm, disturbed = (job(graph, tmp_path / name, *overrides) for name in ("calm", "disturbed"))
     make_trainer(calm).run()
     first = make_trainer(disturbed)
@@ -155,12 +156,12 @@ def test_nothing_to_embed_is_refused(tmp_path: Path) -> None:
     for parent, task in ((node, "node"), (graph, "graph")):
         with pytest.raises(RecipeError, match=r"train\.embeddings=sparse: .* nothing to embed; remove it"):
             build(parent, task, "train.embeddings=sparse")
-    for idle in ("train.embedding_optimizer=sparse_adam", "train.embedding_learning_rate=0.5"):
-        with pytest.raises(RecipeError, match=r"is for train\.embeddings=sparse"):
+    for idle in ("train.embeddings.optimizer=sparse_adam", "train.embeddings.learning_rate=0.5"):
+        with pytest.raises(RecipeError, match=r"is an option of train\.embeddings=sparse"):
             build(link, "link", idle)
 
 
 def test_two_ranks_share_a_table_and_learn_as_dense_embeddings_do(tmp_path: Path) -> None:
     graph = partition(tmp_path / "g", "link")
-    overrides = ["train.embeddings=sparse", "train.loader=edge", "train.batch_size=128", "train.clip_norm=0.5"]
+    overrides = ["train.embeddings=sparse", "train.loader=edge", "train.loader.batch_size=128", "train.clip_norm=0.5"]
     run_two_ranks("tests.train.two_ranks", job(graph, tmp_path / "work", *overrides))

@@ -21,11 +21,10 @@ from tasks.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
 from tasks.train.batches import Batches
 from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
-from tasks.train.loaders.choose import make_loader
-from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
+from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records
@@ -51,6 +50,8 @@ def strategies(name: str, world_size: int, **options: Any) -> list[Strategy]:
 
 class Echo(Loader):
     """Batches that say what they were made from."""
+
+    batch_size = 4
 
     def __init__(self, num_seeds: int, num_batches: int | None = None) -> None:
         self.num_seeds, self.num_batches = num_seeds, num_batches
@@ -97,7 +98,7 @@ def test_ranks_of_parallel_epochs_take_all_epochs_between_them() -> None:
 
 
 def batches(name: str, world_size: int, loader: Loader, **train: Any) -> list[Batches]:
-    config = TrainConfig(**{"epochs": 4, "batch_size": 4, **train})
+    config = TrainConfig(**{"epochs": 4, **train})
     return [Batches(loader, strategy, config, seed=7) for strategy in strategies(name, world_size)]
 
 
@@ -113,7 +114,7 @@ def test_a_batch_depends_on_its_number_only() -> None:
     assert forwards[0] != forwards[3]
     keys = {key for rank in (first, second) for n in range(12) for key in (rank.make(n)[1], rank.dropout_key(n))}
     assert len(keys) == 2 * 12 * 2
-    other = Batches(Echo(21), strategies("data_parallel", 2)[0], TrainConfig(epochs=4, batch_size=4), seed=8)
+    other = Batches(Echo(21), strategies("data_parallel", 2)[0], TrainConfig(epochs=4), seed=8)
     assert other.make(0) != forwards[0]
 
 
@@ -193,8 +194,8 @@ def test_own_nodes_of_a_part_are_scored_as_in_the_whole_graph(tmp_path: Path, na
     config = MODELS.config({"name": name, "num_layers": 2, "hidden_dim": 8, "dropout": 0.0})
     model = MODELS.create(config, graph_facts(parent.manifest)).eval()
     block, inputs = whole_graph(whole, FeatureSource.of(whole, model))
-    train = TrainConfig(loader=loader, fanout=(-1, -1))
-    own = make_loader(train, model, part, FeatureSource.of(part, model))
+    options = {"fanout": (-1, -1)} if loader == "neighbor" else {}
+    own = make_loader(loader, part, FeatureSource.of(part, model), model, **options)
     assert isinstance(part, LocalGraph)
     with torch.no_grad():
         expected = model(Batch([block], inputs, torch.empty(0), 0))[part.nodes[np.asarray(part["train_idx"])]]
@@ -247,7 +248,7 @@ def test_partitions_that_ranks_cannot_share_are_refused(tmp_path: Path) -> None:
     [_, rank] = strategies("partition_parallel", 2)
     with pytest.raises(RecipeError, match=r"the partition has 3; set partition\.num_parts=2 or a multiple"):
         rank.check(TrainConfig(), "neighbor", manifest)
-    with pytest.raises(RecipeError, match="works with the loaders neighbor, edge, full and this is cluster"):
+    with pytest.raises(RecipeError, match="works with the loaders neighbor, full, edge, full_edge and this is cluster"):
         rank.check(TrainConfig(), "cluster", manifest)
     strategies("partition_parallel", 3)[0].check(TrainConfig(), "neighbor", manifest)
 
@@ -256,7 +257,7 @@ def test_a_rank_reads_features_of_its_own_part_and_halo_only(tmp_path: Path) -> 
     store = opened(parts(node_graph(tmp_path, num_nodes=400), 4))
     [rank, *_] = strategies("partition_parallel", 4, halo_hops=0)
     local = rank.open(store)
-    loader = NeighborLoader(local, FeatureSource.open(local, edges=False), (5, 5))
+    loader = make_loader("neighbor", local, fanout=(5, 5))
     batch = rank.finish(loader.batch(np.arange(10), 3))
     assert batch.inputs.feat is not None
     assert len(local["feat"]) == 100
@@ -270,7 +271,7 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     loader = "edge" if task == "link" else "neighbor"
     told = []
     for strategy in sorted(set(STRATEGIES.names()) - {"self_training"}):  # which trains more than once
-        overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.batch_size=256")
+        overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.loader.batch_size=256")
         job = make_job(recipe(task, *overrides, "train.epochs=2"), graph, tmp_path / strategy)
         with own_settings():
             make_trainer(job).run()
@@ -288,7 +289,7 @@ def test_two_ranks_learn(tmp_path: Path, home: Home, strategy: str) -> None:
     overrides = ["train.num_ranks=2", "train.epochs=30", f"train.strategy.name={strategy}", "train.eval_every=10"]
     overrides += ["train.accumulate_steps=2", "train.precision=bfloat16", "train.lr_scaling=sqrt"]
     if strategy == "parallel_epochs":
-        overrides += ["train.loader=random_partition", "train.num_clusters=4"]
+        overrides += ["train.loader=random_partition", "train.loader.num_clusters=4"]
     outcome = run_stage(STAGE, recipe("node", *overrides), {"partition": graph}, home)
     run = outcome.manifest
     assert (run.world_size, run.epochs_run, run.strategy) == (2, 30, strategy)

@@ -20,6 +20,7 @@ from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.saint import SaintLoader
 from tasks.train.loaders.sampling import derive_key
 from tasks.train.loaders.subgraph import SubgraphLoader
+from tests.loaders import make_loader
 from tests.support import as_partition, finish, node_graph
 
 
@@ -79,11 +80,11 @@ def features(store: GraphStore, *, edges: bool = False) -> FeatureSource:
 
 
 def clusters(store: GraphStore, per_batch: int = 2, **keys: int) -> ClusterLoader:
-    return ClusterLoader(store, features(store), per_batch, **{"seed": 0, "rank": 0, **keys})
+    return make_loader("cluster", store, features(store), clusters_per_batch=per_batch, **keys)
 
 
 def random_partition(store: GraphStore, count: int = 7, **keys: int) -> RandomPartitionLoader:
-    return RandomPartitionLoader(store, features(store), count, **{"seed": 0, "rank": 0, **keys})
+    return make_loader("random_partition", store, features(store), num_clusters=count, **keys)
 
 
 def epoch(loader: SubgraphLoader, number: int = 0) -> list[Batch]:
@@ -189,7 +190,7 @@ def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) 
     elif kind == "random":
         loader = random_partition(store)
     else:
-        loader = SaintLoader(store, features(store), kind, 30, 3, seed=0)
+        loader = saint(store, kind, 30)
     jobs = [(number, i, derive_key(number, i)) for number in range(3) for i in range(min(3, loader.num_batches))]
     expected = [loader.epoch_batch(*job) for job in jobs]
     got: dict[int, Batch] = {}
@@ -213,7 +214,9 @@ def test_odd_graphs(tmp_path: Path, symmetric: bool) -> None:
     store = odd_graph(tmp_path, symmetric=symmetric)
     seen: set[tuple[int, int]] = set()
     for count in (1, 3, 12):
-        for batch in epoch(RandomPartitionLoader(store, features(store, edges=True), count, seed=1, rank=0)):
+        for batch in epoch(
+            make_loader("random_partition", store, features(store, edges=True), num_clusters=count, seed=1)
+        ):
             check(store, batch)
             feat = batch.blocks[0].edge_feat
             assert feat is not None
@@ -229,7 +232,8 @@ def test_odd_graphs(tmp_path: Path, symmetric: bool) -> None:
 
 
 def saint(store: GraphStore, kind: str, size: int, *, edges: bool = False) -> SaintLoader:
-    return SaintLoader(store, features(store, edges=edges), kind, size, 2, seed=4)
+    walk = {"walk_length": 2} if kind == "walk" else {}
+    return make_loader(f"saint_{kind}", store, features(store, edges=edges), batch_size=size, seed=4, **walk)
 
 
 @pytest.mark.parametrize("kind", ["node", "edge", "walk"])
@@ -355,5 +359,5 @@ def test_saint_on_a_graph_without_edges(tmp_path: Path) -> None:
     assert batch.num_edges == 0
     assert batch.num_seeds == len(set(names(batch).tolist()) & {1, 3})
     for kind in ("node", "edge"):
-        with pytest.raises(RecipeError, match=rf"train\.saint={kind} draws edges and test has none"):
+        with pytest.raises(RecipeError, match=rf"train\.loader=saint_{kind} draws edges and test has none"):
             saint(store, kind, 4)

@@ -45,7 +45,12 @@ def recipe(task: str = "node", *overrides: str) -> Recipe:
         "name": "test",
         "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
         "model": {"name": MODEL[task], "hidden_dim": 16, "num_layers": 2},
-        "train": {"epochs": 4, "batch_size": 32, "fanout": [5, 5], "threads": 1, "learning_rate": 0.01},
+        "train": {
+            "epochs": 4,
+            "loader": {"name": "auto", "batch_size": 32},
+            "threads": 1,
+            "learning_rate": 0.01,
+        },
     }
     return build_recipe(data, overrides)
 
@@ -146,7 +151,7 @@ def reached(home: Home, epoch: int) -> bool:
 
 
 def test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process(tmp_path: Path, home: Home) -> None:
-    overrides = ("train.epochs=40", "train.schedule=cosine", "train.clip_norm=1", "train.warmup_steps=3")
+    overrides = ("train.epochs=40", "train.schedule=cosine", "train.clip_norm=1", "train.schedule.warmup_steps=3")
     graph = partition(tmp_path / "g")
     process = start(tmp_path, home, graph, *overrides)
     wait_for(lambda: reached(home, 3))
@@ -221,7 +226,7 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.fanout=5,5,5", "one a layer"),
+        ("train.loader={name: neighbor, fanout: [5, 5, 5]}", "one a layer"),
         ("train.loader=graph", "does not fit"),
         ("model.decoder=dot", "is for link tasks"),
     ],
@@ -235,7 +240,7 @@ def test_mistakes_are_told_once_without_restarts(tmp_path: Path, home: Home, ove
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("train.fanout=5,5,5",), "one a layer"),
+        (("train.loader={name: neighbor, fanout: [5, 5, 5]}",), "one a layer"),
         (("train.strategy.name=parallel_epochs", "train.epochs=3"), "epochs=3 is no multiple; take 4"),
         (("train.strategy.name=partition_parallel",), r"the partition has 1; set partition\.num_parts=2"),
         (("model.name=deepgcn", "model.reversible=true"), r"reversible=true wants batches whose nodes stay"),
@@ -253,7 +258,7 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.warmup_steps=10000", "leaves nothing"),
+        ("train.schedule.warmup_steps=10000", "leaves nothing"),
         ("train.learning_rate=1e30", r"diverged: the loss is .* at step \d+ \(epoch 1\)"),
         ("train.accumulate_steps=50", "more than the 5 batches"),
         ("train.precision=float16", "needs a GPU"),
@@ -300,7 +305,7 @@ def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, s
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-@pytest.mark.parametrize("options", [("train.batch_size=1",), ("train.loader=cluster",)])
+@pytest.mark.parametrize("options", [("train.loader.batch_size=1",), ("train.loader=cluster",)])
 def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, ...]) -> None:
     graph = partition(tmp_path / "g")
     n = graph.manifest.num_nodes

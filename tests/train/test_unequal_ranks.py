@@ -68,7 +68,7 @@ def test_a_step_is_that_of_the_mean_over_all_rows(graph: Parent, tmp_path: Path)
     added = alone(make(graph, tmp_path / "added", "train.loader=cluster", "train.accumulate_steps=4"))
     torch.testing.assert_close(weights(added), whole, rtol=1e-4, atol=1e-6)
 
-    pairs = make(graph, tmp_path / "pairs", "train.loader=cluster", "train.clusters_per_batch=2")
+    pairs = make(graph, tmp_path / "pairs", "train.loader=cluster", "train.loader.clusters_per_batch=2")
     both = make(graph, tmp_path / "both", "train.loader=cluster", "train.accumulate_steps=2")
     together(pairs, both)
     torch.testing.assert_close(weights(pairs), whole, rtol=1e-4, atol=1e-6)
@@ -97,7 +97,12 @@ def test_whole_parts_with_unequally_many_seeds_take_one_step(graph: Parent, tmp_
 
 
 def test_what_ranks_counted_before_a_kill_counts_once(graph: Parent, tmp_path: Path) -> None:
-    options = ("train.loader=neighbor", "train.batch_size=16", "train.fanout=2,2", "train.checkpoint_minutes=1e-6")
+    options = (
+        "train.loader=neighbor",
+        "train.loader.batch_size=16",
+        "train.loader.fanout=2,2",
+        "train.checkpoint_minutes=1e-6",
+    )
     kept, stopped = (make(graph, tmp_path / name, *options) for name in ("kept", "stopped"))
     together(kept, stopped)
     told, again = records(kept.work), records(stopped.work)

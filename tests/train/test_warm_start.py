@@ -177,7 +177,7 @@ def test_learnable_rows_follow_their_nodes(home: Home, tmp_path: Path, embedding
     earlier = run(home, recipe(1, option, features=False))
     table = "encoder.embedding.weight"
     before = dict(zip(names_of(home, earlier), earlier.weights[table], strict=True))
-    slow = [STILL, option, *(["train.embedding_learning_rate=1e-12"] if embeddings == "sparse" else [])]
+    slow = [STILL, option, *(["train.embeddings.learning_rate=1e-12"] if embeddings == "sparse" else [])]
     for first in (0, 5) if embeddings == "dense" else (0,):
         if first:
             write_data(first)  # five people are gone, all others are numbered anew

@@ -9,16 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from configs.registry import LOADERS
 from models.block import Batch
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
-from tasks.train.embeddings import build_model, sparse_embedding, take_tables
+from tasks.train.embeddings.configs import DenseConfig, SparseConfig
+from tasks.train.embeddings.row_optimizers import RowAdagrad
+from tasks.train.embeddings.sparse import sparse_embedding, take_tables
 from tasks.train.job import Job
-from tasks.train.loaders.base import FeatureSource, graph_facts
-from tasks.train.loaders.choose import make_loader
+from tasks.train.loaders.base import FeatureSource, TrainingData, graph_facts
+from tasks.train.loaders.configs import resolve_loader
+from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
-from tasks.train.row_optimizers import RowAdagrad
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.data_parallel import DataParallel
 from tests.train.two_processes import end
@@ -52,7 +55,8 @@ def train(job: Job, ranks: Ranks, start: dict[str, Tensor], steps: int) -> tuple
             table.copy_(start[TABLE])
         rest = {name: value for name, value in start.items() if name != TABLE}
         model.load_state_dict(rest, strict=False)
-    loader = make_loader(job.train, model, store, FeatureSource.open(store, edges=False))
+    data = TrainingData.of(model, store, FeatureSource.open(store, edges=False))
+    loader = LOADERS.create(resolve_loader(job.train, job.model, store.manifest), data)
     strategy = DataParallel(job.train.strategy, ranks)
     batches = Batches(loader, strategy, job.train, 0)
     optimization = Optimization(job.train, model, strategy.wrap(model), "link", ranks, 100)
@@ -65,8 +69,8 @@ def train(job: Job, ranks: Ranks, start: dict[str, Tensor], steps: int) -> tuple
         optimization.step(number + 1)
         if grad is not None:  # a parameter: undo its own optimizer's step and take that of a sparse table
             table.detach().copy_(before)
-            rows.step(torch.arange(len(table)), grad, job.train.embedding_learning_rate, number + 1)
-    assert (embedding is None) == (job.train.embeddings == "dense")
+            rows.step(torch.arange(len(table)), grad, SparseConfig().learning_rate, number + 1)
+    assert (embedding is None) == (job.train.embeddings.name == "dense")
     return optimization, table.detach()
 
 
@@ -81,7 +85,7 @@ def main(path: Path) -> None:
         start = {name: value.clone() for name, value in fresh.model.state_dict().items()}
         assert torch.equal(from_all(table)[0], table)  # ranks of one machine share one table
         sparse, table = train(job, ranks, start, 6)
-        dense_job = Job(**{**vars(job), "train": job.train.model_copy(update={"embeddings": "dense"})})
+        dense_job = Job(**{**vars(job), "train": job.train.model_copy(update={"embeddings": DenseConfig()})})
         dense, expected = train(dense_job, ranks, start, 6)
         assert not torch.allclose(table, start[TABLE], atol=1e-3)
         torch.testing.assert_close(table, expected, rtol=1e-4, atol=1e-6)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +45,8 @@ class Loader:
     """Seeds (nodes, edges or graphs) of the split."""
     num_batches: int | None = None
     """Batches of an epoch, at least 1, the same in every epoch; None: the batches are cut from the seeds."""
+    batch_size: int = 1
+    """Seeds a step and rank."""
     whole_split: ClassVar[bool] = False
     """Whether a step takes all seeds at once, whatever the batch size."""
 
@@ -108,6 +111,33 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         num_edge_types=len(manifest.edge_types),
         has_edge_weights="edge_weight" in manifest.arrays,
     )
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a loader is made for, beside its options: `Loader(config, data)`."""
+
+    store: GraphStore
+    """The graph, or what the strategy gives this rank of it."""
+    features: FeatureSource
+    """Of its nodes and edges: what the model reads."""
+    num_layers: int | None = None
+    """Of the model; None: as many as the options say."""
+    reads_mean: bool = False
+    """Whether the model reads the outermost hop only through a mean or sum (`GraphModel.reads_mean`)."""
+    num_propagations: int = 0
+    """How often the model propagates features without learning (`GraphModel.num_propagations`)."""
+    seed: int = 0
+    """What loaders draw that lay out their own epochs, or estimate something once."""
+    rank: int = 0
+    """Ranks that go through the same epochs give the same number, else each its own."""
+    scratch: Path | None = None
+    """Folder for tables as large as the features, shared by the machine's ranks; None: the system's own."""
+
+    @classmethod
+    def of(cls, model: GraphModel, store: GraphStore, features: FeatureSource, **others: Any) -> TrainingData:
+        """Take down what loaders ask of a model; `others` are further fields."""
+        return cls(store, features, model.config.num_layers, model.reads_mean, model.num_propagations, **others)
 
 
 def targets(manifest: GraphManifest, labels: Array) -> Tensor:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from configs.registry import LOADERS
 from models.block import Batch
-from tasks.graph_store import GraphStore, id_dtype
+from tasks.graph_store import id_dtype
 from tasks.manifests import PartitionManifest
-from tasks.train.loaders.base import Array, FeatureSource
+from tasks.train.loaders.base import Array, TrainingData
+from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
 from tasks.train.loaders.sampling import derive_key
 from tasks.train.loaders.subgraph import SubgraphLoader
 
@@ -36,9 +38,9 @@ class _LayoutLoader(SubgraphLoader):
     Holds 8 bytes a node and epoch, for two epochs.
     """
 
-    def __init__(self, store: GraphStore, features: FeatureSource, *, seed: int, rank: int) -> None:
-        super().__init__(store, features)
-        self.seed, self.rank = seed, rank
+    def __init__(self, data: TrainingData) -> None:
+        super().__init__(data.store, data.features)
+        self.seed, self.rank = data.seed, data.rank
         self._layouts: dict[int, Layout] = {}
         self._lock = threading.Lock()
 
@@ -68,6 +70,7 @@ class _LayoutLoader(SubgraphLoader):
             return self._layouts[epoch]
 
 
+@LOADERS.register("cluster")
 class ClusterLoader(_LayoutLoader):
     """ClusterGCN (Chiang et al., KDD 2019, https://arxiv.org/abs/1905.07953, section 3.2).
 
@@ -75,16 +78,17 @@ class ClusterLoader(_LayoutLoader):
     them. Degrees are those within the batch, as there ("re-normalised"). Parts without nodes are left out.
     """
 
-    def __init__(
-        self, store: GraphStore, features: FeatureSource, clusters_per_batch: int, *, seed: int, rank: int
-    ) -> None:
-        super().__init__(store, features, seed=seed, rank=rank)
-        assert isinstance(store.manifest, PartitionManifest)
-        offsets = np.asarray(store.manifest.part_offsets, np.int64)
+    Config = ClusterConfig
+
+    def __init__(self, config: ClusterConfig, data: TrainingData) -> None:
+        super().__init__(data)
+        manifest = data.store.manifest
+        assert isinstance(manifest, PartitionManifest)
+        offsets = np.asarray(manifest.part_offsets, np.int64)
         filled = np.flatnonzero(np.diff(offsets))
         self.starts, self.stops = offsets[filled], offsets[filled + 1]
-        self.clusters_per_batch = clusters_per_batch
-        self.num_batches = -(-len(filled) // clusters_per_batch)
+        self.clusters_per_batch = config.clusters_per_batch
+        self.num_batches = -(-len(filled) // config.clusters_per_batch)
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Shuffle the clusters."""
@@ -103,6 +107,7 @@ class ClusterLoader(_LayoutLoader):
         return Layout(nodes, place, np.concatenate([[0], ends[last]]))
 
 
+@LOADERS.register("random_partition")
 class RandomPartitionLoader(_LayoutLoader):
     """All nodes are dealt out to clusters at random, anew for every epoch and rank (Distributed DeepGCNs).
 
@@ -111,9 +116,11 @@ class RandomPartitionLoader(_LayoutLoader):
     num_clusters. Degrees are those within the batch.
     """
 
-    def __init__(self, store: GraphStore, features: FeatureSource, num_clusters: int, *, seed: int, rank: int) -> None:
-        super().__init__(store, features, seed=seed, rank=rank)
-        self.num_batches = num_clusters
+    Config = RandomPartitionConfig
+
+    def __init__(self, config: RandomPartitionConfig, data: TrainingData) -> None:
+        super().__init__(data)
+        self.num_batches = config.num_clusters
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Deal out the nodes."""

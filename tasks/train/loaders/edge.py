@@ -6,23 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from configs.errors import RecipeError
+from configs.registry import LOADERS
 from models.block import Batch
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, Loader
-from tasks.train.loaders.first_hop import choose_first_hop
+from tasks.train.loaders.base import Array, Loader, TrainingData
+from tasks.train.loaders.configs import EdgeConfig, NegativesConfig
 from tasks.train.loaders.negatives import NegativeSampler
 from tasks.train.loaders.neighbor import Neighborhoods
-from tasks.train.loaders.sampling import Method, derive_key
+from tasks.train.loaders.sampling import derive_key
 
 
 class PairSource:
     """Training edges and drawn negatives of each."""
 
-    def __init__(self, store: GraphStore, num_negatives: int, negatives: str = "uniform") -> None:
+    def __init__(self, store: GraphStore, config: NegativesConfig) -> None:
         """Draw `num_negatives` for each edge, by the kind `negatives` (see `loaders/negatives.py`)."""
         self.edges = store["train_edges"]
-        self.negatives = NegativeSampler(store, negatives, num_negatives)
+        self.negatives = NegativeSampler(store, config.negatives, config.num_negatives)
         self.num_seeds = len(self.edges)
 
     def draw(self, positions: Array, key: int) -> tuple[Array, Tensor]:
@@ -34,48 +34,20 @@ class PairSource:
         return np.ascontiguousarray(np.concatenate([positive, negative]).T), target
 
 
+@LOADERS.register("edge")
 class EdgeLoader(Loader):
     """Seeds are training edges; their ends' neighbourhoods are sampled without the batch's own positive edges.
 
     Left in, an edge would tell the model its own answer.
     """
 
-    def __init__(
-        self,
-        store: GraphStore,
-        features: FeatureSource,
-        fanouts: tuple[int, ...],
-        num_negatives: int,
-        negatives: str = "uniform",
-        *,
-        sampler: Method = "uniform",
-        first_hop: str = "auto",
-        reads_mean: bool = False,
-    ) -> None:
-        """Open a graph.
+    Config = EdgeConfig
 
-        Args:
-            store: the graph.
-            features: what the model reads of its nodes and edges.
-            fanouts: from the seeds outwards, one a layer of the model.
-            num_negatives: drawn for each edge.
-            negatives: how (see `loaders/negatives.py`).
-            sampler: how neighbours are drawn.
-            first_hop: how the outermost hop reaches the model (`train.first_hop`).
-            reads_mean: whether the model reads it only through a mean or sum (`GraphModel.reads_mean`).
-
-        Raises:
-            RecipeError: options that do not fit the graph or the model.
-        """
-        if first_hop == "precomputed":
-            raise RecipeError(
-                "train.first_hop=precomputed takes the mean over all neighbours, and the loader edge leaves the "
-                "batch's own edges out; take train.first_hop=auto"
-            )
-        self.pairs = PairSource(store, num_negatives, negatives)
-        self.num_seeds = self.pairs.num_seeds
-        hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
-        self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop)
+    def __init__(self, config: EdgeConfig, data: TrainingData) -> None:
+        """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
+        self.pairs = PairSource(data.store, config)
+        self.num_seeds, self.batch_size = self.pairs.num_seeds, config.batch_size
+        self.neighborhoods = Neighborhoods.of(config, config.first_hop, data)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Draw negatives and sample around all ends."""

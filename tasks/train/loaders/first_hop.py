@@ -26,7 +26,7 @@ def choose_first_hop(asked: str, fanouts: tuple[int, ...], features: FeatureSour
     """Resolve `auto`: fused where the model allows it.
 
     Args:
-        asked: `train.first_hop`.
+        asked: `train.loader.first_hop`.
         fanouts: from the seeds outwards.
         features: of the nodes; their mean is all that the first layer may want of its neighbours.
         reads_mean: whether that is so (`GraphModel.reads_mean`).
@@ -41,17 +41,17 @@ def choose_first_hop(asked: str, fanouts: tuple[int, ...], features: FeatureSour
         return "sampled"
     if not possible:
         raise RecipeError(
-            f"train.first_hop={asked} hands the first layer a mean of its neighbours' numeric features, and this model "
-            "reads them in another way; take train.first_hop=auto, or a model that takes a mean or sum of plain "
-            "features, such as graphsage"
+            f"train.loader.first_hop={asked} hands the first layer a mean of its neighbours' numeric features, and "
+            "this model reads them in another way; take train.loader.first_hop=auto, or a model that takes a mean or "
+            "sum of plain features, such as graphsage"
         )
     if asked == "fused":
         return "fused"
     if fanouts[-1] >= 0:
         numbers = ",".join(map(str, (*fanouts[:-1], -1)))
         raise RecipeError(
-            f"train.first_hop=precomputed takes all neighbours of the outermost hop, so that its fan-out "
-            f"{fanouts[-1]} would do nothing; set train.fanout={numbers}"
+            f"train.loader.first_hop=precomputed takes all neighbours of the outermost hop, so that its fan-out "
+            f"{fanouts[-1]} would do nothing; set train.loader.fanout={numbers}"
         )
     return "precomputed"
 

@@ -6,21 +6,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.registry import LOADERS
 from models.block import Batch, Block
-from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, Loader, hide_labels, targets, whole_graph
+from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData, hide_labels, targets, whole_graph
+from tasks.train.loaders.configs import FullConfig, FullEdgeConfig
 from tasks.train.loaders.edge import PairSource
 from tasks.train.loaders.lookup import without_pairs
 
 
-class FullNodeLoader(LabelLoader):
+@LOADERS.register("full")
+class FullLoader(LabelLoader):
     """Messages pass along all edges; the loss is taken on the seeds."""
 
+    Config = FullConfig
     whole_split = True
 
-    def __init__(self, store: GraphStore, features: FeatureSource) -> None:
+    def __init__(self, config: FullConfig, data: TrainingData) -> None:
+        store = data.store
         super().__init__(store.manifest, store["train_idx"], store["label"])
-        self.block, self.inputs = whole_graph(store, features)
+        self.block, self.inputs = whole_graph(store, data.features)
 
     def to(self, device: torch.device) -> None:
         """Keep graph and features on the device."""
@@ -39,26 +43,22 @@ class FullNodeLoader(LabelLoader):
         )
 
 
-class FullLinkLoader(Loader):
+@LOADERS.register("full_edge")
+class FullEdgeLoader(Loader):
     """All nodes are encoded in every step; edges come in batches, with negatives (OGB's example for ogbl-ddi).
 
-    The positive edges of a batch stay in the graph that messages pass along, as they do there, unless `leave_out` asks
-    for the edge loader's way: then a step has a graph of its own, made in one pass over the edges.
+    The positive edges of a batch stay in the graph that messages pass along, as they do there, unless
+    `leave_out_positives` asks for the edge loader's way: then a step has a graph of its own, made in one pass over the
+    edges.
     """
 
-    def __init__(
-        self,
-        store: GraphStore,
-        features: FeatureSource,
-        num_negatives: int,
-        negatives: str = "uniform",
-        *,
-        leave_out: bool = False,
-    ) -> None:
-        self.pairs = PairSource(store, num_negatives, negatives)
-        self.num_seeds = self.pairs.num_seeds
-        self.leave_out = leave_out
-        self.block, self.inputs = whole_graph(store, features)
+    Config = FullEdgeConfig
+
+    def __init__(self, config: FullEdgeConfig, data: TrainingData) -> None:
+        self.pairs = PairSource(data.store, config)
+        self.num_seeds, self.batch_size = self.pairs.num_seeds, config.batch_size
+        self.leave_out = config.leave_out_positives
+        self.block, self.inputs = whole_graph(data.store, data.features)
 
     def to(self, device: torch.device) -> None:
         """Keep inputs, and the graph where it is the same in every step, on the device."""

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from numba import njit
 
+from configs.registry import LOADERS
 from models.block import Batch, Block
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, targets
+from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, TrainingData, targets
+from tasks.train.loaders.configs import GraphConfig
 
 
 @njit(cache=True, nogil=True)
@@ -28,13 +30,12 @@ def assemble(offsets, indptr, indices, graphs, starts, edge_starts, nodes, out_i
             out_indices[e + edge_shift] = indices[e] + shift
 
 
-class GraphLoader(LabelLoader):
-    """Seeds are graphs of one split, or those that are named."""
+class GraphBatches(LabelLoader):
+    """Batches of some graphs."""
 
-    def __init__(
-        self, store: GraphStore, features: FeatureSource, split: str = "train", graphs: Array | None = None
-    ) -> None:
-        super().__init__(store.manifest, store[f"{split}_idx"] if graphs is None else graphs, store["graph_label"])
+    def __init__(self, store: GraphStore, features: FeatureSource, graphs: Array) -> None:
+        """`graphs`: integer (n,)."""
+        super().__init__(store.manifest, graphs, store["graph_label"])
         self.features = features
         self.offsets = np.asarray(store["graph_offsets"])
         self.indptr, self.indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
@@ -57,3 +58,14 @@ class GraphLoader(LabelLoader):
             graph_offsets=torch.from_numpy(starts),
             num_edges=len(indices),
         )
+
+
+@LOADERS.register("graph")
+class GraphLoader(GraphBatches):
+    """Seeds are the graphs of the training split."""
+
+    Config = GraphConfig
+
+    def __init__(self, config: GraphConfig, data: TrainingData) -> None:
+        super().__init__(data.store, data.features, data.store["train_idx"])
+        self.batch_size = config.batch_size

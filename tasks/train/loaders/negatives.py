@@ -1,6 +1,6 @@
 """Drawn negatives of link tasks.
 
-| `train.negatives` | a negative of the positive u -> v |
+| `train.loader.negatives` | a negative of the positive u -> v |
 |---|---|
 | uniform | u' -> v', both uniform over all nodes |
 | per_source | u -> v', v' uniform over all nodes |

@@ -9,45 +9,28 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
+from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
 from tasks.graph_store import MISSING_IN_EDGES, GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, targets, without_labels
+from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, TrainingData, targets, without_labels
+from tasks.train.loaders.configs import NeighborConfig, SampledConfig
 from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
 from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
 
 
+@LOADERS.register("neighbor")
 class NeighborLoader(LabelLoader):
     """Seeds are labelled nodes; each layer sees a sample of in-edges (arXiv:1706.02216, section 3.1)."""
 
-    def __init__(
-        self,
-        store: GraphStore,
-        features: FeatureSource,
-        fanouts: tuple[int, ...],
-        *,
-        sampler: Method = "uniform",
-        first_hop: str = "auto",
-        reads_mean: bool = False,
-        scratch: Path | None = None,
-    ) -> None:
-        """Open a graph.
+    Config = NeighborConfig
 
-        Args:
-            store: the graph.
-            features: what the model reads of its nodes and edges.
-            fanouts: from the seeds outwards, one a layer of the model.
-            sampler: how neighbours are drawn.
-            first_hop: how the outermost hop reaches the model (`train.first_hop`).
-            reads_mean: whether the model reads it only through a mean or sum (`GraphModel.reads_mean`).
-            scratch: folder for a table of means, shared by the machine's ranks; None: the system's own.
-
-        Raises:
-            RecipeError: options that do not fit the graph or the model.
-        """
+    def __init__(self, config: NeighborConfig, data: TrainingData) -> None:
+        """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
+        store = data.store
         super().__init__(store.manifest, store["train_idx"], store["label"])
-        hop = choose_first_hop(first_hop, fanouts, features, reads_mean=reads_mean)
-        self.neighborhoods = Neighborhoods(store, features, fanouts, sampler=sampler, first_hop=hop, scratch=scratch)
+        self.batch_size = config.batch_size
+        self.neighborhoods = Neighborhoods.of(config, config.first_hop, data)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the seeds."""
@@ -78,7 +61,19 @@ class Neighborhoods:
         first_hop: FirstHop = "sampled",
         scratch: Path | None = None,
     ) -> None:
-        """Open a graph; see NeighborLoader. Raises RecipeError where `sampler` does not fit the graph."""
+        """Open a graph.
+
+        Args:
+            store: the graph.
+            features: what the model reads of its nodes and edges.
+            fanouts: from the seeds outwards, one a layer of the model.
+            sampler: how neighbours are drawn.
+            first_hop: how the outermost hop reaches the model.
+            scratch: folder for a table of means, shared by the machine's ranks; None: the system's own.
+
+        Raises:
+            RecipeError: `sampler` does not fit the graph.
+        """
         _check_sampler(sampler, store, fanouts)
         self.features = features
         self.first_hop = first_hop
@@ -94,6 +89,13 @@ class Neighborhoods:
             inverse_chances=features.edge_weight is not None,
             positions=features.reads_edges,
         )
+
+    @classmethod
+    def of(cls, config: SampledConfig, first_hop: str, data: TrainingData) -> Neighborhoods:
+        """Open a graph as a recipe says. Raises RecipeError for options that do not fit it, or the model."""
+        fanouts = config.fanouts(data.num_layers or len(config.fanout or ()))
+        hop = choose_first_hop(first_hop, fanouts, data.features, reads_mean=data.reads_mean)
+        return cls(data.store, data.features, fanouts, sampler=config.sampler, first_hop=hop, scratch=data.scratch)
 
     def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
         """Sample around distinct seeds; the arguments are those of `NeighborSampler.sample`.
@@ -169,11 +171,11 @@ def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
 def _check_sampler(sampler: Method, store: GraphStore, fanouts: tuple[int, ...]) -> None:
     if sampler == "weighted" and "edge_weight" not in store:
         raise RecipeError(
-            f"train.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
-            "take train.sampler=uniform"
+            f"train.loader.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
+            "take train.loader.sampler=uniform"
         )
     if sampler != "uniform" and all(fanout < 0 for fanout in fanouts):
         raise RecipeError(
-            f"train.sampler={sampler} does nothing where every fan-out is -1, all neighbours; remove it or set "
-            "train.fanout to numbers"
+            f"train.loader.sampler={sampler} does nothing where every fan-out is -1, all neighbours; remove it or set "
+            "train.loader.fanout to numbers"
         )

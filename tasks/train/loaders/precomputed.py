@@ -12,18 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
+from configs.registry import LOADERS
 from models.block import Batch
 from models.kernels.adjacency import Adjacency
 from models.kernels.spmm import weighted_sum
 from tasks.artifacts import disk_errors, file_lock
 from tasks.graph_store import Array, GraphStore, create_array
 from tasks.train.layerwise import bounded_slices
-from tasks.train.loaders.base import FeatureSource, LabelLoader, targets
+from tasks.train.loaders.base import FeatureSource, LabelLoader, TrainingData, targets
+from tasks.train.loaders.configs import PrecomputedConfig
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17
 
 
+@LOADERS.register("precomputed")
 class PrecomputedLoader(LabelLoader):
     """Seeds are labelled nodes; a batch has no blocks, but rows [x | P x | ... | P^K x] of the seeds alone.
 
@@ -31,12 +35,25 @@ class PrecomputedLoader(LabelLoader):
     (https://arxiv.org/abs/2004.11198).
     """
 
-    def __init__(
-        self, store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None = None
-    ) -> None:
-        """Propagate, or take what another rank left in `scratch`; see `propagated`."""
+    Config = PrecomputedConfig
+
+    def __init__(self, config: PrecomputedConfig, data: TrainingData) -> None:
+        """Propagate, or take what another rank left in `scratch`; see `propagated`.
+
+        Raises:
+            RecipeError: the model learns while it propagates.
+        """
+        if not data.num_propagations:
+            raise RecipeError(
+                "train.loader=precomputed is for models that propagate numeric features as they are (sgc, sign; no "
+                "label_reuse, no input_dropout), and this recipe's model does more with its options; take "
+                "train.loader=neighbor or full"
+            )
+        store = data.store
         super().__init__(store.manifest, store["train_idx"], store["label"])
-        self.features = replace(features, feat=propagated(store, features, num_propagations, scratch))
+        self.batch_size = config.batch_size
+        table = propagated(store, data.features, data.num_propagations, data.scratch)
+        self.features = replace(data.features, feat=table)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Return the rows of the seeds at `positions`; nothing is drawn."""

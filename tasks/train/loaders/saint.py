@@ -7,9 +7,10 @@ import threading
 import numpy as np
 import torch
 
+from configs.registry import LOADERS
 from models.block import Batch
-from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import FeatureSource
+from tasks.train.loaders.base import TrainingData
+from tasks.train.loaders.configs import SaintConfig, SaintEdgeConfig, SaintNodeConfig, SaintWalkConfig
 from tasks.train.loaders.saint_draws import (
     Draws,
     EdgeDraws,
@@ -29,7 +30,7 @@ class _Place(threading.local):
 
 
 class SaintLoader(SubgraphLoader):
-    """Subgraphs induced by what `size` draws reach (Zeng et al., ICLR 2020, https://arxiv.org/abs/1907.04931).
+    """Subgraphs induced by what `batch_size` draws reach (Zeng et al., ICLR 2020, https://arxiv.org/abs/1907.04931).
 
     With p_v the probability that the subgraph has node v and p_uv that it has both u and v:
 
@@ -41,22 +42,10 @@ class SaintLoader(SubgraphLoader):
     Degrees are those in the whole graph. An epoch has as many batches as bring T training nodes in expectation.
     """
 
-    def __init__(
-        self, store: GraphStore, features: FeatureSource, kind: str, size: int, walk_length: int, *, seed: int
-    ) -> None:
-        """Draw by `kind`: node, edge, or walk with `walk_length` steps; `size` draws a batch.
-
-        Raises:
-            RecipeError: edges are to be drawn where there are none.
-        """
-        super().__init__(store, features)
-        self.size = size
-        self.draws: Draws
-        if kind == "walk":
-            self.draws = WalkDraws(store, walk_length, seed)
-        else:
-            self.draws = NodeDraws(store) if kind == "node" else EdgeDraws(store)
-        met = float(inclusion(self.draws.contains[self.is_train], size).sum())
+    def __init__(self, config: SaintConfig, data: TrainingData, draws: Draws) -> None:
+        super().__init__(data.store, data.features)
+        self.size, self.draws = config.batch_size, draws
+        met = float(inclusion(draws.contains[self.is_train], self.size).sum())
         # nodes that are never drawn (without edges) can leave nothing to meet
         self.num_batches = max(1, round(self.num_seeds / met)) if met else 1
         self._place = _Place(self.manifest.num_nodes)
@@ -78,3 +67,34 @@ class SaintLoader(SubgraphLoader):
         asked = len(met) / max(1, int(self.is_train[nodes].sum()))  # a model that reads labels is asked about half
         batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds * asked)).astype(np.float32))
         return batch
+
+
+@LOADERS.register("saint_node")
+class SaintNodeLoader(SaintLoader):
+    """Nodes are drawn by degree."""
+
+    Config = SaintNodeConfig
+
+    def __init__(self, config: SaintNodeConfig, data: TrainingData) -> None:
+        super().__init__(config, data, NodeDraws(data.store))
+
+
+@LOADERS.register("saint_edge")
+class SaintEdgeLoader(SaintLoader):
+    """Edges are drawn, and have both ends in the subgraph."""
+
+    Config = SaintEdgeConfig
+
+    def __init__(self, config: SaintEdgeConfig, data: TrainingData) -> None:
+        """Raises RecipeError where there are no edges."""
+        super().__init__(config, data, EdgeDraws(data.store))
+
+
+@LOADERS.register("saint_walk")
+class SaintWalkLoader(SaintLoader):
+    """Random walks are drawn by their roots."""
+
+    Config = SaintWalkConfig
+
+    def __init__(self, config: SaintWalkConfig, data: TrainingData) -> None:
+        super().__init__(config, data, WalkDraws(data.store, config.walk_length, data.seed))

@@ -71,7 +71,7 @@ class NodeDraws(Draws):
     """A draw is a node, with probability by its out-degree: the source of a uniform edge."""
 
     def __init__(self, store: GraphStore) -> None:
-        _refuse_without_edges(store, "node")
+        _refuse_without_edges(store, "saint_node")
         self.indices = frozen(store["csc_indices"])
         self.contains = np.zeros(store.manifest.num_nodes)
         add_sources(self.indices, self.contains)
@@ -94,7 +94,7 @@ class EdgeDraws(Draws):
     """
 
     def __init__(self, store: GraphStore) -> None:
-        _refuse_without_edges(store, "edge")
+        _refuse_without_edges(store, "saint_edge")
         self.indptr, self.indices = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
         self.symmetric = store.manifest.symmetric
         self.targets = np.flatnonzero(np.diff(self.indptr)).astype(self.indices.dtype)
@@ -151,10 +151,10 @@ class WalkDraws(Draws):
         return out
 
 
-def _refuse_without_edges(store: GraphStore, kind: str) -> None:
+def _refuse_without_edges(store: GraphStore, loader: str) -> None:
     if not store.manifest.num_edges:
         raise RecipeError(
-            f"train.saint={kind} draws edges and {store.manifest.dataset} has none; take train.saint=walk"
+            f"train.loader={loader} draws edges and {store.manifest.dataset} has none; take train.loader=saint_walk"
         )
 
 

@@ -101,7 +101,9 @@ class _State:
     def number(self, ids: Array) -> Array:
         """Return local numbers of `ids`, int32 (m,), new nodes at the end."""
         if self.count + len(ids) >= _LAST_BASE:
-            raise DataError(f"a batch reaches {self.count + len(ids):,} edges; lower train.batch_size or train.fanout")
+            raise DataError(
+                f"a batch reaches {self.count + len(ids):,} edges; lower train.loader.batch_size or train.loader.fanout"
+            )
         local = recycled(len(ids), np.int32)
         self.count = relabel(ids, local, self.nodes, self.count, self.table, self.base)
         return local

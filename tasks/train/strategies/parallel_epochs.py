@@ -20,7 +20,7 @@ class ParallelEpochs(Strategy):
     Made for loaders that cut the whole graph at random, such as random_partition: each rank cuts it its own way, as
     epoch r * W + rank of round r, so that no two ranks see the same clusters, and one rank sees what it would without
     this strategy. `train.epochs` counts epochs of the data: a run takes epochs / W rounds, a W-th of the steps. Raise
-    the learning rate for it (train.lr_scaling, with train.warmup_steps).
+    the learning rate for it (train.lr_scaling, with train.schedule.warmup_steps).
     """
 
     class Config(ComponentConfig):
@@ -39,7 +39,7 @@ class ParallelEpochs(Strategy):
                 f"train.strategy=parallel_epochs trains {world_size} epochs at once, one a rank, and train.epochs="
                 f"{train.epochs} is no multiple; take {-(-train.epochs // world_size) * world_size}"
             )
-        if loader == "full" and manifest.task == "node":
+        if loader == "full":
             raise RecipeError(
                 "train.strategy=parallel_epochs with the full loader would have all ranks do the same; "
                 "take train.loader=random_partition or train.strategy=data_parallel"

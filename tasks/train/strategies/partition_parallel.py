@@ -19,7 +19,7 @@ from tasks.manifests import PartitionManifest
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
 
-_LOADERS = ("neighbor", "edge", "full")
+_LOADERS = ("neighbor", "full", "edge", "full_edge")
 
 
 @STRATEGIES.register("partition_parallel")

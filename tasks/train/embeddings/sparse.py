@@ -22,13 +22,12 @@ from numba import njit
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
-from configs.registry import MODELS
-from configs.schema import TrainConfig
+from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphFacts, GraphModel
 from tasks.train.collectives import from_all, gather_rows, wait_for_all
+from tasks.train.embeddings.configs import SparseConfig
+from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.job import Job
-from tasks.train.row_optimizers import RowAdagrad, SparseAdam
-from tasks.train.sizes import refuse_excess
 from tasks.train.strategies.base import Ranks
 
 _TABLE = "encoder.embedding.weight"
@@ -36,38 +35,36 @@ _TABLE = "encoder.embedding.weight"
 _SPREAD_ROWS = 1 << 18
 
 
-def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
-    """Build the recipe's model on the CPU, with its embedding where `train.embeddings` says.
+@EMBEDDINGS.register("sparse")
+class SparseEmbeddings:
+    """Puts a table of rows where the model would have a parameter."""
 
-    Raises:
-        RecipeError: sparse embeddings of nodes that have features, options of sparse embeddings for dense ones, or a
-            model that the machine's memory cannot hold.
-    """
-    refuse_excess(job.model, job.train, facts, ranks)
-    if job.train.embeddings == "dense":
-        _refuse_idle_options(job.train)
-        dense: GraphModel = MODELS.create(job.model, facts)
-        return dense
-    if facts.feature_dim or facts.categories or facts.task == "graph":
-        why = "nodes of unseen graphs have no rows of their own" if facts.task == "graph" else "the nodes have features"
-        raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
-    model = _without_table(job.model, facts)
-    if model.encoder.embedding is None:
-        raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")
-    dim = model.encoder.embedding.embedding_dim
-    model.encoder.embedding = SparseEmbedding(facts.num_nodes, dim, job.train, ranks, job.seed)  # type: ignore[assignment]
-    return model
+    Config = SparseConfig
+
+    def __init__(self, config: SparseConfig) -> None:
+        self.config = config
+
+    def build(self, job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+        """Build the recipe's model on the CPU, with its table in the memory that the machine's ranks share.
+
+        Raises:
+            RecipeError: there are no nodes to embed.
+        """
+        if facts.feature_dim or facts.categories or facts.task == "graph":
+            graphs = facts.task == "graph"
+            why = "nodes of unseen graphs have no rows of their own" if graphs else "the nodes have features"
+            raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
+        model = _without_table(job.model, facts)
+        if model.encoder.embedding is None:
+            raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")
+        dim = model.encoder.embedding.embedding_dim
+        model.encoder.embedding = SparseEmbedding(facts.num_nodes, dim, self.config, ranks, job.seed)  # type: ignore[assignment]
+        return model
 
 
 def sparse_embedding(model: nn.Module) -> SparseEmbedding | None:
     """Return the model's sparse embedding, if it has one."""
     return next((module for module in model.modules() if isinstance(module, SparseEmbedding)), None)
-
-
-def _refuse_idle_options(train: TrainConfig) -> None:
-    for name in ("embedding_optimizer", "embedding_learning_rate"):
-        if getattr(train, name) != TrainConfig.model_fields[name].default:
-            raise RecipeError(f"train.{name} is for train.embeddings=sparse; set that, or remove train.{name}")
 
 
 class HostEmbedding(nn.Module):
@@ -94,13 +91,14 @@ class SparseEmbedding(HostEmbedding):
     Weight decay does not touch it.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, train: TrainConfig, ranks: Ranks, seed: int) -> None:
+    def __init__(self, num_embeddings: int, embedding_dim: int, config: SparseConfig, ranks: Ranks, seed: int) -> None:
         """Make the table (uniform, as Glorot and Bengio); all ranks call this together."""
         super().__init__(shared_zeros((num_embeddings, embedding_dim), ranks))
         self.ranks = ranks
         if ranks.local_rank == 0:
             nn.init.xavier_uniform_(self.weight, generator=torch.Generator().manual_seed(seed))
-        kind = RowAdagrad if train.embedding_optimizer == "row_adagrad" else SparseAdam
+        self.learning_rate = config.learning_rate
+        kind = RowAdagrad if config.optimizer == "row_adagrad" else SparseAdam
         self.optimizer = kind(self.weight, lambda shape: shared_zeros(shape, ranks))
         self._slots = np.full(num_embeddings, -1, np.int32)
         self._taken: list[tuple[Tensor, Tensor]] = []

@@ -11,22 +11,23 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
-from configs.registry import MODELS
+from configs.registry import LOADERS, MODELS
 from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.gcn import propagate
 from tasks.graph_store import GraphStore
 from tasks.train.loaders import precomputed
-from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
-from tasks.train.loaders.choose import FULL_ENCODER_EDGES, check_loader, loader_name, make_loader
+from tasks.train.loaders.base import FeatureSource, Loader, TrainingData, graph_facts, whole_graph
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
+from tasks.train.loaders.configs import FULL_ENCODER_EDGES, resolve_loader
 from tasks.train.loaders.edge import EdgeLoader
-from tasks.train.loaders.full import FullLinkLoader, FullNodeLoader
+from tasks.train.loaders.full import FullEdgeLoader, FullLoader
 from tasks.train.loaders.graph import GraphLoader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.precomputed import PrecomputedLoader
 from tasks.train.loaders.saint import SaintLoader
+from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -46,20 +47,30 @@ def made(store: GraphStore, name: str = "gcn", **options: Any) -> GraphModel:
     return MODELS.create(config, graph_facts(store.manifest))
 
 
-def loader(store: GraphStore, model: str = "gcn", **options: Any) -> Loader:
-    train = TrainConfig(**{"fanout": (3, 3), **options})
-    return make_loader(train, made(store, model), store, FeatureSource.open(store, edges=False), seed=1)
+def loader(store: GraphStore, name: str = "auto", model: str = "gcn", **options: Any) -> Loader:
+    """What a recipe with these options trains with."""
+    built = made(store, model)
+    found = resolve_loader(TrainConfig(loader={"name": name, **options}), built.config, store.manifest)
+    data = TrainingData.of(built, store, FeatureSource.open(store, edges=False), seed=1)
+    result: Loader = LOADERS.create(found, data)
+    return result
+
+
+def resolved(model: Any, manifest: Any, name: str = "auto", **options: Any) -> str:
+    return resolve_loader(TrainConfig(loader={"name": name, **options}), model, manifest).name
 
 
 @pytest.mark.parametrize(
     ("task", "name", "kind"),
     [
         ("node", "auto", NeighborLoader),
-        ("node", "full", FullNodeLoader),
+        ("node", "full", FullLoader),
         ("node", "cluster", ClusterLoader),
         ("node", "random_partition", RandomPartitionLoader),
-        ("node", "saint", SaintLoader),
-        ("link", "auto", FullLinkLoader),
+        ("node", "saint_node", SaintLoader),
+        ("node", "saint_edge", SaintLoader),
+        ("node", "saint_walk", SaintLoader),
+        ("link", "auto", FullEdgeLoader),
         ("link", "edge", EdgeLoader),
         ("graph", "auto", GraphLoader),
     ],
@@ -68,7 +79,7 @@ def test_every_loader_makes_batches_that_its_model_can_score(
     tmp_path: Path, task: str, name: str, kind: type[Loader]
 ) -> None:
     store = opened(tmp_path, task, num_parts=6)
-    chosen = loader(store, loader=name)
+    chosen = loader(store, name)
     assert isinstance(chosen, kind)
     model = made(store)
     if chosen.num_batches is None:
@@ -82,37 +93,24 @@ def test_every_loader_makes_batches_that_its_model_can_score(
 
 def test_large_graphs_are_sampled_around_edges(tmp_path: Path) -> None:
     manifest = opened(tmp_path, "link").manifest.model_copy(update={"num_edges": FULL_ENCODER_EDGES + 1})
-    assert loader_name(TrainConfig(), manifest) == "edge"
+    assert LOADERS.config("auto").resolve(manifest).name == "edge"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loader": "edge"}, r"train\.loader=edge does not fit test, a node task; use auto or full or neighbor or clu"),
-        ({"fanout": (3, 3, 3)}, r"has 3 numbers and the model has 2 layers; give one a layer, .*train\.fanout=10,10"),
+        ({"name": "edge"}, r"train\.loader=edge does not fit test, a node task; use auto or cluster or full or neighb"),
         (
-            {"loader": "full", "sampler": "labor"},
-            r"train\.sampler=labor does nothing with the loader full; remove it or",
+            {"name": "neighbor", "fanout": (3, 3, 3)},
+            r"has 3 numbers and the model has 2 layers; give one a layer, .*train\.loader\.fanout=10,10",
         ),
+        ({"name": "cluster"}, r"this recipe's partition has one; set partition\.num_parts"),
+        ({"name": "random_partition", "num_clusters": 151}, r"num_clusters=151 leaves .* take at most 150"),
         (
-            {"loader": "saint", "first_hop": "fused"},
-            r"train\.first_hop=fused does nothing .* take train\.loader=neighb",
+            {"name": "neighbor", "sampler": "weighted"},
+            r"draws by the edges' weights and test has none; take train\.loader\.sampler=uniform",
         ),
-        ({"num_clusters": 5}, r"train\.num_clusters=5 does nothing with the loader neighbor; .*=random_partition"),
-        (
-            {"loader": "cluster", "num_clusters": 5},
-            r"clusters are the parts of the partition; .*partition\.num_parts=5",
-        ),
-        ({"clusters_per_batch": 2}, r"clusters_per_batch=2 does nothing with the loader neighbor; .*=cluster"),
-        ({"loader": "cluster"}, r"this recipe's partition has one; set partition\.num_parts"),
-        ({"loader": "random_partition", "num_clusters": 151}, r"num_clusters=151 leaves .* take at most 150"),
-        ({"saint": "node"}, r"train\.saint=node does nothing with the loader neighbor"),
-        ({"loader": "saint", "saint": "edge", "walk_length": 4}, r"walk_length=4 does nothing with train\.saint=edge"),
-        ({"walk_length": 4}, r"train\.walk_length=4 does nothing with the loader neighbor"),
-        ({"negatives": "degree"}, r"train\.negatives=degree is for link tasks and this is a node task"),
-        ({"num_negatives": 3}, r"train\.num_negatives=3 is for link tasks"),
-        ({"sampler": "weighted"}, r"draws by the edges' weights and test has none; take train\.sampler=uniform"),
-        ({"loader": "precomputed"}, r"is for models that propagate .* gcn does more"),
+        ({"name": "precomputed"}, r"is for models that propagate .* this recipe's model does more"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -122,18 +120,17 @@ def test_options_that_would_do_nothing_are_refused(tmp_path: Path, options: dict
 
 def test_more_clusters_than_parts_are_refused(tmp_path: Path) -> None:
     store = opened(tmp_path, num_parts=4)
-    train, model = TrainConfig(loader="cluster", clusters_per_batch=4), made(store).config
-    assert check_loader(train, model, store.manifest) == "cluster"
+    assert resolved(made(store).config, store.manifest, "cluster", clusters_per_batch=4) == "cluster"
     with pytest.raises(RecipeError, match=r"clusters_per_batch=5 is more than the partition's 4 parts"):
-        loader(store, loader="cluster", clusters_per_batch=5)
+        loader(store, "cluster", clusters_per_batch=5)
 
 
 @pytest.mark.parametrize(
     ("task", "name", "ways_out"),
     [
-        ("node", "auto", "full or cluster or random_partition or saint"),
-        ("node", "neighbor", "full or cluster or random_partition or saint"),
-        ("link", "edge", "full"),
+        ("node", "auto", "cluster or full or random_partition or saint_edge or saint_node or saint_walk"),
+        ("node", "neighbor", "cluster or full or random_partition or saint_edge or saint_node or saint_walk"),
+        ("link", "edge", "full_edge"),
     ],
 )
 def test_sampled_neighbourhoods_are_refused_to_reversible_models(
@@ -142,27 +139,28 @@ def test_sampled_neighbourhoods_are_refused_to_reversible_models(
     store = opened(tmp_path, task)
     reversible = made(store, "deepgcn", reversible=True).config
     with pytest.raises(RecipeError, match=rf"model\.reversible=true .* take train\.loader={ways_out}, or set"):
-        check_loader(TrainConfig(loader=name, fanout=(3, 3)), reversible, store.manifest)
-    assert check_loader(TrainConfig(loader="full"), reversible, store.manifest) == "full"
+        resolved(reversible, store.manifest, name)
+    whole = "full" if task == "node" else "full_edge"
+    assert resolved(reversible, store.manifest, whole) == whole
 
 
-@pytest.mark.parametrize("name", ["auto", "cluster", "random_partition", "saint"])
+@pytest.mark.parametrize("name", ["auto", "cluster", "random_partition", "saint_node"])
 def test_samples_of_neighbours_are_refused_to_dilated_models(tmp_path: Path, name: str) -> None:
     store = opened(tmp_path, num_parts=4)
     facts = replace(graph_facts(store.manifest), has_edge_weights=True)
     config = MODELS.config({"name": "deepgcn", "num_layers": 2, "dilation": 2, "edge_weights": True})
     dilated = MODELS.create(config, facts).config
     with pytest.raises(RecipeError, match=r"model\.dilation takes every d-th of all neighbours"):
-        check_loader(TrainConfig(loader=name, fanout=(3, 3)), dilated, store.manifest)
-    assert check_loader(TrainConfig(fanout=(-1, -1)), dilated, store.manifest) == "neighbor"
-    assert check_loader(TrainConfig(loader="full"), dilated, store.manifest) == "full"
+        resolved(dilated, store.manifest, name)
+    assert resolved(dilated, store.manifest, "neighbor", fanout=(-1, -1)) == "neighbor"
+    assert resolved(dilated, store.manifest, "full") == "full"
 
 
 def test_link_options_reach_their_loaders(tmp_path: Path) -> None:
     store = opened(tmp_path, "link")
-    for name in ("full", "edge"):
-        made_so = loader(store, loader=name, negatives="in_batch", num_negatives=3)
-        assert isinstance(made_so, FullLinkLoader | EdgeLoader)
+    for name in ("full_edge", "edge"):
+        made_so = loader(store, name, negatives="in_batch", num_negatives=3)
+        assert isinstance(made_so, FullEdgeLoader | EdgeLoader)
         assert made_so.pairs.negatives.kind == "in_batch"
         assert made_so.pairs.negatives.num_negatives == 3
 
@@ -182,8 +180,7 @@ def test_precomputed_rows_are_what_the_model_makes_of_the_whole_graph(
     if weighted:
         weight = np.random.default_rng(0).random(store.manifest.num_edges).astype(np.float32)
         features = replace(features, edge_weight=weight)
-    train = TrainConfig(loader="precomputed")
-    chosen = make_loader(train, model, store, features)
+    chosen = make_loader("precomputed", store, features, model)
     assert isinstance(chosen, PrecomputedLoader)
     positions = np.array([9, 3, 70, 3])
     batch = chosen.batch(positions, 0)
@@ -210,9 +207,9 @@ def test_ranks_and_resumed_runs_share_the_propagated_table(tmp_path: Path, monke
     scratch = tmp_path / "work"
     scratch.mkdir()
     (scratch / "propagated-2.part").write_bytes(b"of a run that was killed")
-    first = PrecomputedLoader(store, features, 2, scratch)
+    first = make_loader("precomputed", store, features, num_propagations=2, scratch=scratch)
     monkeypatch.setattr(precomputed, "_fill", None)  # would fail
-    second = PrecomputedLoader(store, features, 2, scratch)
+    second = make_loader("precomputed", store, features, num_propagations=2, scratch=scratch)
     assert np.array_equal(first.features.feat, second.features.feat)  # type: ignore[arg-type]
     assert sorted(path.name for path in scratch.iterdir()) == ["propagated-2.npy", "propagated.lock"]
     assert second.features.feat is not None

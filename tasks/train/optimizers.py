@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from configs.errors import RecipeError
+from configs.registry import SCHEDULES
 from configs.schema import TrainConfig
 from tasks.train.job import scaled_learning_rate
+from tasks.train.schedules.base import Schedule, ScheduleConfig
 
 
 def make_optimizer(train: TrainConfig, parameters: Iterable[nn.Parameter], world_size: int) -> torch.optim.Optimizer:
@@ -25,30 +27,23 @@ def make_optimizer(train: TrainConfig, parameters: Iterable[nn.Parameter], world
 def make_scheduler(
     train: TrainConfig, optimizer: torch.optim.Optimizer, total_steps: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """Return the schedule, by step: a linear warm-up from 0, then `schedule` over the steps that are left.
-
-    cosine and linear fall to 0; step divides by ten after one half and after three quarters of them.
+    """Return the schedule, by step: a linear warm-up from 0, then `train.schedule` over the steps that are left.
 
     Raises:
         RecipeError: the warm-up is longer than the training.
     """
-    warmup = train.warmup_steps
+    schedule: Schedule = SCHEDULES.create(train.schedule)
+    warmup = schedule.config.warmup_steps
     if warmup >= total_steps and warmup:
         raise RecipeError(
-            f"train.warmup_steps={warmup} leaves nothing of the run's {total_steps} steps; lower it or raise epochs"
+            f"train.schedule.warmup_steps={warmup} leaves nothing of the run's {total_steps} steps; lower it or raise "
+            "train.epochs"
         )
 
     def factor(step: int) -> float:
         if step < warmup:
             return (step + 1) / warmup
-        done = (step - warmup) / max(1, total_steps - warmup)
-        if train.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-        if train.schedule == "linear":
-            return max(0.0, 1 - done)
-        if train.schedule == "step":
-            return 1.0 if done < 0.5 else 0.1 if done < 0.75 else 0.01
-        return 1.0
+        return schedule.factor((step - warmup) / max(1, total_steps - warmup))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
@@ -56,8 +51,10 @@ def make_scheduler(
 def describe_rate(train: TrainConfig, world_size: int, total_steps: int) -> str:
     """Say in a line how the learning rate comes about and moves."""
     factor = {"none": "1", "linear": f"{world_size}", "sqrt": f"{math.sqrt(world_size):.4g}"}[train.lr_scaling]
-    warmup = f"{train.warmup_steps:,} steps of warm-up, then" if train.warmup_steps else "no warm-up,"
+    schedule = train.schedule
+    assert isinstance(schedule, ScheduleConfig)
+    warmup = f"{schedule.warmup_steps:,} steps of warm-up, then" if schedule.warmup_steps else "no warm-up,"
     return (
         f"learning rate {train.learning_rate:g} x {factor} (lr_scaling={train.lr_scaling}, ranks: {world_size}) = "
-        f"{scaled_learning_rate(train, world_size):g}; {warmup} {train.schedule} over {total_steps:,} steps"
+        f"{scaled_learning_rate(train, world_size):g}; {warmup} {schedule.name} over {total_steps:,} steps"
     )

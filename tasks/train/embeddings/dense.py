@@ -1,0 +1,24 @@
+"""Learnable embeddings of nodes as a parameter of the model."""
+
+from __future__ import annotations
+
+from configs.registry import EMBEDDINGS, MODELS
+from models.base import GraphFacts, GraphModel
+from tasks.train.embeddings.configs import DenseConfig
+from tasks.train.job import Job
+from tasks.train.strategies.base import Ranks
+
+
+@EMBEDDINGS.register("dense")
+class DenseEmbeddings:
+    """The model as it is."""
+
+    Config = DenseConfig
+
+    def __init__(self, config: DenseConfig) -> None:
+        self.config = config
+
+    def build(self, job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+        """Build the recipe's model on the CPU."""
+        model: GraphModel = MODELS.create(job.model, facts)
+        return model

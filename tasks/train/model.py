@@ -1,0 +1,20 @@
+"""The recipe's model, as training begins with it."""
+
+from __future__ import annotations
+
+from configs.registry import EMBEDDINGS
+from models.base import GraphFacts, GraphModel
+from tasks.train.job import Job
+from tasks.train.sizes import refuse_excess
+from tasks.train.strategies.base import Ranks
+
+
+def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    """Build the recipe's model on the CPU, with its node embeddings where `train.embeddings` says; all ranks together.
+
+    Raises:
+        RecipeError: options that do not fit the graph, or a model that the machine's memory cannot hold.
+    """
+    refuse_excess(job.model, job.train, facts, ranks)
+    model: GraphModel = EMBEDDINGS.create(job.train.embeddings).build(job, facts, ranks)
+    return model

@@ -1,0 +1,24 @@
+"""Loaders by name, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from configs.registry import LOADERS
+from models.base import GraphModel
+from tasks.graph_store import GraphStore
+from tasks.train.loaders.base import FeatureSource, Loader, TrainingData
+
+_DATA = {field.name for field in fields(TrainingData)}
+
+
+def make_loader(
+    name: str, store: GraphStore, features: FeatureSource | None = None, model: GraphModel | None = None, **options: Any
+) -> Any:
+    """Build a loader from its options; those that `TrainingData` has, such as `seed`, go there."""
+    features = features or FeatureSource.open(store, edges=False)
+    others = {key: options.pop(key) for key in _DATA & options.keys()}
+    data = TrainingData.of(model, store, features, **others) if model else TrainingData(store, features, **others)
+    loader: Loader = LOADERS.create(LOADERS.config({"name": name, **options}), data)
+    return loader
