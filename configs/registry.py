@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import linecache
 import pkgutil
@@ -230,13 +231,14 @@ class Registry:
             name = f"{self.package}.{module.name}"
             if module.name.startswith("_") or module.name == "task" or name in self._module_names.values():
                 continue
-            if self._configs_module is None or _registers(Path(package.__path__[0]) / f"{module.name}.py"):
+            if self._configs_module is None or _registers(name):
                 importlib.import_module(name)
 
 
-def _registers(path: Path) -> bool:
+def _registers(module: str) -> bool:
     """Whether a module holds a component, without importing it."""
-    return path.is_file() and b".register(" in path.read_bytes()
+    found = importlib.util.find_spec(module)
+    return found is not None and found.origin is not None and b".register(" in Path(found.origin).read_bytes()
 
 
 def _module_of(cls: type | None) -> str | None:

@@ -77,12 +77,13 @@ def customers(folder: Path, *overrides: str, **dataset: Any) -> Recipe:
     label = "spent" if dataset.get("task_type") == "regression" else "kind"
     nodes = {"files": str(folder / "customers.parquet"), "features": ["x"], "label": [label], "time": "since"}
     edges = {"files": str(folder / "knows.parquet")}
+    loader = "full_edge" if dataset.get("task") == "link" else "full"
     sections = {
         "name": "customers",
         "dataset": {"name": "tables", "nodes": nodes, "edges": edges, **dataset},
         "preprocess": {"transforms": ["standardize"], "workers": 1},
         "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 1},
-        "train": {"loader": "full", "epochs": 30, "threads": 1, "learning_rate": 0.05, "device": "cpu"},
+        "train": {"loader": loader, "epochs": 30, "threads": 1, "learning_rate": 0.05, "device": "cpu"},
         "tracking": {"system_metrics": False},
     }
     return build_recipe(sections, overrides)
