@@ -51,9 +51,11 @@ class Deep:
     def __init__(self, graph: str, folder: str, overrides: list[str]) -> None:
         from configs.registry import MODELS
         from models.losses import LOSSES
+        from tasks.graph_facts import graph_facts
         from tasks.graph_store import GraphStore
         from tasks.manifests import PartitionManifest
-        from tasks.train.loaders.base import FeatureSource, TrainingData, graph_facts
+        from tasks.sampling.features import FeatureSource
+        from tasks.train.loaders.base import TrainingData
         from tasks.train.loaders.configs import FullConfig
         from tasks.train.loaders.full import FullLoader
         from tasks.train.optimizers import make_optimizer

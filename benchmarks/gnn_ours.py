@@ -16,7 +16,7 @@ from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
 from models.kernels.adjacency import Adjacency
 from tasks.train import loop
 from tasks.train.job import Job
-from tasks.train.loaders.pipeline import Pipeline
+from tasks.train.pipeline import Pipeline
 from tasks.train.strategies.base import Ranks
 
 _NEVER = 1_000_000

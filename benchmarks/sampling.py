@@ -36,9 +36,9 @@ from models.dgl_adapter import load_dgl, use_threads
 from tasks.graph_store import Array, GraphStore
 from tasks.manifests import ArrayEntry
 from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
-from tasks.train.loaders.base import FeatureSource
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.neighbors import Method, NeighborSampler
 from tasks.train.loaders.neighbor import Neighborhoods
-from tasks.train.loaders.sampling import Method, NeighborSampler
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", "../shared/data"))

@@ -95,9 +95,9 @@ def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
 
 def run(args: argparse.Namespace, graph: Parent, options: tuple[str, ...], ranks: int, seed: int) -> dict[str, float]:
     """Train and measure; returns accuracies in percent."""
-    from tasks.evaluate.evaluators import make_evaluator
+    from tasks.evaluators.evaluators import make_evaluator
+    from tasks.inference.predictor import Predictor
     from tasks.train.checkpoint import load_model
-    from tasks.train.inference import Predictor
 
     if any("random_partition" in option for option in options):
         options = (*options, f"train.loader.num_clusters={args.clusters}")

@@ -303,4 +303,4 @@ LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders
 SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
 EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")
 STRATEGIES = Registry("strategy", "tasks.train.strategies", default="data_parallel")
-EVALUATORS = Registry("evaluator", "tasks.evaluate")
+EVALUATORS = Registry("evaluator", "tasks.evaluators")

@@ -8,8 +8,8 @@ from typing import Any
 
 from configs.schema import Recipe
 from flows.console import Reporter, err, out, table
+from flows.data_check import DataCheck, check_data
 from tasks import ending
-from tasks.data_check import DataCheck, check_data
 from tasks.home import Home
 from tasks.stage import Listener
 

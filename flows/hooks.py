@@ -19,7 +19,7 @@ from flows.runs import KILLED, RunRecord, all_runs, bury
 from tasks.artifacts import ArtifactStore
 from tasks.calls import expected_key, find_stage, load_parents, load_stage
 from tasks.home import Home
-from tasks.publish.context import current_run
+from tasks.run_context import current_run
 
 if TYPE_CHECKING:
     from tasks.publish.tracking import RunStatus

@@ -42,8 +42,8 @@ from tasks.home import Home
 from tasks.ingest.task import ingest
 from tasks.partition.task import partition
 from tasks.preprocess.task import preprocess
-from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.task import publish
+from tasks.run_context import RunContext, publishing_from
 from tasks.snapshots import check_snapshot
 from tasks.temporary import temporary_folder
 from tasks.train.task import train

@@ -214,8 +214,8 @@ def _short(value: Any) -> str:
 
 def _training_size(recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:
     """Return how many weights the model has, in words, and its training's peak memory; None: nobody can tell yet."""
-    from models.base import GraphFacts
-    from tasks.train.loaders.base import graph_facts
+    from models.facts import GraphFacts
+    from tasks.graph_facts import graph_facts
     from tasks.train.sizes import training_bytes
 
     num_parts = getattr(recipe.partition, "num_parts", 1)

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Batch, Block
+from models.configs import ModelConfig
 from models.dilation import dilate
 from models.dropout import Dropout, draw_key
+from models.facts import GraphFacts
 from models.genconv import GenConv
 from models.kernels.segment import segment_broadcast
 from models.layers import Activation, make_norm, own_rows

@@ -15,8 +15,8 @@ from models.layers import Activation
 from models.node_types import TypedLinear
 
 if TYPE_CHECKING:
-    from models.base import GraphFacts
     from models.block import Block, Inputs
+    from models.facts import GraphFacts
     from models.kernels.message import EdgeTerm
 
 # Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.

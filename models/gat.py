@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Block
+from models.configs import ModelConfig
 from models.dropout import draw_key
+from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention import gat_attention
 from models.kernels.dense import Linear, linear_pair

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
-from models.base import GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Block
+from models.configs import ModelConfig
 from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
 from models.layers import own_rows

@@ -15,8 +15,8 @@ from models.kernels.message import message_sum, power_aggregate, softmax_aggrega
 from models.layers import Activation, make_norm, own_rows
 
 if TYPE_CHECKING:
-    from models.base import GraphFacts
     from models.deepgcn import DeepConfig
+    from models.facts import GraphFacts
 
 _EPS = 1e-7  # messages stay positive
 

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Batch, Block, aggregate
+from models.configs import ModelConfig
 from models.encoders import EdgeEncoder
+from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
 from models.kernels.segment import segment_broadcast

@@ -13,8 +13,8 @@ from models.kernels.dense import Linear
 from models.kernels.dropout import elu_dropout, relu_dropout
 
 if TYPE_CHECKING:
-    from models.base import ModelConfig
     from models.block import Block
+    from models.configs import ModelConfig
 
 
 def own_rows(block: Block, x: Tensor) -> Tensor:

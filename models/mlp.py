@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from configs.base import IntTuple
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Block
+from models.configs import ModelConfig
+from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.layers import own_rows
 

@@ -8,7 +8,8 @@ from configs.base import ComponentConfig
 from configs.errors import RecipeError
 
 if TYPE_CHECKING:
-    from models.base import GraphFacts, ModelConfig
+    from models.configs import ModelConfig
+    from models.facts import GraphFacts
 
 _BY_TASK = (
     ("decoder", "link", None),

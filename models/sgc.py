@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel, ModelConfig
+from models.base import GraphModel
 from models.block import Block
+from models.configs import ModelConfig
 from models.dropout import Dropout
+from models.facts import GraphFacts
 from models.gcn import propagate
 from models.layers import make_norm
 

@@ -7,8 +7,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from configs.registry import MODELS
-from models.base import ModelConfig
 from models.block import Block
+from models.configs import ModelConfig
 from models.gcn import propagate
 from models.kernels.dense import Linear
 from models.layers import Activation, make_norm

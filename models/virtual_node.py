@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
-from models.base import GraphFacts
+from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.kernels.segment import segment_reduce
 from models.layers import Activation, make_norm

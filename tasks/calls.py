@@ -126,7 +126,7 @@ def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
     `keys` names `ingest` and `preprocess`. Raises UserError.
     """
     from tasks.dataset_store import DatasetStore
-    from tasks.evaluate.measurable import check_graph
+    from tasks.evaluators.measurable import check_graph
     from tasks.graph_store import GraphStore
 
     try:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.ingest.counter_random import mix
+from tasks.counter_random import mix
 
 FREE = -1
 """No key is negative."""

@@ -31,7 +31,7 @@ from tasks.file_names import beside
 from tasks.home import Home
 from tasks.manifests import Manifest
 from tasks.memory import PeakMemory
-from tasks.publish.context import current_run
+from tasks.run_context import current_run
 from tasks.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)

@@ -12,11 +12,11 @@ import torch
 from configs.registry import MODELS
 from models.base import GraphModel
 from tasks.artifacts import describe_files
+from tasks.graph_facts import graph_facts
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import DatasetManifest, NodeType, RunResult
 from tasks.stage import Parent
 from tasks.train.checkpoint import best_state, save_atomic
-from tasks.train.loaders.base import graph_facts
 from tests.support import COMMON
 
 

@@ -101,10 +101,10 @@ CODE_FROM_DATA = {
     r"\bimportlib\.import_module\(|\b__import__\(": {
         "configs/registry.py",  # the registry's own package
         "tasks/calls.py",  # a stage, by name
-        "tasks/evaluate/supervise.py",  # a module that its parent names on the command line
+        "tasks/supervise.py",  # a module that its parent names on the command line
         "flows/shards.py",  # one of two that stand in the file
     },
-    r"spec_from_file_location|\brunpy\b": {"tasks/evaluate/ogb.py", "tasks/ingest/ogb_meta.py"},  # in the package ogb
+    r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb_meta.py"},  # in the package ogb
     r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/caching.py"},  # signed
     r"class _?\w*\(pickle\.Unpickler\)": {"tasks/ingest/torch_files.py"},  # a list of harmless names
     r"allow_pickle=True|yaml\.(unsafe_|full_)?load\(|joblib|mlflow\.pyfunc|weights_only=False|from_string\(": set(),

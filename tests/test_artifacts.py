@@ -23,7 +23,7 @@ from tasks.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, w
 from tasks.graph_store import ArrayWriter
 from tasks.home import Home
 from tasks.manifests import Manifest
-from tasks.publish.context import RunContext, publishing_from
+from tasks.run_context import RunContext, publishing_from
 from tasks.stage import Listener, Parent, Stage, StageContext, StageOutcome, run_stage
 from tests.flows.conftest import ROOT, TINY, environment
 

@@ -17,7 +17,7 @@ from flows.parameters import requested_overrides
 from flows.planning import Step, make_plan
 from flows.selection import select_stages
 from tasks.home import Home
-from tasks.publish.context import RunContext, publishing_from
+from tasks.run_context import RunContext, publishing_from
 from tasks.snapshots import check_snapshot
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluate import metrics
-from tasks.evaluate.evaluators import Prediction
-from tasks.evaluate.metrics import Array, Floats
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.metrics import Array, Floats
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000

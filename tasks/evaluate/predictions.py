@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tasks.evaluate.diagnostics import probabilities, sigmoid
-from tasks.evaluate.metrics import Array, Floats
+from tasks.evaluators.metrics import Array, Floats
 
 FILE_NAME = "predictions.parquet"
 _ROWS_AT_A_TIME = 1 << 17

@@ -8,10 +8,10 @@ from typing import Any
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.evaluate.supervise import run_job
 from tasks.evaluate.worker import EvaluateJob
 from tasks.manifests import CONTROLS, EvalReport
 from tasks.stage import Parent, Stage, StageContext
+from tasks.supervise import run_job
 
 
 def config(recipe: Recipe) -> dict[str, Any]:

@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
-from tasks.evaluate import metrics
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.diagnostics import diagnose
-from tasks.evaluate.evaluators import Evaluator, Prediction, make_evaluator
-from tasks.evaluate.metrics import Array
-from tasks.evaluate.opened import Opened, open_model
-from tasks.evaluate.supervise import finish_job, say
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import Evaluator, Prediction, make_evaluator
+from tasks.evaluators.metrics import Array
+from tasks.inference.opened import Opened, open_model
 from tasks.manifests import GraphManifest
+from tasks.supervise import finish_job, say
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28

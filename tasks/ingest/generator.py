@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.graph_store import id_dtype
-from tasks.ingest.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.manifests import EdgeType, FeatureColumn, NodeType

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.counter_random import below
 from tasks.graph_store import id_dtype
-from tasks.ingest.counter_random import below
 from tasks.ingest.generator import NEGATIVE, SPLITS
 from tasks.ingest.pair_set import PairSet
 from tasks.ingest.writer import DatasetWriter

@@ -26,9 +26,9 @@ from numba import njit
 from configs.errors import DataError, RecipeError
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from tasks.counter_random import bits
 from tasks.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.graph_store import Array
-from tasks.ingest.counter_random import bits
 from tasks.manifests import DatasetManifest, NodeType, Table
 from tasks.preprocess.layout import Layout
 from tasks.snapshots import no_times, time_unit

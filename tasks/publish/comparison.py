@@ -22,20 +22,20 @@ import numpy as np
 from configs.errors import GraphmillError, IntegrityError, StageError, UntrustedCodeError, UserError
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
-from tasks.evaluate.supervise import run_job
+from tasks.ids import class_names
 from tasks.publish import profile
 from tasks.publish.gate import Candidate, Compared, controls_of, recorded_value
-from tasks.publish.model_files import model_digest
 from tasks.publish.registered import ModelVersion, fetch_model
 from tasks.publish.tracking import Tracker
 from tasks.publish.trained import trained_on
 from tasks.serve.measure import Measured, MeasureJob
+from tasks.serve.model_files import model_digest
 from tasks.serve.needs import label_columns
 from tasks.serve.prepare import prepare_for
 from tasks.serve.published import Published, read_published
 from tasks.snapshots import check_snapshot
 from tasks.stage import Parent, StageContext
+from tasks.supervise import run_job
 
 _LEFT_OUT = "left_out.npy"
 

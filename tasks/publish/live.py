@@ -15,10 +15,10 @@ from collections.abc import Callable
 from configs.schema import Recipe
 from tasks import ending
 from tasks.home import Home
-from tasks.publish.context import RunContext
 from tasks.publish.records import Record, thin
 from tasks.publish.system_metrics import SystemSampler
 from tasks.publish.tracking import RunStatus, Tracker
+from tasks.run_context import RunContext
 
 _FLUSH_SECONDS = 2.0
 _SAMPLE_SECONDS = 10.0

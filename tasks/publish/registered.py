@@ -15,10 +15,10 @@ from tasks.artifacts import file_lock
 from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.publish.gate import CHAMPION, Candidate
-from tasks.publish.model_files import MODEL
 from tasks.publish.model_registry import candidate_of, named
 from tasks.publish.store_uris import local_path, public_uri, tracking_uri
 from tasks.publish.tracking import Tracker
+from tasks.serve.model_files import MODEL
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}

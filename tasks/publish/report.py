@@ -13,8 +13,8 @@ import yaml
 
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
 from tasks.graph_store import GraphStore
+from tasks.ids import class_names
 from tasks.manifests import CONTROLS, DatasetManifest, EvalReport, PartitionManifest
 from tasks.publish import eval_plots, judge, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact

@@ -8,10 +8,10 @@ from pathlib import Path
 from configs.schema import Recipe
 from tasks.artifacts import file_lock
 from tasks.home import Home
-from tasks.publish.context import RunContext
 from tasks.publish.stage import log_finals, log_run
 from tasks.publish.store_uris import tracking_uri
 from tasks.publish.tracking import FLOW_RUN, RunStatus, Tracker
+from tasks.run_context import RunContext
 from tasks.stage import Parent
 
 BACKFILL = "graphmill.backfill"

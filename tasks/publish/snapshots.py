@@ -21,9 +21,9 @@ import numpy as np
 from configs.schema import Recipe
 from tasks.artifacts import ArtifactStore, write_atomic
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
 from tasks.graph_store import Array
 from tasks.home import Home
+from tasks.ids import class_names
 from tasks.manifests import EvalReport, PartitionManifest
 from tasks.snapshots import earlier_snapshots
 from tasks.stage import Parent

@@ -18,16 +18,16 @@ from tasks import ending
 from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
 from tasks.publish import profile, snapshots
 from tasks.publish.comparison import Challenge
-from tasks.publish.context import current_run
 from tasks.publish.gate import Candidate
 from tasks.publish.judge import Judge, candidate, metric_name
-from tasks.publish.model_files import model_digest, write_model
 from tasks.publish.model_registry import ModelRegistry, gate_tags
 from tasks.publish.records import flatten, read_records, thin
 from tasks.publish.report import Published, write_report
 from tasks.publish.store_uris import how_to_open, tracking_target
 from tasks.publish.tracking import RunStatus, Tracker
 from tasks.publish.trained import write_trained
+from tasks.run_context import current_run
+from tasks.serve.model_files import model_digest, write_model
 from tasks.serve.needs import DataNeeds
 from tasks.stage import Parent, Stage, StageContext, code_version
 

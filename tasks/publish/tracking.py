@@ -26,9 +26,9 @@ from tasks import ending
 from tasks.artifacts import file_lock
 from tasks.file_names import beside
 from tasks.home import Home
-from tasks.publish.context import RunContext
 from tasks.publish.records import Record, metric_key, step_of, unique_by_step, values_of
 from tasks.publish.store_uris import local_path, public_uri, tracking_uri
+from tasks.run_context import RunContext
 
 P = ParamSpec("P")
 T = TypeVar("T")

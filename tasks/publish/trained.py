@@ -19,9 +19,9 @@ import numpy as np
 from configs.errors import IntegrityError
 from tasks.artifacts import ArtifactStore, write_atomic
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
+from tasks.ids import IdMap
 from tasks.manifests import DatasetManifest, PartitionManifest
 from tasks.stage import Parent
 

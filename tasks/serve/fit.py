@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
     """Refuse a graph whose features are not those that the model was sized for. Raises DataError."""
-    from tasks.train.loaders.base import graph_facts
+    from tasks.graph_facts import graph_facts
 
     wanted, found = model.facts, graph_facts(manifest)
     names = ["task", "feature_dim", "categories", "num_node_types"]

@@ -1,4 +1,4 @@
-"""What the gate's own process runs (started by `tasks.evaluate.supervise`): models measured on the same rows.
+"""What the gate's own process runs (started by `tasks.supervise`): models measured on the same rows.
 
 The rows are those of one graph, the new model's. Each model reads a graph of the same data that was prepared as its own
 training prepared it, where rows are found by the ids that the data set gave them: nodes, pairs of nodes or graphs. So
@@ -15,15 +15,15 @@ import numpy as np
 
 from configs.errors import DataError, IntegrityError, UserError
 from configs.registry import EVALUATORS
-from tasks.evaluate.evaluators import Prediction, make_evaluator
-from tasks.evaluate.opened import Opened, open_model
-from tasks.evaluate.supervise import finish_job, say
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
+from tasks.evaluators.evaluators import Prediction, make_evaluator
 from tasks.graph_store import Array, GraphStore
+from tasks.inference.opened import Opened, open_model
 from tasks.manifests import PartitionManifest
 from tasks.publish.gate import metric_of
 from tasks.serve.fit import check_facts, refuse_own_rows
 from tasks.serve.needs import label_order
+from tasks.supervise import finish_job, say
 
 SPLIT = "valid"
 _UNLIKELY = 50.0  # a class that a model does not know gets this much less than all that it knows together
@@ -208,7 +208,7 @@ class Measuring:
         return self._value(self.first, self.job.models[0]), False
 
     def _open(self, model: Measured) -> Opened:
-        from tasks.publish.model_files import load_published
+        from tasks.serve.model_files import load_published
 
         graph = PartitionManifest.model_validate_json((Path(model.graph) / "manifest.json").read_text())
         opened = open_model(

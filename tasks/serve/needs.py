@@ -18,8 +18,8 @@ from configs.base import ComponentConfig, cache_view
 from configs.errors import DataError, RecipeError
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
 from tasks.graph_store import Array
+from tasks.ids import class_names
 from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 from tasks.serve.learned import Learned, learn, learned_transforms, recode_transform
 from tasks.serve.states import read_values, write_values

@@ -19,8 +19,8 @@ from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file
 from tasks.dataset_store import matrix
-from tasks.evaluate.ids import as_kind
 from tasks.graph_store import Array
+from tasks.ids import as_kind
 from tasks.readers.columns import is_text, plain
 from tasks.readers.limits import BATCH_BYTES
 from tasks.readers.npy import NpyFile, check_row

@@ -16,10 +16,10 @@ from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
 from tasks.file_names import beside
-from tasks.publish.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
+from tasks.ids import class_names
 from tasks.serve.fit import refuse_known_rows
+from tasks.serve.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
 from tasks.serve.needs import DataNeeds, adapted_recipe
 from tasks.stored import of_kind, read_json
 from tasks.train.job import OWN_MODEL

@@ -16,7 +16,6 @@ from configs.source_files import is_folder, user_path
 from tasks.artifacts import disk_errors, file_lock
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.supervise import run_job
 from tasks.file_names import beside, file_name
 from tasks.home import Home
 from tasks.ingest.table_files import TableFiles
@@ -26,6 +25,7 @@ from tasks.serve.outputs import ids_path
 from tasks.serve.published import Published
 from tasks.serve.worker import ServeJob
 from tasks.stage import Listener, Parent, StageContext
+from tasks.supervise import run_job
 
 What = Literal["predictions", "embeddings", "model"]
 _FORMATS: dict[What, dict[str, str]] = {

@@ -1,4 +1,4 @@
-"""What serving's own process runs (started by `tasks.evaluate.supervise`): scores and vectors of a registered model.
+"""What serving's own process runs (started by `tasks.supervise`): scores and vectors of a registered model.
 
 Nodes, pairs and graphs are scored as evaluation scores them: full neighbourhoods, layer by layer where the graph is
 large. What is written is streamed, so that memory does not grow with it.
@@ -17,14 +17,14 @@ import pyarrow as pa
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.opened import open_model
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.evaluate.supervise import finish_job, say
 from tasks.graph_store import Array
+from tasks.inference.opened import open_model
 from tasks.manifests import DatasetManifest
 from tasks.serve.fit import check_facts, refuse_own_rows
 from tasks.serve.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.serve.outputs import NpyVectors, ParquetVectors, as_probabilities
+from tasks.supervise import finish_job, say
 
 _ROWS = 1 << 16
 _SPLITS = ("train", "valid", "test")
@@ -75,7 +75,7 @@ class Serving:
 
     def __init__(self, job: ServeJob) -> None:
         """Open both. Raises RecipeError where the model knows the nodes of its own graph only."""
-        from tasks.publish.model_files import load_published
+        from tasks.serve.model_files import load_published
 
         self.job = job
         opened = open_model(
@@ -99,7 +99,7 @@ class Serving:
 
     def run(self) -> dict[str, Any]:
         """Write what is wanted; returns the files (in the work folder), rows and columns."""
-        from tasks.train.inference import evaluating
+        from tasks.inference.predictor import evaluating
 
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
         with evaluating(self.model):
@@ -137,7 +137,7 @@ class Serving:
         return found
 
     def _graphs(self) -> Array:
-        from tasks.evaluate.ids import find_rows
+        from tasks.ids import find_rows
 
         given = self._given("graphs", graph_id="ids/graphs")
         if given is None:

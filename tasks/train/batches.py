@@ -5,8 +5,8 @@ from __future__ import annotations
 from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.block import Batch
+from tasks.sampling.neighbors import derive_key, shuffled
 from tasks.train.loaders.base import Loader
-from tasks.train.loaders.sampling import derive_key, shuffled
 from tasks.train.strategies.base import Strategy
 
 _SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for

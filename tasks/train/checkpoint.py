@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from configs.errors import IntegrityError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
+from models.facts import GraphFacts
 from tasks.file_names import beside
 from tasks.stored import of_kind
 from tasks.train.embeddings.sparse import HostEmbedding, build_around_table, sparse_embedding

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from models.base import GraphFacts
+from models.facts import GraphFacts
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import Array, GraphStore
-from tasks.train.loaders.base import graph_facts
 
 _CHUNK_ROWS = 1 << 18
 _CONSTANT = 1e-7

@@ -15,6 +15,7 @@ import torch
 
 from configs.registry import LOADERS, STRATEGIES
 from models.block import Batch
+from tasks.sampling.features import FeatureSource
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
@@ -23,13 +24,13 @@ from tasks.train.embeddings.sparse import take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
-from tasks.train.loaders.base import FeatureSource, Loader, TrainingData
+from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.configs import resolve_loader
-from tasks.train.loaders.pipeline import Pipeline
 from tasks.train.meter import Meter
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
+from tasks.train.pipeline import Pipeline
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from configs.registry import EMBEDDINGS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
+from models.facts import GraphFacts
 from tasks.train.job import Job
 from tasks.train.sizes import refuse_excess
 from tasks.train.strategies.base import Ranks

@@ -11,7 +11,7 @@ from configs.base import ComponentConfig
 from configs.errors import GraphmillError, RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
-from models.base import GraphFacts
+from models.facts import GraphFacts
 from tasks.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.train.device import choose_device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from models.refusals import refuse_numbers_as_labels
-from tasks.evaluate.measurable import check_graph
+from tasks.evaluators.measurable import check_graph
 from tasks.graph_store import GraphStore
 from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from configs.errors import IntegrityError
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
+from models.facts import GraphFacts
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
+from tasks.ids import IdMap
 from tasks.manifests import DatasetManifest, PartitionManifest
 from tasks.train import checkpoint
 from tasks.train.collectives import from_main

@@ -16,7 +16,7 @@ from configs.load import build_recipe
 from configs.registry import DATASETS, EVALUATORS, LOADERS, PARTITIONERS, SCHEDULES, STRATEGIES, TRANSFORMS
 from configs.schema import Recipe
 from tasks.calls import load_stage
-from tasks.evaluate.evaluators import Prediction
+from tasks.evaluators.evaluators import Prediction
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.stage import Parent, StageOutcome, run_stage

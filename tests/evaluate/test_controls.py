@@ -15,15 +15,15 @@ from tasks.artifacts import describe_files
 from tasks.dataset_store import DatasetStore
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.evaluators import Prediction, evaluator_for, make_evaluator
-from tasks.evaluate.ids import IdMap
 from tasks.evaluate.stage import lost_to_controls
+from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
 from tasks.graph_store import GraphStore
 from tasks.home import Home
+from tasks.ids import IdMap
+from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import FeatureColumn, NodeType
 from tasks.stage import Parent
-from tasks.train.inference import Predictor
 from tests.finished import dataset
 from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.support import as_partition, link_graph, molecule_graph, node_graph, planted_edges

@@ -12,9 +12,9 @@ from sklearn import metrics as sk
 from configs.errors import DataError, RecipeError
 from configs.metric_names import METRIC_NAMES, hits_of
 from configs.registry import EVALUATORS
-from tasks.evaluate import metrics
-from tasks.evaluate.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
-from tasks.evaluate.ogb import ogb_evaluator_class
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
+from tasks.evaluators.ogb import ogb_evaluator_class
 from tasks.manifests import GraphManifest
 from tests.support import COMMON
 
@@ -269,7 +269,7 @@ def test_ogb_neither_prints_nor_starts_threads_nor_loads_its_readers() -> None:
     script = (
         "import socket, sys, threading\n"
         "socket.socket.connect = None\n"
-        "from tasks.evaluate.ogb import ogb_evaluator_class\n"
+        "from tasks.evaluators.ogb import ogb_evaluator_class\n"
         "for task, name in (('node', 'ogbn-arxiv'), ('link', 'ogbl-ddi'), ('graph', 'ogbg-molhiv')):\n"
         "    ogb_evaluator_class(task)(name)\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"

@@ -16,8 +16,8 @@ from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from flows.pipeline import _Run
 from tasks.calls import check_labels, load_stage
-from tasks.evaluate.evaluators import Prediction, make_evaluator
-from tasks.evaluate.measurable import check_graph, check_splits, representatives
+from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.measurable import check_graph, check_splits, representatives
 from tasks.graph_store import GraphStore
 from tasks.home import Home
 from tasks.stage import Parent, run_stage

@@ -14,16 +14,17 @@ import pytest
 
 from configs.errors import DataError, StageError
 from configs.schema import EvaluateConfig, TrainConfig
+from tasks import supervise
 from tasks.artifacts import describe_files
-from tasks.evaluate import supervise, worker
+from tasks.evaluate import worker
 from tasks.evaluate.stage import STAGE, build
 from tasks.graph_store import GraphStore
 from tasks.home import Home
+from tasks.inference.predictor import Predictor
 from tasks.manifests import EvalReport
 from tasks.processes import ROOT
 from tasks.stage import Listener, Parent, PickleCache, StageContext
 from tasks.train.checkpoint import load_model
-from tasks.train.inference import Predictor
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 
@@ -212,7 +213,7 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path\n"
         "from types import SimpleNamespace\n"
-        "from tasks.evaluate.supervise import run_worker\n"
+        "from tasks.supervise import run_worker\n"
         f"run_worker('sleeper', Path({str(pid_file)!r}), SimpleNamespace(stage='evaluate'))\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}

@@ -23,7 +23,7 @@ from flows.runs import RunRecord, now_text
 from tasks.artifacts import ArtifactStore
 from tasks.home import Home
 from tasks.manifests import PublishManifest
-from tasks.publish.context import current_run
+from tasks.run_context import current_run
 from tests.support import COMMON, stage_entry
 
 DRIFT = {

@@ -10,11 +10,11 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
+from flows.data_check import check_data
 from flows.planning import make_plan
 from flows.runs import RunRecord, now_text
 from flows.selection import select_stages
 from tasks.calls import load_stage
-from tasks.data_check import check_data
 from tasks.home import Home
 from tasks.stage import Listener, run_stage
 from tests.support import stage_entry

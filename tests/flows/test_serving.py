@@ -19,7 +19,7 @@ from flows.model_listing import list_versions, promote, roll_back
 from flows.neighbor_listing import NeighborRequest, find_neighbors, write_neighbors
 from flows.run_listing import RunFilter, find_run, list_runs, metric_of
 from tasks.home import Home
-from tasks.publish.model_files import MODEL, WEIGHTS, load_published, read_tensors
+from tasks.serve.model_files import MODEL, WEIGHTS, load_published, read_tensors
 from tasks.serve.published import read_published
 from tests.flows.conftest import graphmill
 from tests.serve.test_needs import EVERY_TRANSFORM, N, write_tables

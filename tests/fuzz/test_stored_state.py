@@ -22,16 +22,16 @@ from flows.cleaning import clean_home
 from flows.run_listing import RunFilter, list_runs, show_runs
 from flows.runs import RunRecord, now_text
 from tasks.artifacts import MANIFEST_NAME, ArtifactStore
+from tasks.graph_facts import graph_facts
 from tasks.home import Home
 from tasks.manifests import PartitionManifest
 from tasks.publish.champion import read_history
-from tasks.publish.model_files import load_published, read_tensors, tensor_shapes, write_model
 from tasks.publish.model_registry import candidate_of
+from tasks.serve.model_files import load_published, read_tensors, tensor_shapes, write_model
 from tasks.serve.published import read_published
 from tasks.serve.states import write_values
 from tasks.snapshots import earlier_snapshots
 from tasks.train import checkpoint
-from tasks.train.loaders.base import graph_facts
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for
 from tests.fuzz.mutations import as_text, spoilt_bytes, spoilt_json

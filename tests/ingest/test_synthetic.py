@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
+from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.dataset_store import DatasetStore
 from tasks.ingest import generator
-from tasks.ingest.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.synthetic import Synthetic, bayes_accuracy, features_alone, solve_delta
 from tests.ingest.conftest import Ingest
 

@@ -18,7 +18,7 @@ from tasks.partition._undirected import is_simple
 from tasks.preprocess.coo import coo_to_csr
 from tasks.preprocess.hops import count_labels, mean_rows
 from tasks.preprocess.shard_kernels import sort_and_compress
-from tasks.train.loaders.gather import gather_mean, gather_rows
+from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.train.loaders.negatives import alias_table
 
 NO_EDGES = np.zeros(0, np.int32)

@@ -15,9 +15,11 @@ from configs.trust import own_files
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.losses import LOSSES
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
-from tasks.train.inference import Predictor
-from tasks.train.loaders.base import FeatureSource, Loader, graph_facts, whole_graph
+from tasks.inference.predictor import Predictor
+from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph
 

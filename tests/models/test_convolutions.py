@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models import dgl_adapter
-from models.base import GraphFacts
 from models.block import Block, aggregate
 from models.encoders import EdgeEncoder
+from models.facts import GraphFacts
 from models.gat import GatConv
 from models.gatv2 import Gatv2Conv
 from models.gcn import GcnConv

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.dropout import Dropout
+from models.facts import GraphFacts
 from models.genconv import GenConv
 from models.reversible import ReversibleLayer
 

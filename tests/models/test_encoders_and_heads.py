@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from models.base import GraphFacts
 from models.block import Block, Inputs
 from models.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
+from models.facts import GraphFacts
 from models.heads import LinkHead
 from models.losses import LOSSES
 from models.node_types import TypedLinear

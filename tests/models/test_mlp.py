@@ -9,8 +9,9 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.facts import GraphFacts
 from models.mlp import GroupDropout
 
 N, WIDTH = 12, 5

@@ -10,16 +10,18 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
 from models.block import Batch, Block, Inputs, aggregate
 from models.dropout import Dropout
+from models.facts import GraphFacts
 from models.gcn import GcnConv
 from models.gin import GinConv
 from models.graphsage import SageConv
 from models.losses import LOSSES
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
-from tasks.train.inference import Predictor
-from tasks.train.loaders.base import FeatureSource, graph_facts
+from tasks.inference.predictor import Predictor
+from tasks.sampling.features import FeatureSource
 from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 

@@ -12,8 +12,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.facts import GraphFacts
 from models.gat import with_self_loops
 from models.gcn import propagate
 

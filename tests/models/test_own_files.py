@@ -15,9 +15,9 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
 from configs.schema import Recipe
 from configs.trust import own_files
-from models.base import GraphFacts
+from models.facts import GraphFacts
 from tasks.home import Home
-from tasks.publish.model_files import load_published, write_model
+from tasks.serve.model_files import load_published, write_model
 from tasks.stage import run_stage
 from tasks.train import checkpoint
 from tasks.train.job import Job

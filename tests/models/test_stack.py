@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.facts import GraphFacts
 from models.layers import Activation, DropoutFirst
 
 

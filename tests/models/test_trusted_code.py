@@ -17,10 +17,10 @@ from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from flows.pipeline import read_recipe
-from models.base import GraphFacts
+from models.facts import GraphFacts
 from tasks.caching import seal
 from tasks.home import Home
-from tasks.publish.model_files import load_published, write_model
+from tasks.serve.model_files import load_published, write_model
 from tasks.serve.published import read_published
 from tasks.train import checkpoint
 from tasks.train.job import Job

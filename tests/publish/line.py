@@ -14,8 +14,8 @@ import pytest
 
 from configs.load import build_recipe, dump_recipe
 from configs.schema import STAGES, Recipe
+from tasks import supervise
 from tasks.calls import load_stage
-from tasks.evaluate import supervise
 from tasks.home import Home
 from tasks.stage import Parent, run_stage
 from tests.preprocess.ears import Ears

@@ -19,11 +19,11 @@ from tasks.manifests import EvalReport
 from tasks.publish import comparison
 from tasks.publish import stage as publish_stage
 from tasks.publish.comparison import Challenge
-from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.gate import Candidate, Compared
-from tasks.publish.model_files import WEIGHTS
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
+from tasks.run_context import RunContext, publishing_from
+from tasks.serve.model_files import WEIGHTS
 from tasks.stage import Parent, StageContext
 from tests.models.test_contract import EXAMPLE
 from tests.publish.line import Line, customers, write_customers

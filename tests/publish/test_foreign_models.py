@@ -19,9 +19,9 @@ from flows.options import before
 from flows.serving import Data, Serving
 from tasks.home import Home
 from tasks.publish.gate import Decision
-from tasks.publish.model_files import write_tensors
 from tasks.publish.model_registry import ModelRegistry
 from tasks.publish.tracking import Tracker
+from tasks.serve.model_files import write_tensors
 from tasks.serve.run import Wanted, What
 from tests.support import as_partition, node_graph
 

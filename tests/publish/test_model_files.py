@@ -11,9 +11,9 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
-from models.base import GraphFacts
-from tasks.publish.model_files import load_published, read_tensors, write_model, write_tensors
+from models.facts import GraphFacts
 from tasks.serve.fit import refuse_own_rows
+from tasks.serve.model_files import load_published, read_tensors, write_model, write_tensors
 from tasks.train.checkpoint import best_state, save_atomic
 from tasks.train.embeddings.sparse import HostEmbedding, SparseEmbedding
 from tasks.train.strategies.base import Ranks

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tasks.evaluate.diagnostics import diagnose
-from tasks.evaluate.evaluators import Prediction
+from tasks.evaluators.evaluators import Prediction
 from tasks.home import Home
 from tasks.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
 from tasks.publish import eval_plots, plots

@@ -17,10 +17,10 @@ from flows.runs import RunRecord, now_text
 from tasks import ending
 from tasks.home import Home
 from tasks.publish import run_states
-from tasks.publish.context import RunContext, publishing_from
 from tasks.publish.live import LiveTracker
 from tasks.publish.stage import STAGE
 from tasks.publish.tracking import FLOW_RUN, TRAINED_IN, Tracker
+from tasks.run_context import RunContext, publishing_from
 from tasks.stage import run_stage
 from tests.publish.test_stage import finished_run, recipe
 from tests.support import stage_entry

@@ -18,9 +18,9 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.caching import PickleCache
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import GraphStore
 from tasks.home import Home
+from tasks.ids import IdMap
 from tasks.publish.comparison import Challenge, champion_files
 from tasks.publish.registered import find_version, open_registry
 from tasks.serve.measure import Rows, as_classes, predict

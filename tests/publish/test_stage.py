@@ -18,14 +18,14 @@ from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.evaluate.diagnostics import diagnose
-from tasks.evaluate.evaluators import Prediction
+from tasks.evaluators.evaluators import Prediction
 from tasks.home import Home
 from tasks.manifests import EvalReport, PublishManifest
 from tasks.publish import stage as publish_stage
-from tasks.publish.context import RunContext, publishing_from
-from tasks.publish.model_files import load_published
 from tasks.publish.stage import STAGE
 from tasks.publish.tracking import Tracker
+from tasks.run_context import RunContext, publishing_from
+from tasks.serve.model_files import load_published
 from tasks.stage import Parent, run_stage
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, node_graph

@@ -12,7 +12,6 @@ import pytest
 from configs.errors import StageError
 from tasks.home import Home
 from tasks.publish import tracking
-from tasks.publish.context import RunContext, current_run, publishing_from
 from tasks.publish.gate import Candidate, Compared, Decision, decide
 from tasks.publish.live import LiveTracker
 from tasks.publish.model_registry import ModelRegistry, gate_tags
@@ -20,6 +19,7 @@ from tasks.publish.registered import find_version
 from tasks.publish.store_uris import how_to_open, public_uri
 from tasks.publish.system_metrics import SystemSampler, parse_gpus
 from tasks.publish.tracking import Tracker
+from tasks.run_context import RunContext, current_run, publishing_from
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from configs.errors import DataError, RecipeError
-from tasks.evaluate.ids import as_kind
+from tasks.ids import as_kind
 from tasks.ingest import csv_reader
 from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.id_maps import read_text_table

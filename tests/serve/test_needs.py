@@ -18,9 +18,9 @@ from configs.schema import Recipe
 from tasks.caching import PickleCache
 from tasks.calls import load_stage
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
+from tasks.ids import IdMap
 from tasks.serve.needs import DataNeeds, adapted_recipe, label_order
 from tasks.stage import Parent, StageContext, run_stage
 

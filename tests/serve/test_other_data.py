@@ -15,12 +15,12 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
+from tasks import supervise
 from tasks.calls import load_stage
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate import supervise
 from tasks.home import Home
-from tasks.publish.model_files import write_model
 from tasks.serve import worker
+from tasks.serve.model_files import write_model
 from tasks.serve.needs import DataNeeds
 from tasks.serve.published import Published, read_published
 from tasks.serve.run import Wanted, write_outputs

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from configs.errors import IntegrityError, RecipeError
-from tasks.publish.model_files import load_published, write_tensors
+from tasks.serve.model_files import load_published, write_tensors
 from tasks.serve.published import model_recipe, read_published
 
 

@@ -13,10 +13,10 @@ import torch
 
 from configs.errors import DataError
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import GraphStore
+from tasks.ids import IdMap
+from tasks.inference.predictor import evaluating
 from tasks.serve.given import read_rows
-from tasks.train.inference import evaluating
 from tests.finished import dataset
 from tests.serve.test_worker import Case, shuffle
 from tests.support import as_partition, link_graph, molecule_graph

@@ -15,10 +15,10 @@ import torch
 from configs.errors import DataError, RecipeError
 from models.base import GraphModel
 from tasks.graph_store import Array, GraphStore
-from tasks.publish.model_files import load_published, write_model
+from tasks.inference.predictor import Predictor, evaluating
+from tasks.serve.model_files import load_published, write_model
 from tasks.serve.worker import ServeJob, Serving
 from tasks.stage import Parent
-from tasks.train.inference import Predictor, evaluating
 from tests.finished import dataset, trained
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 

@@ -12,8 +12,8 @@ import torch
 
 from models.block import Block
 from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.train.loaders.base import FeatureSource
-from tasks.train.loaders.lookup import without_pairs
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.lookup import without_pairs
 from tasks.train.loaders.negatives import NegativeSampler, alias_table
 from tests.loaders import make_loader
 from tests.support import finish, link_graph

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
+from tasks.sampling.features import FeatureSource, bfloat16_copy, take_rows
+from tasks.sampling.gather import gather_mean, gather_rows
 from tasks.train.loaders import base
-from tasks.train.loaders.base import FeatureSource, bfloat16_copy, take_rows
-from tasks.train.loaders.gather import gather_mean, gather_rows
 
 MIB = 1 << 20
 

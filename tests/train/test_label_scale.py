@@ -14,13 +14,14 @@ import torch
 
 from configs.load import build_recipe
 from configs.registry import MODELS
-from models.base import GraphFacts, GraphModel
-from tasks.evaluate.metrics import rmse
+from models.base import GraphModel
+from models.facts import GraphFacts
+from tasks.evaluators.metrics import rmse
 from tasks.graph_store import GraphStore
-from tasks.publish.model_files import load_published, write_model
+from tasks.inference.predictor import Predictor
+from tasks.serve.model_files import load_published, write_model
 from tasks.stage import Parent
 from tasks.train import checkpoint, warm_weights
-from tasks.train.inference import Predictor
 from tasks.train.job import BEST
 from tasks.train.label_scale import label_scale, training_facts
 from tasks.train.strategies.base import Ranks

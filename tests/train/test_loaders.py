@@ -13,10 +13,12 @@ import torch
 from configs.errors import DataError, RecipeError
 from configs.schema import TrainConfig
 from models.block import Batch, Block
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.labels import targets
+from tasks.sampling.neighbors import NeighborSampler, derive_key, shuffled
 from tasks.train.job import scaled_learning_rate
-from tasks.train.loaders.base import FeatureSource, graph_facts, targets
-from tasks.train.loaders.sampling import NeighborSampler, derive_key, shuffled
 from tasks.train.optimizers import make_optimizer, make_scheduler
 from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph

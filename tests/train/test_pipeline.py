@@ -19,10 +19,10 @@ import torch
 from configs.registry import MODELS
 from models.block import Batch, Inputs
 from models.losses import LOSSES
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import graph_facts
-from tasks.train.loaders.pipeline import THREAD_NAME, Pipeline, Upload
-from tasks.train.loaders.sampling import derive_key
+from tasks.sampling.neighbors import derive_key
+from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload
 from tests.loaders import make_loader
 from tests.support import node_graph
 

@@ -16,9 +16,11 @@ from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.gcn import propagate
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
+from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.train.loaders import precomputed
-from tasks.train.loaders.base import FeatureSource, Loader, TrainingData, graph_facts, whole_graph
+from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.configs import FULL_ENCODER_EDGES, resolve_loader
 from tasks.train.loaders.edge import EdgeLoader

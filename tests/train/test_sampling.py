@@ -15,9 +15,9 @@ from numba import njit
 from scipy.stats import binom, chi2_contingency, chisquare
 
 from configs.errors import DataError
-from tasks.train.loaders.fast_random import STEP, below_and_rest, output, stream, unit
-from tasks.train.loaders.lookup import find_edge
-from tasks.train.loaders.sampling import Method, NeighborSampler, Sample, draw_negatives
+from tasks.sampling.fast_random import STEP, below_and_rest, output, stream, unit
+from tasks.sampling.lookup import find_edge
+from tasks.sampling.neighbors import Method, NeighborSampler, Sample, draw_negatives
 
 METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 

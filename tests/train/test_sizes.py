@@ -11,11 +11,11 @@ from configs.errors import DataError, RecipeError, StageError
 from configs.registry import LOADERS, MODELS
 from configs.schema import TrainConfig
 from configs.trust import own_files
+from tasks.graph_facts import graph_facts
 from tasks.home import Home
 from tasks.sizes import Counts
 from tasks.stage import run_stage
 from tasks.train.failures import final_error
-from tasks.train.loaders.base import graph_facts
 from tasks.train.loaders.configs import LoaderConfig
 from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
@@ -146,7 +146,8 @@ FAULTY = '''
 from torch import nn
 
 from configs.registry import MODELS
-from models.base import GraphModel, ModelConfig
+from models.base import GraphModel
+from models.configs import ModelConfig
 
 
 class Faulty(nn.Module):

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
+from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
+from tasks.inference.predictor import Predictor
 from tasks.train import checkpoint
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.embeddings.sparse import SparseEmbedding, coalesce
-from tasks.train.inference import Predictor
 from tasks.train.job import BEST, LAST, Job
-from tasks.train.loaders.base import graph_facts
 from tasks.train.model import build_model
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import make_job, make_trainer, own_settings

@@ -14,11 +14,11 @@ from configs.errors import RecipeError
 from models.block import Batch, aggregate
 from tasks.graph_store import ArrayWriter, GraphStore
 from tasks.manifests import PartitionManifest
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.neighbors import derive_key
 from tasks.train.loaders import saint_draws
-from tasks.train.loaders.base import FeatureSource
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.saint import SaintLoader
-from tasks.train.loaders.sampling import derive_key
 from tasks.train.loaders.subgraph import SubgraphLoader
 from tests.loaders import make_loader
 from tests.support import as_partition, finish, node_graph

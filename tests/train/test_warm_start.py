@@ -21,9 +21,9 @@ from flows.runs import RunRecord, now_text
 from tasks.artifacts import ArtifactStore
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap
 from tasks.graph_store import GraphStore
 from tasks.home import Home
+from tasks.ids import IdMap
 from tasks.manifests import RunResult
 from tasks.snapshots import earlier_snapshots
 from tasks.stage import Parent, stage_key

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
+from tasks.graph_facts import graph_facts
+from tasks.sampling.features import FeatureSource
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
@@ -18,7 +20,7 @@ from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad
 from tasks.train.embeddings.sparse import sparse_embedding, take_tables
 from tasks.train.job import Job
-from tasks.train.loaders.base import FeatureSource, TrainingData, graph_facts
+from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.configs import resolve_loader
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization

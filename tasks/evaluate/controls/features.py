@@ -16,13 +16,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.evaluate.ids import IdMap
-from tasks.evaluate.metrics import Array
+from tasks.evaluators.metrics import Array
 from tasks.graph_store import GraphStore, create_array
+from tasks.ids import IdMap
 from tasks.manifests import FeatureColumn
 
 if TYPE_CHECKING:
-    from tasks.train.inference import Predictor
+    from tasks.inference.predictor import Predictor
 
 MOST_CODES = 64
 """Codes of one categorical value that get a column; all others have zeros."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.evaluate.metrics import Array
+from tasks.evaluators.metrics import Array
 
 _ITERATIONS = 200
 _LEAST = -1e4

@@ -21,8 +21,8 @@ from tasks.evaluate.controls.features import (
     sample_rows,
     training_sample,
 )
-from tasks.evaluate.evaluators import Prediction
-from tasks.evaluate.metrics import Array
+from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.metrics import Array
 from tasks.graph_store import create_array
 
 _MOST_NUMBERS = 20_000_000_000

@@ -8,12 +8,12 @@ from typing import Protocol
 import numpy as np
 
 from configs.metric_names import hits_of
-from tasks.evaluate import metrics
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
-from tasks.evaluate.evaluators import Prediction
-from tasks.evaluate.metrics import Array
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.metrics import Array
 from tasks.graph_store import GraphStore
 from tasks.manifests import FEATURES_CONTROL
 

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, MODELS
-from models.base import GraphFacts, GraphModel
+from models.base import GraphModel
+from models.facts import GraphFacts
 from tasks.train.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam

@@ -12,9 +12,9 @@ from configs.registry import LOADERS
 from models.block import Batch
 from tasks.graph_store import id_dtype
 from tasks.manifests import PartitionManifest
+from tasks.sampling.neighbors import derive_key
 from tasks.train.loaders.base import Array, TrainingData
 from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
-from tasks.train.loaders.sampling import derive_key
 from tasks.train.loaders.subgraph import SubgraphLoader
 
 _KEPT_EPOCHS = 2  # batches made ahead reach into the next epoch

@@ -9,11 +9,11 @@ from torch import Tensor
 from configs.registry import LOADERS
 from models.block import Batch
 from tasks.graph_store import GraphStore
+from tasks.sampling.neighbors import derive_key
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.configs import EdgeConfig, NegativesConfig
 from tasks.train.loaders.negatives import NegativeSampler
 from tasks.train.loaders.neighbor import Neighborhoods
-from tasks.train.loaders.sampling import derive_key
 
 
 class PairSource:

@@ -16,8 +16,8 @@ from models.kernels.adjacency import split_rows
 from models.kernels.threads import num_threads, run_rows
 from tasks.artifacts import disk_errors, file_lock
 from tasks.graph_store import Array, GraphStore, create_array
-from tasks.train.loaders.base import FeatureSource
-from tasks.train.loaders.gather import mean_rows, table_tiles
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.gather import mean_rows, table_tiles
 
 FirstHop = Literal["sampled", "fused", "precomputed"]
 

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch, Block
-from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData, hide_labels, targets, whole_graph
+from tasks.sampling.features import whole_graph
+from tasks.sampling.labels import hide_labels, targets
+from tasks.sampling.lookup import without_pairs
+from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData
 from tasks.train.loaders.configs import FullConfig, FullEdgeConfig
 from tasks.train.loaders.edge import PairSource
-from tasks.train.loaders.lookup import without_pairs
 
 
 @LOADERS.register("full")

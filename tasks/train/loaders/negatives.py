@@ -23,11 +23,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tasks.counter_random import below, uniform
 from tasks.graph_store import GraphStore
-from tasks.ingest.counter_random import below, uniform
+from tasks.sampling.lookup import find_edge, frozen
+from tasks.sampling.neighbors import draw_negatives
 from tasks.train.loaders.base import Array
-from tasks.train.loaders.lookup import find_edge, frozen
-from tasks.train.loaders.sampling import draw_negatives
 
 # A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
 _TRIES = 16

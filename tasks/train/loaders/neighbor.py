@@ -12,11 +12,14 @@ from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
 from tasks.graph_store import MISSING_IN_EDGES, GraphStore
-from tasks.train.loaders.base import Array, FeatureSource, LabelLoader, TrainingData, targets, without_labels
+from tasks.sampling.blocks import make_blocks
+from tasks.sampling.draws import in_degrees
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.labels import targets, without_labels
+from tasks.sampling.neighbors import Method, NeighborSampler
+from tasks.train.loaders.base import Array, LabelLoader, TrainingData
 from tasks.train.loaders.configs import NeighborConfig, SampledConfig
-from tasks.train.loaders.draws import in_degrees
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
-from tasks.train.loaders.sampling import Method, NeighborSampler, Sample
 
 
 @LOADERS.register("neighbor")
@@ -151,21 +154,6 @@ def _weight_sums(indptr: Array, weight: Array) -> Array:
         return np.zeros(len(indptr) - 1, np.float32)
     first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
     return (np.diff(indptr) * first).astype(np.float32)
-
-
-def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
-    """Turn sampled layers into blocks with what their edges carry."""
-    blocks = []
-    for layer in layers:
-        block = Block(
-            torch.from_numpy(layer.indptr),
-            torch.from_numpy(layer.indices),
-            len(layer.degree),
-            degree=torch.from_numpy(layer.degree),
-            weight=None if layer.weight is None else torch.from_numpy(layer.weight),
-        )
-        blocks.append(features.attach(block, layer.positions))
-    return blocks
 
 
 def _check_sampler(sampler: Method, store: GraphStore, fanouts: tuple[int, ...]) -> None:

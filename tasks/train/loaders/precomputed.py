@@ -19,8 +19,10 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.spmm import weighted_sum
 from tasks.artifacts import disk_errors, file_lock
 from tasks.graph_store import Array, GraphStore, create_array
-from tasks.train.layerwise import bounded_slices
-from tasks.train.loaders.base import FeatureSource, LabelLoader, TrainingData, targets
+from tasks.inference.layerwise import bounded_slices
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.labels import targets
+from tasks.train.loaders.base import LabelLoader, TrainingData
 from tasks.train.loaders.configs import PrecomputedConfig
 
 _CHUNK_EDGES = 1 << 21

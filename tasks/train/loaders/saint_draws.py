@@ -22,9 +22,9 @@ from numba import njit
 
 from configs.errors import RecipeError
 from tasks.graph_store import GraphStore
-from tasks.train.loaders.base import Array
-from tasks.train.loaders.lookup import frozen
-from tasks.train.loaders.saint_loops import (
+from tasks.sampling.lookup import frozen
+from tasks.sampling.neighbors import derive_key
+from tasks.sampling.saint_loops import (
     add_ends,
     add_sources,
     count_walks,
@@ -36,7 +36,7 @@ from tasks.train.loaders.saint_loops import (
     share_with_reverse,
     walk_joint,
 )
-from tasks.train.loaders.sampling import derive_key
+from tasks.train.loaders.base import Array
 
 # So many walks from every node: each is then met about (walk_length + 1) times as often, and the starts are no chance.
 _WALKS_A_NODE = 8

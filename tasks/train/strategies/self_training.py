@@ -15,9 +15,9 @@ from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
 from tasks.evaluate.diagnostics import probabilities
 from tasks.graph_store import Array, GraphStore
+from tasks.inference.predictor import Predictor
 from tasks.manifests import PartitionManifest
 from tasks.train.checkpoint import load_model
-from tasks.train.inference import Predictor
 from tasks.train.job import BEST, Job
 from tasks.train.strategies.base import Strategy
 

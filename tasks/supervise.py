@@ -68,7 +68,7 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
     Raises:
         StageError: it died; the message ends with what it said last.
     """
-    command = [sys.executable, "-m", "tasks.evaluate.supervise", module, str(argument)]
+    command = [sys.executable, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
     said: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(

@@ -62,7 +62,7 @@ A graph model trained by graphmill. Weights: `model.safetensors`; nothing here i
 
 ```python
 from pathlib import Path
-from tasks.publish.model_files import load_published
+from tasks.serve.model_files import load_published
 
 model = load_published(Path("."){trust})   # a torch.nn.Module in evaluation mode
 ```

@@ -13,10 +13,10 @@ import numpy as np
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.evaluators import Prediction, make_evaluator
-from tasks.evaluate.ids import class_names
-from tasks.evaluate.metrics import Array
+from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.metrics import Array
 from tasks.graph_store import GraphStore
+from tasks.ids import class_names
 from tasks.manifests import GraphManifest
 
 _LISTED = 5

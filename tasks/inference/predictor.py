@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
-from tasks.evaluate.evaluators import Prediction
+from tasks.evaluators.evaluators import Prediction
 from tasks.graph_store import GraphStore
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
 from tasks.ingest.generator import SPLITS
 from tasks.ingest.negatives import draw_pool, graph_pairs
-from tasks.train.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
-from tasks.train.loaders.base import Array, FeatureSource, whole_graph
-from tasks.train.loaders.graph import GraphBatches
+from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.sampling.graphs import GraphBatches
+from tasks.train.loaders.base import Array
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30
@@ -154,7 +155,7 @@ class Predictor:
         first, last = loader.offsets[graphs], loader.offsets[graphs + 1]
         work = (last - first) + (loader.indptr[last] - loader.indptr[first])
         for part in bounded_slices(np.cumsum(work), chunk_rows(model, self.chunk_edges), self.batch_size):
-            yield part, loader.batch(np.arange(part.start, part.stop), 0).to(self.device)
+            yield part, loader.batch(np.arange(part.start, part.stop)).to(self.device)
 
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
         """Return the model's vectors of nodes by all their in-edges.

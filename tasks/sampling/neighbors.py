@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from models.kernels.memory import recycled
-from tasks.ingest.counter_random import below, bits, permute
-from tasks.train.loaders import draws
-from tasks.train.loaders.exclusion import drop_edges, hash_pairs, lower_degrees
-from tasks.train.loaders.labor import draw_labor
-from tasks.train.loaders.lookup import find_edge, frozen
-from tasks.train.loaders.relabel import relabel
-from tasks.train.loaders.weighted import draw_weighted, draw_with_chances, largest_weights
+from tasks.counter_random import below, bits, permute
+from tasks.sampling import draws
+from tasks.sampling.exclusion import drop_edges, hash_pairs, lower_degrees
+from tasks.sampling.labor import draw_labor
+from tasks.sampling.lookup import find_edge, frozen
+from tasks.sampling.relabel import relabel
+from tasks.sampling.weighted import draw_weighted, draw_with_chances, largest_weights
 
 Array = NDArray[Any]
 Method = Literal["uniform", "replace", "weighted", "labor"]

@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.key_table import FREE, key_table, slot
-from tasks.train.loaders.lookup import find_edge
+from tasks.sampling.lookup import find_edge
 
 
 def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch, prefetch_run
-from tasks.train.loaders.fast_random import STEP, output
+from tasks.sampling.fast_random import STEP, output
 
 _TWO_64 = 18446744073709551616.0
 

@@ -3,7 +3,7 @@
 Number `counter` under `key` is wyrand's output at the state key + counter * 0xa0761d6478bd642f (Wang Yi, wyhash final
 version 4, https://github.com/wangyi-fudan/wyhash, public domain): multiply the state by itself xor a constant and fold
 the 128-bit product. It is as good as SplitMix64 in the usual batteries of tests, at a third of the cost, and needs
-no state: draws are by counter, as everywhere (`tasks/ingest/counter_random.py`).
+no state: draws are by counter, as everywhere (`tasks/counter_random.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tasks.ingest.counter_random import mix
+from tasks.counter_random import mix
 
 STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch, prefetch_run
-from tasks.train.loaders.fast_random import STEP, below_and_rest, stream, unit
+from tasks.sampling.fast_random import STEP, below_and_rest, stream, unit
 
 
 @njit(cache=True, nogil=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.ingest.counter_random import below
-from tasks.train.loaders.lookup import find_edge
+from tasks.counter_random import below
+from tasks.sampling.lookup import find_edge
 
 
 @njit(cache=True, nogil=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import IdMap, class_names
 from tasks.graph_store import GraphStore
+from tasks.ids import IdMap, class_names
 from tasks.manifests import DatasetManifest, PartitionManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
-    from tasks.train.inference import Predictor
+    from tasks.inference.predictor import Predictor
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def open_model(
     """
     import torch
 
+    from tasks.inference.predictor import Predictor
     from tasks.train.device import choose_device
-    from tasks.train.inference import Predictor
 
     store = GraphStore(graph, PartitionManifest.model_validate_json((graph / "manifest.json").read_text()))
     data = DatasetStore(dataset, DatasetManifest.model_validate_json((dataset / "manifest.json").read_text()))

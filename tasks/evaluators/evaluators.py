@@ -28,8 +28,8 @@ from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.metric_names import MAX_HITS, check_metric, hits_of
 from configs.registry import EVALUATORS
-from tasks.evaluate import metrics
-from tasks.evaluate.metrics import Array, Floats
+from tasks.evaluators import metrics
+from tasks.evaluators.metrics import Array, Floats
 from tasks.manifests import GraphManifest
 
 _CLASSIFY = frozenset({"multiclass", "binary", "multilabel"})

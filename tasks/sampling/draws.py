@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from models.kernels.prefetch import AHEAD, prefetch
-from tasks.train.loaders.fast_random import STEP, below, stream
+from tasks.sampling.fast_random import STEP, below, stream
 
 SMALL_FANOUT = 64
 """Up to here a node is given room for its whole fan-out; above it, edges are counted first."""

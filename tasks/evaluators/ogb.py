@@ -16,8 +16,8 @@ import numpy as np
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
-from tasks.evaluate import metrics
-from tasks.evaluate.evaluators import Evaluator, Prediction
+from tasks.evaluators import metrics
+from tasks.evaluators.evaluators import Evaluator, Prediction
 from tasks.manifests import GraphManifest
 
 _FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}

@@ -16,10 +16,10 @@ from configs.schema import Recipe
 from tasks.artifacts import describe_files
 from tasks.caching import PickleCache
 from tasks.dataset_store import DatasetStore
-from tasks.evaluate.ids import class_names
-from tasks.evaluate.measurable import check_graph, split_labels
+from tasks.evaluators.measurable import check_graph, split_labels
 from tasks.graph_store import Array, GraphStore
 from tasks.home import Home
+from tasks.ids import class_names
 from tasks.ingest.problems import TableError
 from tasks.ingest.stage import checked_fields, refuse_too_large
 from tasks.manifests import DatasetManifest, GraphManifest

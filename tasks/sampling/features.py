@@ -1,0 +1,186 @@
+"""What a model reads of nodes and edges, row by row, and of the whole graph."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.base import GraphModel
+from models.block import Block, Inputs
+from models.kernels.memory import recycled
+from tasks.graph_store import MISSING_IN_EDGES, GraphStore
+from tasks.memory import available_bytes
+from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
+from tasks.sampling.labels import training_labels
+
+Array = NDArray[Any]
+_CHUNK_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class FeatureSource:
+    """Features of nodes and edges, read from the memory maps row by row as batches ask for them."""
+
+    feat: Array | None
+    feat_cat: Array | None
+    edge_feat: Array | None = None
+    edge_feat_cat: Array | None = None
+    edge_weight: Array | None = None
+    edge_type: Array | None = None
+    node_type: Array | None = None
+    """Where there are several types, and the model tells them apart."""
+    label: Array | None = None
+    """Labels of the training nodes, none for the others, where the model reads labels (`label_reuse`)."""
+    guess: Array | None = None
+    """float32 (N, C): chances of classes that a model itself predicted (`label_iterations`)."""
+    dtype: torch.dtype = torch.float32
+    """What numeric features of nodes become: float32 or bfloat16."""
+    table: Array | None = field(init=False, repr=False)
+    """`feat` as it is gathered from: where bfloat16 is asked for and memory is plenty, a bfloat16 copy (as uint16)."""
+
+    def __post_init__(self) -> None:
+        table = self.feat
+        if table is not None and self.dtype == torch.bfloat16:
+            table = bfloat16_copy(table)
+        object.__setattr__(self, "table", table)
+
+    @classmethod
+    def open(cls, store: GraphStore, *, edges: bool) -> FeatureSource:
+        """Open what the graph has; edge features only where the model reads them."""
+        return cls(
+            store.get("feat"),
+            store.get("feat_cat"),
+            store.get("edge_feat") if edges else None,
+            store.get("edge_feat_cat") if edges else None,
+        )
+
+    @classmethod
+    def of(cls, store: GraphStore, model: GraphModel, dtype: torch.dtype = torch.float32) -> FeatureSource:
+        """Open what a model reads of a graph, numeric features of nodes as `dtype`."""
+        types = store.get("edge_type")
+        if types is None:  # one relation
+            types = np.broadcast_to(np.int16(0), store["csc_indices"].shape)
+        return replace(
+            cls.open(store, edges=model.uses_edge_features),
+            edge_weight=store["edge_weight"] if model.config.edge_weights else None,
+            edge_type=types if model.uses_edge_types else None,
+            node_type=store.get("node_type") if model.uses_node_types else None,
+            label=training_labels(store) if model.config.label_reuse else None,
+            dtype=dtype,
+        )
+
+    @property
+    def reads_edges(self) -> bool:
+        """Whether edges bring anything: then `attach` needs their positions."""
+        tables = (self.edge_feat, self.edge_feat_cat, self.edge_weight, self.edge_type)
+        return any(table is not None for table in tables)
+
+    def inputs(self, nodes: Array) -> Inputs:
+        """Return the inputs of nodes, int32 or int64 (n,)."""
+        feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
+        label = None if self.label is None else torch.from_numpy(self.label[nodes])
+        codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
+        guess = take_rows(self.guess, nodes, np.float32)
+        return Inputs(_node_ids(nodes), feat, codes, label, node_type, guess)
+
+    def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
+        """Return the inputs of destinations and the mean (n, D) of their in-neighbours' numeric features.
+
+        Args:
+            nodes: int32 or int64 (n,).
+            indptr: int64 (n + 1,), the edges of each destination.
+            ids: like nodes (E,), their sources.
+        """
+        assert self.table is not None, "a mean is taken of numeric features"
+        feat, mean = gather_mean(self.table, nodes, indptr, ids, self.dtype)
+        return Inputs(_node_ids(nodes), feat), mean
+
+    def inputs_and_known_mean(self, nodes: Array, means: Array) -> tuple[Inputs, Tensor]:
+        """Return the same from a table of all nodes' means (N, D), which is gathered from like `table`."""
+        assert self.table is not None, "a mean is taken of numeric features"
+        feat, mean = gather_side_by_side(self.table, means, nodes, self.dtype)
+        return Inputs(_node_ids(nodes), feat), mean
+
+    def attach(self, block: Block, positions: Array | None) -> Block:
+        """Give a block what its edges carry, by their CSC positions, int64 (E,), which may lack where that is nothing.
+
+        A block that comes with weights, which make a sum over sampled edges unbiased, has them multiplied.
+        """
+        if not self.reads_edges:
+            return block
+        assert positions is not None, "edges bring features, and these are found by position"
+        block.edge_feat = take_rows(self.edge_feat, positions, np.float32)
+        block.edge_feat_cat = take_rows(self.edge_feat_cat, positions, np.int64)
+        block.edge_type = take_rows(self.edge_type, positions, np.int64)
+        weight = take_rows(self.edge_weight, positions, np.float32)
+        if weight is not None:
+            block.weight = weight if block.weight is None else weight * block.weight
+        return block
+
+
+def take_rows(table: Array | None, rows: Array, dtype: type) -> Tensor | None:
+    """Return rows of a memory map as a tensor; None stays None."""
+    if table is None:
+        return None
+    if table.ndim == 2 and dtype is np.float32:
+        return gather_rows(table, rows, torch.float32)
+    # mode="clip" spares NumPy a second copy; the rows come from the graph itself and are in range
+    return torch.from_numpy(np.take(table, rows, axis=0, mode="clip").astype(dtype, copy=False))
+
+
+def _node_ids(nodes: Array) -> Tensor:
+    ids = recycled(len(nodes), np.int64)
+    ids[:] = nodes
+    return torch.from_numpy(ids)
+
+
+def bfloat16_copy(feat: Array) -> Array:
+    """Return features (N, D) in memory as bfloat16 (uint16), or as they are where that takes too much memory.
+
+    Half the bytes are half the time of gathering. A quarter of what memory is available, shared by the machine's ranks,
+    may go to it.
+    """
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if 2 * feat.size > available_bytes() // (4 * ranks):
+        return feat
+    copy = np.empty(feat.shape, np.uint16)
+    for start in range(0, len(feat), _CHUNK_ROWS):
+        part = torch.from_numpy(np.array(feat[start : start + _CHUNK_ROWS], np.float32))
+        copy[start : start + _CHUNK_ROWS] = part.bfloat16().view(torch.uint16).numpy()
+    return copy
+
+
+def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:
+    """Return the graph as one block in memory, with the inputs of all nodes."""
+    indptr = torch.from_numpy(np.array(store["csc_indptr"], np.int64))
+    missing = store.get(MISSING_IN_EDGES)
+    block = Block(
+        indptr,
+        torch.from_numpy(np.array(store["csc_indices"])),
+        store.manifest.num_nodes,
+        degree=None if missing is None else torch.diff(indptr) + torch.from_numpy(missing),
+        weight=_whole(features.edge_weight, np.float32),
+        edge_feat=_whole(features.edge_feat, np.float32),
+        edge_feat_cat=_whole(features.edge_feat_cat, np.int64),
+        edge_type=_whole(features.edge_type, np.int64),
+        symmetric=store.manifest.symmetric,
+    )
+    feat = _whole(features.feat, np.float32)
+    inputs = Inputs(
+        torch.arange(store.manifest.num_nodes),
+        None if feat is None else feat.to(features.dtype),
+        _whole(features.feat_cat, np.int64),
+        None if features.label is None else torch.from_numpy(features.label),
+        _whole(features.node_type, np.int64),
+    )
+    return block, inputs
+
+
+def _whole(table: Array | None, dtype: type) -> Tensor | None:
+    return None if table is None else torch.from_numpy(np.array(table, dtype))
