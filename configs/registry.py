@@ -295,10 +295,10 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
         raise RecipeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
-DATASETS = Registry("dataset", "tasks.ingest")
+DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")
 TRANSFORMS = Registry("transform", "tasks.preprocess")
 PARTITIONERS = Registry("partitioner", "tasks.partition")
-MODELS = Registry("model", "models", own_files=True)
+MODELS = Registry("model", "models", configs="models.configs", own_files=True)
 LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders.configs", default="auto")
 SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
 EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")

@@ -8,15 +8,9 @@ from __future__ import annotations
 import os
 import sys
 
+from flows.connection import connect
+from flows.quiet import QUIET
 from tasks.home import Home
-
-QUIET = {
-    "DO_NOT_TRACK": "true",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "PREFECT_CLI_PROMPT": "false",
-}
 
 
 def prepare_environment(home: Home, *, verbose: bool = False) -> None:
@@ -24,8 +18,6 @@ def prepare_environment(home: Home, *, verbose: bool = False) -> None:
 
     Where `graphmill up` keeps servers running, the process talks to those.
     """
-    from flows.connection import connect
-
     connect(home)
     for name, value in {
         **QUIET,

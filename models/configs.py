@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, IntTuple
+from configs.registry import MODELS
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
@@ -64,3 +65,158 @@ class ModelConfig(ComponentConfig):
                 "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "
                 "their score would mean nothing; leave train out of evaluate.splits or set model.label_reuse=false"
             )
+
+
+@MODELS.options("gcn", "gcn")
+class GcnConfig(ModelConfig):
+    """GCN: symmetrically normalised sum over neighbours and the node itself."""
+
+
+@MODELS.options("graphsage", "graphsage")
+class GraphSageConfig(ModelConfig):
+    """GraphSAGE: own features and a mean, max or sum of the neighbours'; the robust first choice."""
+
+    aggregator: Literal["mean", "max", "sum"] = "mean"
+    """How neighbours combine."""
+
+
+@MODELS.options("gin", "gin")
+class GinConfig(ModelConfig):
+    """GIN: sums over neighbours through MLPs, with edge features and an optional virtual node; made for molecules."""
+
+    virtual_node: bool = False
+    """Join all nodes of a graph to one more node (graph tasks)."""
+
+
+class AttentionConfig(ModelConfig):
+    """Options of attention over neighbours."""
+
+    heads: int = Field(default=8, ge=1, le=1024)
+    """Attention heads; each layer but the last is hidden_dim wide, its heads side by side."""
+    output_heads: int | None = Field(default=None, ge=1)
+    """Heads of the last layer; null: as many as the others."""
+    output: Literal["mean", "concat"] | None = None
+    """How the last layer's heads combine; null: their mean where they are the scores (head=none), else side by side."""
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the attention coefficients that is dropped while training."""
+    negative_slope: float = Field(default=0.2, ge=0)
+    """Slope of the scores' LeakyReLU below 0."""
+    self_loops: bool = True
+    """Let nodes attend to themselves; false where the graph has self-loops (preprocess.self_loops=add), or without."""
+
+
+@MODELS.options("gat", "gat")
+class GatConfig(AttentionConfig):
+    """GAT: neighbours weighted by learnt attention."""
+
+
+@MODELS.options("gatv2", "gatv2")
+class Gatv2Config(AttentionConfig):
+    """GATv2: attention that ranks neighbours differently for each node."""
+
+    share_weights: bool = False
+    """One linear map for both ends of an edge."""
+
+
+@MODELS.options("deepgcn", "deepgcn")
+class DeepConfig(ModelConfig):
+    """DeeperGCN and RevGNN: up to hundreds of layers, residual, checkpointed or reversible."""
+
+    num_layers: int = Field(default=7, ge=1, le=10_000)
+    """Message-passing layers; nodes see so many hops."""
+    dropout: float = Field(default=0.2, ge=0, lt=1)
+    """Share of a layer's values that is dropped while training."""
+    norm: Literal["batch", "layer", "none"] = "layer"
+    """Normalisation in each layer and in the convolutions' MLPs."""
+    block: Literal["plain", "res", "res+", "dense"] = "res+"
+    """What a layer is: act(norm(conv(x))) plain, with x added (res) or appended (dense), or pre-activated,
+    x + conv(drop(act(norm(x)))) (res+)."""
+    growth: int | None = Field(default=None, ge=1)
+    """block=dense: columns that a layer appends; null: 32."""
+    aggregator: Literal["softmax", "power", "mean", "max", "sum"] = "softmax"
+    """How messages combine: softmax-weighted, power mean, mean, maximum or sum."""
+    beta: float | None = None
+    """aggregator=softmax: inverse temperature at the start; null: 1. From 0 (the mean) towards the maximum."""
+    power: float | None = Field(default=None, gt=0)
+    """aggregator=power: exponent at the start; null: 1. From 1 (the mean) towards the maximum."""
+    learn_aggregator: bool = False
+    """Learn beta or power, one number a layer."""
+    message_norm: bool = False
+    """Scale messages to the length of the node's own vector."""
+    learn_message_scale: bool = False
+    """message_norm: learn a factor a layer."""
+    mlp_layers: int = Field(default=1, ge=1, le=1000)
+    """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
+    virtual_node: bool = False
+    """Graph tasks with block=res+: join all nodes of a graph to one more node."""
+    checkpoint: bool = False
+    """Compute each layer again in the backward pass in place of keeping what it computed."""
+    reversible: bool = False
+    """Compute each layer's input from its output, so that memory does not grow with depth; layers hold `groups`."""
+    groups: int | None = Field(default=None, ge=2)
+    """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
+    tie_weights: bool = False
+    """All layers share one convolution, and all but the first one norm."""
+    dilation: int = Field(default=1, ge=1, le=10_000)
+    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. The edges'
+    weights say who is near, so edge_weights=true goes with it."""
+    edge_weights: bool = False
+    """dilation: order in-edges by falling weight. Messages are not weighed."""
+    stochastic_dilation: float = Field(default=0.0, ge=0, le=1)
+    """dilation: how often a layer draws its neighbours at random from as far away while training."""
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse reversible layers whose inputs cannot be had back from their outputs. Raises ValueError.
+
+        A norm over the batch passes the rounding of every row on to all others; in 112 layers of bfloat16 the rebuilt
+        input is as far from the true one as that is long. A norm over a row's own columns keeps it near.
+        """
+        super().check_recipe(recipe)
+        precision = recipe.train.precision
+        if self.reversible and self.norm == "batch" and precision != "float32":
+            raise ValueError(
+                f"model.reversible=true with norm=batch cannot be undone in train.precision={precision}: take "
+                "model.norm=layer or train.precision=float32"
+            )
+
+
+@MODELS.options("rgcn", "rgcn")
+class RgcnConfig(ModelConfig):
+    """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
+
+    num_bases: int | None = Field(default=None, ge=1)
+    """Maps of relations are combinations of so many; null: each relation has its own."""
+    embed_nodes: bool = False
+    """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
+
+
+@MODELS.options("mlp", "mlp")
+class MlpConfig(ModelConfig):
+    """An MLP on each node's own features: what edges must beat; with the transform hops it knows the graph too."""
+
+    groups: IntTuple = ()
+    """Widths of groups of feature columns that add up to all of them: the node's own, then each path's of hops."""
+    group_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the groups but the first that each node loses while training."""
+
+
+@MODELS.options("sgc", "sgc")
+class SgcConfig(ModelConfig):
+    """SGC: a linear model of features propagated num_layers times; seconds with the precomputed loader."""
+
+    hidden_dim: int = Field(default=256, ge=1, le=65_536)
+    """Width of learnable embeddings and of the link decoder; numeric features keep their own."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the propagated features that is dropped while training."""
+    norm: Literal["batch", "layer", "none"] = "none"
+    """Normalisation of the propagated features."""
+
+
+@MODELS.options("sign", "sign")
+class SignConfig(ModelConfig):
+    """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
+
+    hop_layers: int = Field(default=1, ge=1, le=1000)
+    """Layers of each hop's own MLP."""
+    mix_layers: int = Field(default=1, ge=1, le=1000)
+    """Layers of the MLP on all hops together."""

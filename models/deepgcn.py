@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block
-from models.configs import ModelConfig
+from models.configs import DeepConfig
 from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.facts import GraphFacts
@@ -25,68 +24,7 @@ from models.reversible import ReversibleLayer, run_reversibly
 from models.virtual_node import VirtualNode, refuse_without_graphs
 
 if TYPE_CHECKING:
-    from configs.schema import Recipe
-
-
-class DeepConfig(ModelConfig):
-    """Options of deep stacks."""
-
-    num_layers: int = Field(default=7, ge=1, le=10_000)
-    """Message-passing layers; nodes see so many hops."""
-    dropout: float = Field(default=0.2, ge=0, lt=1)
-    """Share of a layer's values that is dropped while training."""
-    norm: Literal["batch", "layer", "none"] = "layer"
-    """Normalisation in each layer and in the convolutions' MLPs."""
-    block: Literal["plain", "res", "res+", "dense"] = "res+"
-    """What a layer is: act(norm(conv(x))) plain, with x added (res) or appended (dense), or pre-activated,
-    x + conv(drop(act(norm(x)))) (res+)."""
-    growth: int | None = Field(default=None, ge=1)
-    """block=dense: columns that a layer appends; null: 32."""
-    aggregator: Literal["softmax", "power", "mean", "max", "sum"] = "softmax"
-    """How messages combine: softmax-weighted, power mean, mean, maximum or sum."""
-    beta: float | None = None
-    """aggregator=softmax: inverse temperature at the start; null: 1. From 0 (the mean) towards the maximum."""
-    power: float | None = Field(default=None, gt=0)
-    """aggregator=power: exponent at the start; null: 1. From 1 (the mean) towards the maximum."""
-    learn_aggregator: bool = False
-    """Learn beta or power, one number a layer."""
-    message_norm: bool = False
-    """Scale messages to the length of the node's own vector."""
-    learn_message_scale: bool = False
-    """message_norm: learn a factor a layer."""
-    mlp_layers: int = Field(default=1, ge=1, le=1000)
-    """Linear maps of each convolution; all but the last are twice as wide, with norm and activation."""
-    virtual_node: bool = False
-    """Graph tasks with block=res+: join all nodes of a graph to one more node."""
-    checkpoint: bool = False
-    """Compute each layer again in the backward pass in place of keeping what it computed."""
-    reversible: bool = False
-    """Compute each layer's input from its output, so that memory does not grow with depth; layers hold `groups`."""
-    groups: int | None = Field(default=None, ge=2)
-    """reversible: groups of columns, hidden_dim / groups wide; null: 2."""
-    tie_weights: bool = False
-    """All layers share one convolution, and all but the first one norm."""
-    dilation: int = Field(default=1, ge=1, le=10_000)
-    """kNN graphs: layer l sees every min(l, dilation)-th of a node's in-edges, as many in each layer. The edges'
-    weights say who is near, so edge_weights=true goes with it."""
-    edge_weights: bool = False
-    """dilation: order in-edges by falling weight. Messages are not weighed."""
-    stochastic_dilation: float = Field(default=0.0, ge=0, le=1)
-    """dilation: how often a layer draws its neighbours at random from as far away while training."""
-
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse reversible layers whose inputs cannot be had back from their outputs. Raises ValueError.
-
-        A norm over the batch passes the rounding of every row on to all others; in 112 layers of bfloat16 the rebuilt
-        input is as far from the true one as that is long. A norm over a row's own columns keeps it near.
-        """
-        super().check_recipe(recipe)
-        precision = recipe.train.precision
-        if self.reversible and self.norm == "batch" and precision != "float32":
-            raise ValueError(
-                f"model.reversible=true with norm=batch cannot be undone in train.precision={precision}: take "
-                "model.norm=layer or train.precision=float32"
-            )
+    pass
 
 
 class Dilation(nn.Module):
@@ -175,8 +113,7 @@ class DeepGcn(GraphModel):
     uses_edge_weights = True
     project_inputs = True
 
-    class Config(DeepConfig):
-        """Options."""
+    Config = DeepConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for options that exclude each other or would do nothing."""

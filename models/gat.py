@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import AttentionConfig, GatConfig
 from models.dropout import draw_key
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
@@ -36,23 +35,6 @@ def with_self_loops(block: Block) -> Adjacency:
         indices[indptr[1:] - 1] = nodes
         kept[_LOOPS] = Adjacency(indptr, indices, block.num_src)
     return kept[_LOOPS]
-
-
-class AttentionConfig(ModelConfig):
-    """Options of attention over neighbours."""
-
-    heads: int = Field(default=8, ge=1, le=1024)
-    """Attention heads; each layer but the last is hidden_dim wide, its heads side by side."""
-    output_heads: int | None = Field(default=None, ge=1)
-    """Heads of the last layer; null: as many as the others."""
-    output: Literal["mean", "concat"] | None = None
-    """How the last layer's heads combine; null: their mean where they are the scores (head=none), else side by side."""
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the attention coefficients that is dropped while training."""
-    negative_slope: float = Field(default=0.2, ge=0)
-    """Slope of the scores' LeakyReLU below 0."""
-    self_loops: bool = True
-    """Let nodes attend to themselves; false where the graph has self-loops (preprocess.self_loops=add), or without."""
 
 
 class AttentionModel(GraphModel):
@@ -143,8 +125,7 @@ class GatConv(Heads):
 class Gat(AttentionModel):
     """GAT: neighbours weighted by learnt attention."""
 
-    class Config(AttentionConfig):
-        """Options."""
+    Config = GatConfig
 
     def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
         """Return one convolution."""

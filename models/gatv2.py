@@ -7,17 +7,11 @@ from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models.block import Block
-from models.gat import AttentionConfig, AttentionModel, Heads
+from models.configs import Gatv2Config
+from models.gat import AttentionModel, Heads
 from models.kernels.dense import Linear
 from models.kernels.gatv2 import gatv2_attention
 from models.layers import own_rows
-
-
-class Gatv2Config(AttentionConfig):
-    """Options of GATv2."""
-
-    share_weights: bool = False
-    """One linear map for both ends of an edge."""
 
 
 class Gatv2Conv(Heads):
@@ -46,8 +40,7 @@ class Gatv2Conv(Heads):
 class Gatv2(AttentionModel):
     """GATv2: attention that ranks neighbours differently for each node."""
 
-    class Config(Gatv2Config):
-        """Options."""
+    Config = Gatv2Config
 
     def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
         """Return one convolution."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import GcnConfig
 from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
 from models.layers import own_rows
@@ -49,8 +49,7 @@ class Gcn(GraphModel):
 
     uses_edge_weights = True
 
-    class Config(ModelConfig):
-        """Options."""
+    Config = GcnConfig
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""

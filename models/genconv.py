@@ -15,7 +15,7 @@ from models.kernels.message import message_sum, power_aggregate, softmax_aggrega
 from models.layers import Activation, make_norm, own_rows
 
 if TYPE_CHECKING:
-    from models.deepgcn import DeepConfig
+    from models.configs import DeepConfig
     from models.facts import GraphFacts
 
 _EPS = 1e-7  # messages stay positive

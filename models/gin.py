@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, aggregate
-from models.configs import ModelConfig
+from models.configs import GinConfig
 from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
 from models.kernels.dense import Linear
@@ -55,11 +55,7 @@ class Gin(GraphModel):
     uses_edge_features = True
     project_inputs = True
 
-    class Config(ModelConfig):
-        """Options."""
-
-        virtual_node: bool = False
-        """Join all nodes of a graph to one more node (graph tasks)."""
+    Config = GinConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for a virtual node without graphs."""

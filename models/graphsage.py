@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block, aggregate
-from models.configs import ModelConfig
+from models.configs import GraphSageConfig
 from models.facts import GraphFacts
 from models.kernels.convolve import convolve
 from models.kernels.dense import Linear
@@ -56,11 +56,7 @@ class GraphSage(GraphModel):
 
     uses_edge_weights = True
 
-    class Config(ModelConfig):
-        """Options."""
-
-        aggregator: Literal["mean", "max", "sum"] = "mean"
-        """How neighbours combine."""
+    Config = GraphSageConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for a maximum of weighted neighbours."""

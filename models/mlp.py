@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from configs.base import IntTuple
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import MlpConfig
 from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.layers import own_rows
@@ -61,13 +59,7 @@ class Mlp(GraphModel):
     Edges are never read: with the loader `neighbor` a fanout of 1 a layer is enough.
     """
 
-    class Config(ModelConfig):
-        """Options."""
-
-        groups: IntTuple = ()
-        """Widths of groups of feature columns that add up to all of them: the node's own, then each path's of hops."""
-        group_dropout: float = Field(default=0.0, ge=0, lt=1)
-        """Share of the groups but the first that each node loses while training."""
+    Config = MlpConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for groups that are not the features', and for options that do nothing here."""

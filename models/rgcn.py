@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import RgcnConfig
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
@@ -106,13 +105,7 @@ class Rgcn(GraphModel):
     uses_edge_types = True
     uses_node_types = True
 
-    class Config(ModelConfig):
-        """Options."""
-
-        num_bases: int | None = Field(default=None, ge=1)
-        """Maps of relations are combinations of so many; null: each relation has its own."""
-        embed_nodes: bool = False
-        """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
+    Config = RgcnConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for more bases than relations, or for embeddings that are there already."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import ModelConfig, SgcConfig
 from models.dropout import Dropout
 from models.facts import GraphFacts
 from models.gcn import propagate
@@ -71,15 +70,7 @@ class LastHop(nn.Module):
 class Sgc(PropagatedModel):
     """SGC: a linear model of features propagated num_layers times; seconds with the precomputed loader."""
 
-    class Config(ModelConfig):
-        """Options."""
-
-        hidden_dim: int = Field(default=256, ge=1, le=65_536)
-        """Width of learnable embeddings and of the link decoder; numeric features keep their own."""
-        dropout: float = Field(default=0.0, ge=0, lt=1)
-        """Share of the propagated features that is dropped while training."""
-        norm: Literal["batch", "layer", "none"] = "none"
-        """Normalisation of the propagated features."""
+    Config = SgcConfig
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for an activation: a linear model has none."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models.block import Block
-from models.configs import ModelConfig
+from models.configs import ModelConfig, SignConfig
 from models.gcn import propagate
 from models.kernels.dense import Linear
 from models.layers import Activation, make_norm
@@ -52,21 +51,11 @@ def _mlp(in_dim: int, hidden: int, layers: int, config: ModelConfig) -> nn.Seque
     return nn.Sequential(*parts)
 
 
-class SignConfig(ModelConfig):
-    """Options of SIGN."""
-
-    hop_layers: int = Field(default=1, ge=1, le=1000)
-    """Layers of each hop's own MLP."""
-    mix_layers: int = Field(default=1, ge=1, le=1000)
-    """Layers of the MLP on all hops together."""
-
-
 @MODELS.register("sign")
 class Sign(PropagatedModel):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
 
-    class Config(SignConfig):
-        """Options."""
+    Config = SignConfig
 
     def make_layers(self, in_dim: int) -> nn.ModuleList:
         """Return the propagations, which keep all hops."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 over the golden ratio: what SplitMix64 adds from number to number."""
 _ROUNDS = 4
 
 
@@ -26,8 +27,8 @@ def mix(x):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def bits(seed, stream, counter):  # type: ignore[no-untyped-def]
     """Return 64 random bits: number `counter` of `stream` under `seed` (integers >= 0)."""
-    key = mix(mix(np.uint64(seed) + _GOLDEN) + (np.uint64(stream) + np.uint64(1)) * _GOLDEN)
-    return mix(key + (np.uint64(counter) + np.uint64(1)) * _GOLDEN)
+    key = mix(mix(np.uint64(seed) + GOLDEN) + (np.uint64(stream) + np.uint64(1)) * GOLDEN)
+    return mix(key + (np.uint64(counter) + np.uint64(1)) * GOLDEN)
 
 
 @njit(cache=True, nogil=True)

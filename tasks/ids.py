@@ -11,8 +11,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.dataset_store import DatasetStore, iter_row_groups
-from tasks.evaluators.metrics import Array
-from tasks.graph_store import GraphStore
+from tasks.graph_store import Array, GraphStore
 from tasks.readers.columns import first_not_whole
 
 _CHUNK = 1 << 20

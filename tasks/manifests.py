@@ -13,6 +13,9 @@ from tasks.file_names import inner_path, joined_name
 InnerPath = Annotated[str, AfterValidator(inner_path)]
 """Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
 
+SPLITS = ("train", "valid", "test")
+"""Names of the splits, in their order."""
+
 
 class Control(NamedTuple):
     """How people are told what a model is compared with."""

@@ -13,7 +13,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from flows.environment import QUIET
+from flows.quiet import QUIET
 from flows.services.commands import client_environment
 from flows.services.settings import ServiceSettings
 from tasks.home import Home

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from configs.errors import StageError
-from flows.environment import QUIET
 from flows.prefect_files import startup_path
+from flows.quiet import QUIET
 from flows.services.doorkeeper import HOSTS, ORIGINS
 from flows.services.mlflow_server import APP_NAME
 from flows.services.settings import USER, ServiceSettings, folder, has_port

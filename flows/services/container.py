@@ -31,7 +31,7 @@ from urllib.parse import quote, urlsplit
 
 from configs.errors import GraphmillError, RecipeError, StageError, UserError
 from configs.matching import did_you_mean
-from flows.environment import QUIET
+from flows.quiet import QUIET
 from flows.services.commands import (
     Service,
     client_environment,

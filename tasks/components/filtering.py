@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.graph_store import ArrayWriter, GraphStore
+from tasks.preprocess.link_negatives import replace_gone
 
 Array = NDArray[Any]
 
@@ -152,22 +153,3 @@ class NodeFilter:
         stay = stay.copy()
         stay[stay] = some
         return stay
-
-
-def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
-    """Replace candidates that are gone by their row's next one that is not.
-
-    Args:
-        candidates: id (n, K, 2), -1 for ends that are gone.
-
-    Returns:
-        bool (n,), whether anything of a row stays, and id (m, K, 2), those that do.
-    """
-    valid: NDArray[np.bool_] = np.all(candidates >= 0, axis=2)
-    stay: NDArray[np.bool_] = np.any(valid, axis=1)
-    candidates, valid = candidates[stay], valid[stay]
-    num_candidates = candidates.shape[1]
-    # Distance to the next valid one, cyclically: from behind over two rounds.
-    place = np.where(np.concatenate([valid, valid], 1), np.arange(2 * num_candidates), 2 * num_candidates)
-    following = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1][:, :num_candidates] % num_candidates
-    return stay, np.take_along_axis(candidates, following[:, :, None], axis=1)

@@ -13,11 +13,10 @@ from configs.schema import Recipe
 from tasks.components.afforest import connected_components
 from tasks.components.filtering import NodeFilter
 from tasks.graph_store import Array, ArrayWriter, GraphStore
-from tasks.manifests import GraphManifest, Manifest
+from tasks.manifests import SPLITS, GraphManifest, Manifest
 from tasks.stage import Parent, Stage, StageContext
 
 _GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
-_SPLITS = ("train", "valid", "test")
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -110,12 +109,12 @@ def _filter(
 ) -> dict[str, Any]:
     node_filter = NodeFilter(store, mask, writer)
     splits, dropped = {}, {}
-    for split in _SPLITS:
+    for split in SPLITS:
         if store.manifest.task == "link":
             splits[split], dropped[split] = node_filter.write_edges(split)
         else:
             splits[split], dropped[split] = node_filter.write_index(f"{split}_idx")
-    for split in _SPLITS:
+    for split in SPLITS:
         if dropped[split] and not splits[split]:
             raise RecipeError(
                 f"the components that stay hold none of the {dropped[split]:,} {split} "

@@ -9,6 +9,7 @@ import numpy as np
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.scores import probabilities, sigmoid
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000
@@ -178,18 +179,6 @@ def ranking(positive: Floats, negative: Floats) -> dict[str, Any]:
         "median_rank": float(np.median(rank)),
         "num_negatives": int(pool),
     }
-
-
-def probabilities(scores: Floats) -> Floats:
-    """Softmax of each row, (n, C) float32."""
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
-
-
-def sigmoid(score: Floats) -> Floats:
-    """Return 1 / (1 + exp(-score)) without overflow."""
-    small = np.exp(-np.abs(score))
-    return np.where(score >= 0, 1 / (1 + small), small / (1 + small))
 
 
 def _ratio(part: float, whole: float) -> float:

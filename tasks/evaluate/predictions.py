@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.evaluate.diagnostics import probabilities, sigmoid
 from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.scores import probabilities, sigmoid
 
 FILE_NAME = "predictions.parquet"
 _ROWS_AT_A_TIME = 1 << 17

@@ -54,8 +54,8 @@ def open_model(
     """
     import torch
 
+    from tasks.device import choose_device
     from tasks.inference.predictor import Predictor
-    from tasks.train.device import choose_device
 
     store = GraphStore(graph, PartitionManifest.model_validate_json((graph / "manifest.json").read_text()))
     data = DatasetStore(dataset, DatasetManifest.model_validate_json((dataset / "manifest.json").read_text()))

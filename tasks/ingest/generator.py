@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.graph_store import id_dtype
+from tasks.ingest.difficulty import solve_delta
 from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.negatives import draw_pool, written_pairs
 from tasks.ingest.writer import DatasetWriter, TableWriter
-from tasks.manifests import EdgeType, FeatureColumn, NodeType
+from tasks.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 from tasks.stage import StageContext
 
 if TYPE_CHECKING:
-    from tasks.ingest.synthetic import Synthetic
+    from tasks.ingest.configs import SyntheticConfig
 
 Array = NDArray[Any]
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
@@ -30,7 +32,8 @@ _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
 # Streams of random numbers; one for each use, so that no two uses are correlated.
-_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE, NEGATIVE, _PARENT, _FEATURE = range(10, 20)
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE = range(10, 17)
+_PARENT, _FEATURE = 18, 19  # 17 is of negatives.py
 _RETRIES = 8
 
 
@@ -52,7 +55,7 @@ class Layout(NamedTuple):
     seed: int
 
 
-def make_layout(config: Synthetic.Config) -> Layout:
+def make_layout(config: SyntheticConfig) -> Layout:
     """Turn options into a layout: communities a multiple of the classes, small components at the end."""
     num_small = int(config.num_nodes * config.small_components) // _COMPONENT_SIZE * _COMPONENT_SIZE
     num_main = config.num_nodes - num_small
@@ -197,10 +200,7 @@ def pair_keys(src, dst):  # type: ignore[no-untyped-def]
     return out
 
 
-SPLITS = ("train", "valid", "test")
-
-
-def generate(config: Synthetic.Config, context: StageContext) -> dict[str, Any]:
+def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest."""
     layout = make_layout(config)
     with DatasetWriter(context.work) as writer:
@@ -230,10 +230,8 @@ def generate(config: Synthetic.Config, context: StageContext) -> dict[str, Any]:
     }
 
 
-def _class_centres(config: Synthetic.Config) -> Array:
+def _class_centres(config: SyntheticConfig) -> Array:
     """Return orthogonal class means of length delta, (num_classes, feature_dim)."""
-    from tasks.ingest.synthetic import solve_delta
-
     if not config.feature_dim:
         return np.zeros((config.num_classes, 0))
     rng = np.random.default_rng(config.seed)
@@ -242,7 +240,7 @@ def _class_centres(config: Synthetic.Config) -> Array:
 
 
 def _write_nodes(
-    config: Synthetic.Config,
+    config: SyntheticConfig,
     layout: Layout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
@@ -268,7 +266,7 @@ def _write_nodes(
 
 
 def _write_edges(
-    config: Synthetic.Config,
+    config: SyntheticConfig,
     layout: Layout,
     writer: DatasetWriter,
     splits: dict[str, TableWriter],
@@ -292,9 +290,7 @@ def _write_edges(
     return check
 
 
-def _write_negatives(config: Synthetic.Config, writer: DatasetWriter) -> None:
-    from tasks.ingest.negatives import draw_pool, written_pairs
-
+def _write_negatives(config: SyntheticConfig, writer: DatasetWriter) -> None:
     for code, split in enumerate(SPLITS[1:]):
         pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
         writer.write(f"split/{split}_negative", pool)

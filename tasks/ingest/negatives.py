@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from tasks.counter_random import below
 from tasks.graph_store import id_dtype
-from tasks.ingest.generator import NEGATIVE, SPLITS
 from tasks.ingest.pair_set import PairSet
 from tasks.ingest.writer import DatasetWriter
+from tasks.manifests import SPLITS
 from tasks.sizes import BYTES_A_PAIR, need_memory
 
 Array = NDArray[Any]
@@ -28,6 +28,8 @@ Pairs = Callable[[], Iterator[tuple[Array, Array]]]
 GetArray = Callable[[str], Array | None]
 """Returns an array of a graph by name, or None (`GraphStore.get`)."""
 
+NEGATIVE = 17
+"""Stream of random numbers (`tasks/counter_random.py`)."""
 LEFT_OUT = "left_out"
 """Name of the table of edges that are in no split: no negatives either."""
 _ROUNDS = 32

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import checked_ids
+from tasks.ingest.table_configs import NodesConfig
 from tasks.ingest.table_intake import TableBatch
-from tasks.ingest.tables import NodesConfig
 from tasks.ingest.writer import DatasetWriter
 
 Array = NDArray[Any]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
-from configs.base import ComponentConfig
 from configs.errors import DataError
 from configs.registry import DATASETS
 from configs.source_files import check_file, user_path
+from tasks.ingest.configs import NpzConfig
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.source_digests import SourceDigests
@@ -30,33 +29,9 @@ class Npz:
     For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
     """
 
-    class Config(ComponentConfig):
-        """Names of the file's arrays."""
+    Config = NpzConfig
 
-        path: str
-        """The .npz file."""
-        edges: str = "edge_index"
-        """(2, m) or (m, 2) node numbers from 0."""
-        features: str = "x"
-        """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
-        labels: str = "y"
-        """(num_nodes,) whole numbers; -1: no label."""
-        train: str = "train"
-        """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
-        valid: str = "valid"
-        """As train."""
-        test: str = "test"
-        """As train."""
-        split_number: int = Field(default=0, ge=0)
-        """Which row where the file holds several splits."""
-        directed: bool = False
-        """Whether an edge means one direction only; false where each undirected edge is stored once or both ways."""
-        metric: Literal["accuracy", "f1", "rocauc", "ap"] = "accuracy"
-        """What models are judged by."""
-
-        runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: NpzConfig) -> None:
         self.config = config
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import Field
-
-from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
-from configs.metric_names import MetricName
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, read_json, user_path
 from tasks.artifacts import file_lock, write_atomic
 from tasks.file_names import beside, file_name
 from tasks.home import Home
+from tasks.ingest.configs import OgbConfig
 from tasks.ingest.ogb_meta import OgbMeta, listed_meta, listed_names
 from tasks.source_digests import SourceDigests, files_below
 from tasks.stage import StageContext
@@ -36,35 +33,9 @@ class Ogb:
     classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
     """
 
-    class Config(ComponentConfig):
-        """Options of an OGB data set."""
+    Config = OgbConfig
 
-        dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-        """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
-        root: str | None = None
-        """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
-        offline: bool = False
-        """Never download: say what is missing instead."""
-        task: Literal["node", "link", "graph"] | None = None
-        """What is predicted. This and all below: only for a folder that OGB does not list."""
-        task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
-        """Kind of label; null: multiclass (link for a link task)."""
-        num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
-        """Classes of a multiclass label."""
-        num_tasks: int = Field(default=1, ge=1)
-        """Columns of the label file (multilabel and regression)."""
-        metric: MetricName | None = None
-        """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
-        split: str | None = None
-        """Folder under split/; null: the only one there."""
-        directed: bool = True
-        """Whether edges mean one direction; false where each undirected edge is stored once."""
-        categorical: bool = False
-        """Whether the node and edge features are codes (0, 1, 2, ...) instead of measurements."""
-
-        runtime_fields: ClassVar[frozenset[str]] = frozenset({"root", "offline"})
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: OgbConfig) -> None:
         self.config = config
 
     @property
@@ -74,7 +45,7 @@ class Ogb:
         name = config.dataset.replace("_", "-")
         if name in listed_names():
             # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
-            defaults = Ogb.Config.model_fields
+            defaults = OgbConfig.model_fields
             given = [name for name in _META_OPTIONS if getattr(config, name) != defaults[name].default]
             if given:
                 raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
@@ -152,7 +123,7 @@ class Ogb:
                 write_atomic(_record(context.home, meta), json.dumps(known).encode())
 
 
-def _own_meta(config: Ogb.Config) -> OgbMeta:
+def _own_meta(config: OgbConfig) -> OgbMeta:
     """Check the options that describe a folder which OGB does not list."""
     assert config.task is not None
     task_type = config.task_type or ("link" if config.task == "link" else "multiclass")

@@ -26,10 +26,10 @@ from tasks.ingest.id_maps import write_mapping
 from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
 from tasks.ingest.ogb_meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb_raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
-from tasks.ingest.ogb_splits import SPLITS, index_splits, link_split, split_folder
+from tasks.ingest.ogb_splits import index_splits, link_split, split_folder
 from tasks.ingest.raw_rows import Rows, Taker
 from tasks.ingest.writer import DatasetWriter
-from tasks.manifests import EdgeType, FeatureColumn, NodeType
+from tasks.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 from tasks.readers.limits import check_memory
 from tasks.stage import StageContext
 

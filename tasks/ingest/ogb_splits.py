@@ -15,9 +15,9 @@ from tasks.ingest.csv_reader import read_numbers
 from tasks.ingest.ogb_meta import OgbMeta
 from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.torch_files import load_torch
+from tasks.manifests import SPLITS
 
 Array = NDArray[Any]
-SPLITS = ("train", "valid", "test")
 
 
 def split_folder(folder: Path, meta: OgbMeta) -> Path:

@@ -19,10 +19,10 @@ from tasks.graph_store import id_dtype
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.node_set import UNKNOWN, NodeSet
 from tasks.ingest.table_columns import float32, numbers
+from tasks.ingest.table_configs import EdgesConfig
 from tasks.ingest.table_features import FeatureReader
 from tasks.ingest.table_intake import Intake, TableBatch
 from tasks.ingest.table_times import TimeReader
-from tasks.ingest.tables import EdgesConfig
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.manifests import EdgeType
 from tasks.stage import StageContext

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tasks.ingest.id_index import IdIndex, is_text
 from tasks.ingest.table_columns import float32, is_list, numbers
+from tasks.ingest.table_configs import FilesConfig
 from tasks.ingest.table_intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.table_policies import Missing, mask_name, stored_name
-from tasks.ingest.tables import FilesConfig
 from tasks.manifests import FeatureColumn
 
 Array = NDArray[Any]

@@ -12,12 +12,12 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.node_set import NodeSet
+from tasks.ingest.table_configs import TablesConfig
 from tasks.ingest.table_edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.table_intake import Intake
 from tasks.ingest.table_labels import LabelStore, read_labels
 from tasks.ingest.table_nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.table_splits import LinkSplitter, node_splits
-from tasks.ingest.tables import Tables
 from tasks.ingest.writer import DatasetWriter
 from tasks.manifests import NodeType
 from tasks.stage import StageContext
@@ -28,7 +28,7 @@ _UNLIKE = 10.0  # times
 _METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
 
 
-def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) -> dict[str, Any]:
+def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest.
 
     Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
@@ -87,7 +87,7 @@ def ingest_tables(config: Tables.Config, context: StageContext, intake: Intake) 
     }
 
 
-def _metric(config: Tables.Config, task_type: str, column: Array | None, context: StageContext) -> str:
+def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:
     """Return the metric: of several amounts R2, for in an error of them all the largest unit hides the others."""
     several = task_type == "regression" and column is not None and column.shape[1] > 1
     metric = config.metric or ("r2" if several else _METRICS.get(task_type, "rocauc"))
@@ -108,7 +108,7 @@ def _write_splits(found: dict[str, Array], writer: DatasetWriter) -> dict[str, i
     return {split: len(ids) for split, ids in found.items()}
 
 
-def _num_classes(config: Tables.Config, names: pa.Array | None) -> int:
+def _num_classes(config: TablesConfig, names: pa.Array | None) -> int:
     if config.task == "link" or config.task_type == "regression":
         return 0
     if config.task_type != "multiclass":
@@ -116,7 +116,7 @@ def _num_classes(config: Tables.Config, names: pa.Array | None) -> int:
     return config.num_classes or (0 if names is None else len(names))
 
 
-def _node_sets(config: Tables.Config) -> dict[str, NodeSet]:
+def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
     nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
@@ -128,7 +128,7 @@ def _node_sets(config: Tables.Config) -> dict[str, NodeSet]:
     return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in sorted(used - set(nodes))}
 
 
-def _target_type(config: Tables.Config, nodes: dict[str, NodeSet]) -> str:
+def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
     labelled = [table.type for table in config.nodes if table.label]
     target = config.target_type or (labelled[0] if labelled else None)
     if config.task == "link":
@@ -142,7 +142,7 @@ def _target_type(config: Tables.Config, nodes: dict[str, NodeSet]) -> str:
 
 
 def _scan(
-    config: Tables.Config,
+    config: TablesConfig,
     nodes: dict[str, NodeSet],
     target: str,
     labels: LabelStore | None,
@@ -189,7 +189,7 @@ def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> Non
         )
 
 
-def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) -> None:
+def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Get to know the nodes that only edges name, then drop the indexes that say nothing."""
     only_in_edges = {kind: found for kind, found in nodes.items() if not found.has_files and found.num_nodes == 0}
     before = {kind: found.index.count for kind, found in nodes.items() if found.index is not None}
@@ -218,7 +218,7 @@ def _discover(config: Tables.Config, nodes: dict[str, NodeSet], intake: Intake) 
 
 
 def _write_edges(
-    config: Tables.Config,
+    config: TablesConfig,
     nodes: dict[str, NodeSet],
     writer: DatasetWriter,
     context: StageContext,

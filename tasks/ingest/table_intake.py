@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from tasks.ingest.id_index import is_text
 from tasks.ingest.problems import Problems
+from tasks.ingest.table_configs import FilesConfig
 from tasks.ingest.table_files import Batch, TableFiles
 from tasks.ingest.table_hints import alike
-from tasks.ingest.tables import FilesConfig
 
 Array = NDArray[Any]
 

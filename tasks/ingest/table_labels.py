@@ -15,8 +15,8 @@ from tasks.ingest.id_maps import whole_numbers
 from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
 from tasks.ingest.node_set import NodeSet
 from tasks.ingest.table_columns import EXACT, numbers
+from tasks.ingest.table_configs import LabelsConfig, NodesConfig, TablesConfig
 from tasks.ingest.table_intake import Intake, TableBatch
-from tasks.ingest.tables import LabelsConfig, NodesConfig, Tables
 
 Array = NDArray[Any]
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 class LabelStore:
     """Labels as they are read."""
 
-    def __init__(self, config: Tables.Config) -> None:
+    def __init__(self, config: TablesConfig) -> None:
         width = len(config.labels.label) if config.labels else 1
         self._kind = LabelKind(config.task_type, config.num_classes or 2, width)
         self._named = config.task_type == "multiclass" and config.num_classes is None
@@ -139,7 +139,7 @@ class LabelStore:
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 
-def _table_of_labels(config: Tables.Config) -> NodesConfig | LabelsConfig:
+def _table_of_labels(config: TablesConfig) -> NodesConfig | LabelsConfig:
     return config.labels or next(table for table in config.nodes if table.label)
 
 

@@ -10,21 +10,22 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
 from tasks.graph_store import id_dtype
-from tasks.ingest.generator import SPLITS, pair_keys, pick_splits
+from tasks.ingest.generator import pair_keys, pick_splits
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.negatives import LEFT_OUT, draw_pool, written_pairs
 from tasks.ingest.node_set import UNKNOWN, NodeSet, came_before
+from tasks.ingest.table_configs import EdgesConfig, FilesConfig, SplitConfig, TablesConfig
 from tasks.ingest.table_intake import Intake, TableBatch, table_files
 from tasks.ingest.table_nodes import SplitColumn
 from tasks.ingest.table_times import TimeReader
-from tasks.ingest.tables import EdgesConfig, FilesConfig, SplitConfig, Tables
 from tasks.ingest.writer import DatasetWriter
+from tasks.manifests import SPLITS
 
 Array = NDArray[Any]
 
 
 def node_splits(
-    config: Tables.Config, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake
+    config: TablesConfig, nodes: NodeSet, labels: Array, owner: Array | None, intake: Intake
 ) -> dict[str, Array]:
     """Return ascending dense ids (int64) of each split; `owner` holds the split column's codes, where one is used.
 
@@ -89,7 +90,7 @@ def cut_by_time(time: Array, split: SplitConfig) -> Array:
     return codes
 
 
-def _from_files(config: Tables.Config, nodes: NodeSet, intake: Intake) -> Array:
+def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:
     owner = np.full(nodes.num_nodes, -1, np.int8)
     for code, name in enumerate(SPLITS):
         for batch, (column,) in _id_batches(config.split.files[name], config, nodes, 1, intake):
@@ -114,7 +115,7 @@ def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int
     owner[codes] = code
 
 
-def _id_batches(path: str, config: Tables.Config, nodes: NodeSet, width: int, intake: Intake) -> Any:
+def _id_batches(path: str, config: TablesConfig, nodes: NodeSet, width: int, intake: Intake) -> Any:
     """Yield batches of a file of ids and the names of its first `width` columns."""
     table = FilesConfig(files=(path,), header=config.split.header)
     # Ids alone, a line each, may have blanks.
@@ -129,7 +130,7 @@ class LinkSplitter:
     """Deals the edges of a link task out while they stream by; training edges stay, the others are held back."""
 
     def __init__(
-        self, config: Tables.Config, nodes: NodeSet, edges: EdgesConfig, writer: DatasetWriter, intake: Intake
+        self, config: TablesConfig, nodes: NodeSet, edges: EdgesConfig, writer: DatasetWriter, intake: Intake
     ) -> None:
         self.config, self.nodes, self.edges, self.writer, self.intake = config, nodes, edges, writer, intake
         self.split = config.split

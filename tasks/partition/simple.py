@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from configs.registry import PARTITIONERS
+from tasks.counter_random import GOLDEN, mix
 from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, deal
 
 
@@ -75,12 +76,7 @@ class HashPartitioner(Partitioner):
 
 
 def hash_parts(ids: NDArray[np.uint64], num_parts: int, seed: int = 0) -> NDArray[np.int32]:
-    """Return the part of each id: SplitMix64's finaliser over id and seed, modulo the number of parts.
-
-    Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014 (the constants of
-    Vigna's splitmix64.c).
-    """
-    mixed = ids + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(num_parts)).astype(np.int32)
+    """Return the part of each id: SplitMix64's finaliser over id and seed, modulo the number of parts."""
+    stream = np.uint64((seed + 1) * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF)
+    mixed: NDArray[np.uint64] = mix.py_func(ids + stream)  # as it stands it computes with arrays too
+    return (mixed % np.uint64(num_parts)).astype(np.int32)

@@ -27,7 +27,7 @@ from numba import njit
 from configs.errors import DataError
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.pair_set import PairSet
-from tasks.preprocess.splits import SPLITS
+from tasks.manifests import SPLITS
 from tasks.stage import StageContext
 
 Rule = Literal["hold_out", "first_split", "keep"]

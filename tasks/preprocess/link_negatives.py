@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.negatives import among_edges, draw_pool, graph_pairs, split_pairs
+from tasks.manifests import SPLITS
 from tasks.preprocess.graph_view import GraphView
-from tasks.preprocess.splits import SPLITS
 from tasks.stage import StageContext
 
 _SEED = 0
@@ -48,3 +49,22 @@ def _count_known(pairs: Array, graph: GraphView, *, directed: bool) -> int:
         int(np.count_nonzero(among_edges(some[:, 0], some[:, 1], graph.num_nodes, edges, directed=directed)))
         for some in (pairs[start : start + _CHECKED_AT_ONCE] for start in range(0, len(pairs), _CHECKED_AT_ONCE))
     )
+
+
+def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
+    """Replace candidates that are gone by their row's next one that is not.
+
+    Args:
+        candidates: id (n, K, 2), -1 for ends that are gone.
+
+    Returns:
+        bool (n,), whether anything of a row stays, and id (m, K, 2), those that do.
+    """
+    valid: NDArray[np.bool_] = np.all(candidates >= 0, axis=2)
+    stay: NDArray[np.bool_] = np.any(valid, axis=1)
+    candidates, valid = candidates[stay], valid[stay]
+    num_candidates = candidates.shape[1]
+    # Distance to the next valid one, cyclically: from behind over two rounds.
+    place = np.where(np.concatenate([valid, valid], 1), np.arange(2 * num_candidates), 2 * num_candidates)
+    following = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1][:, :num_candidates] % num_candidates
+    return stay, np.take_along_axis(candidates, following[:, :, None], axis=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from pydantic import Field
@@ -11,19 +9,12 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
+from tasks.counter_random import GOLDEN, mix
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.transform import Array, Column, StructureTransform
 
 # Steps of the exact computation (sum over graphs of nodes × edges × steps) that are still minutes on one core.
 _MAX_EXACT_STEPS = 10**12
-
-
-@njit(cache=True, nogil=True)
-def _mix(x: Any) -> Any:
-    """Splitmix64's finalizer: a hash of a counter."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
@@ -38,18 +29,17 @@ def sampled_returns(indptr: Array, indices: Array, first: int, num_walks: int, s
         seed: the walks of a node depend on seed and node only, not on how the nodes are split over workers.
         out: float32 (n, steps), filled: share of the walks from node first + i that are back after k + 1 steps.
     """
-    golden = np.uint64(0x9E3779B97F4A7C15)
     here = np.empty(num_walks, np.int64)
     for i in range(out.shape[0]):
         start = first + i
         here[:] = start
-        state = _mix(np.uint64(seed) * golden + np.uint64(start))
+        state = mix(np.uint64(seed) * GOLDEN + np.uint64(start))
         for k in range(out.shape[1]):
             back = 0
             # All walks take a step before any takes the next one: their cache misses overlap.
             for w in range(num_walks):
                 v = here[w]
-                state += golden
+                state += GOLDEN
                 if v < 0:
                     continue
                 degree = indptr[v + 1] - indptr[v]
@@ -57,7 +47,7 @@ def sampled_returns(indptr: Array, indices: Array, first: int, num_walks: int, s
                     here[w] = -1
                     continue
                 # The high 32 bits, scaled: off from uniform by degree / 2^32.
-                pick = (_mix(state) >> np.uint64(32)) * np.uint64(degree) >> np.uint64(32)
+                pick = (mix(state) >> np.uint64(32)) * np.uint64(degree) >> np.uint64(32)
                 here[w] = indices[indptr[v] + np.int64(pick)]
                 back += here[w] == start
             out[i, k] = back / num_walks

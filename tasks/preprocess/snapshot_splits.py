@@ -20,14 +20,14 @@ from numba import njit
 from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.schema import Recipe, SnapshotConfig
-from tasks.components.filtering import replace_gone
 from tasks.counter_random import bits
 from tasks.dataset_store import iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter
 from tasks.ingest.labels import has_label
 from tasks.ingest.negatives import LEFT_OUT, draw_negatives, draw_pool
+from tasks.manifests import SPLITS
+from tasks.preprocess.link_negatives import replace_gone
 from tasks.preprocess.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
-from tasks.preprocess.splits import SPLITS
 
 _CHUNK_ROWS = 1 << 20
 _NODES = 0x5A11  # stream of the hash that orders nodes of one time

@@ -11,10 +11,10 @@ import numpy as np
 from configs.errors import DataError
 from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.graph_store import Array, ArrayWriter, id_dtype
+from tasks.manifests import SPLITS
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.snapshot import Snapshot
 
-SPLITS = ("train", "valid", "test")
 Choose = Callable[[int, int], Array]
 """(first row, number of rows) -> which of them, counted from the first."""
 

@@ -21,8 +21,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from configs.errors import RecipeError
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
+from tasks.evaluators.metrics import metric_of
 
 CHAMPION = "champion"
 _FEW_ROWS = 30
@@ -129,14 +129,6 @@ def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> flo
     """
     split, _, name = gate.partition("/")
     return metric_of(name, metrics[split], split) if split in metrics else None
-
-
-def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
-    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
-    if name not in values:
-        known = ", ".join(f"{split}/{one}" for one in values)
-        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
-    return values[name]
 
 
 def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:

@@ -15,14 +15,13 @@ from configs.schema import Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.graph_store import GraphStore
 from tasks.ids import class_names
-from tasks.manifests import CONTROLS, DatasetManifest, EvalReport, PartitionManifest
+from tasks.manifests import CONTROLS, SPLITS, DatasetManifest, EvalReport, PartitionManifest
 from tasks.publish import eval_plots, judge, plots, snapshot_plots, snapshots
 from tasks.publish.figures import Canvas, compact
 from tasks.publish.records import flatten, read_records
 from tasks.stage import Parent
 
 _TEMPLATE = "report.jinja"
-_SPLITS = ("train", "valid", "test")
 _MAX_LABELS = 5_000_000
 _ASKED = ("dataset", "snapshot", "preprocess", "components", "partition", "model", "train", "evaluate", "tracking")
 
@@ -165,7 +164,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
         *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
-        ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in _SPLITS)),
+        ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)),
     ]
     if graph is None:
         return section
@@ -184,7 +183,7 @@ def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
 
     Pairs that files of their own hold out may stand in that table too, so they are not added to it.
     """
-    held = sum(data.splits.get(split, 0) for split in _SPLITS if split != "train") if data.task == "link" else 0
+    held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.task == "link" else 0
     options = data.config.get("dataset", {})
     if held and options.get("name") == "tables" and options["split"]["by"] == "files":
         return f"{data.num_edges:,} as given, and {held:,} pairs that files of the split hold out"
@@ -250,7 +249,7 @@ def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
     labels = store.get("label" if manifest.task == "node" else "graph_label")
     if labels is None:
         return None
-    indices = {split: store.get(f"{split}_idx") for split in _SPLITS}
+    indices = {split: store.get(f"{split}_idx") for split in SPLITS}
     by_split = {s: np.asarray(labels[i[:_MAX_LABELS]]) for s, i in indices.items() if i is not None}
     if manifest.task_type == "regression":
         return plots.label_histogram({split: values.ravel() for split, values in by_split.items()})

@@ -16,12 +16,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tasks.counter_random import mix
+from tasks.counter_random import GOLDEN, mix
 
 STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""
 _OTHER = np.uint64(0xE7037ED1A0B428DB)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
 _TWO_TO_MINUS_64 = 1.0 / 18446744073709551616.0
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
@@ -52,7 +51,7 @@ def _multiply_fold(typing, a, b):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def stream(key, number):  # type: ignore[no-untyped-def]
     """Return the first state of stream `number` under `key` (integers >= 0)."""
-    return mix(np.uint64(key) + (np.uint64(number) + np.uint64(1)) * _GOLDEN)
+    return mix(np.uint64(key) + (np.uint64(number) + np.uint64(1)) * GOLDEN)
 
 
 @njit(inline="always")

@@ -17,10 +17,10 @@ from configs.errors import DataError, IntegrityError, UserError
 from configs.registry import EVALUATORS
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.metrics import metric_of
 from tasks.graph_store import Array, GraphStore
 from tasks.inference.opened import Opened, open_model
 from tasks.manifests import PartitionManifest
-from tasks.publish.gate import metric_of
 from tasks.serve.fit import check_facts, refuse_own_rows
 from tasks.serve.needs import label_order
 from tasks.supervise import finish_job, say

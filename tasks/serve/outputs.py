@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.evaluate.diagnostics import probabilities, sigmoid
+from tasks.evaluators.scores import probabilities, sigmoid
 from tasks.graph_store import Array, create_array
 
 VECTOR = "embedding"

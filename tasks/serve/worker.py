@@ -20,14 +20,13 @@ from tasks.dataset_store import DatasetStore
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.graph_store import Array
 from tasks.inference.opened import open_model
-from tasks.manifests import DatasetManifest
+from tasks.manifests import SPLITS, DatasetManifest
 from tasks.serve.fit import check_facts, refuse_own_rows
 from tasks.serve.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.serve.outputs import NpyVectors, ParquetVectors, as_probabilities
 from tasks.supervise import finish_job, say
 
 _ROWS = 1 << 16
-_SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
@@ -191,8 +190,8 @@ class Serving:
     def _splits(self) -> Array:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
         count = self.manifest.num_nodes if self.manifest.task == "node" else self.manifest.num_graphs
-        codes = np.full(count, len(_SPLITS), np.int8)
-        for code, split in enumerate(_SPLITS):
+        codes = np.full(count, len(SPLITS), np.int8)
+        for code, split in enumerate(SPLITS):
             index = self.store.get(f"{split}_idx")
             if index is not None:
                 codes[index] = code
@@ -271,7 +270,7 @@ class Serving:
             say(part.stop, len(nodes), "nodes", self.job.what)
 
 
-_SPLIT_NAMES = pa.array([*_SPLITS, None], pa.string())
+_SPLIT_NAMES = pa.array([*SPLITS, None], pa.string())
 
 
 def _parts(count: int) -> Iterator[slice]:

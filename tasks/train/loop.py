@@ -15,11 +15,11 @@ import torch
 
 from configs.registry import LOADERS, STRATEGIES
 from models.block import Batch
+from tasks.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.collectives import from_main, joined, sum_over_ranks
-from tasks.train.device import check_precision, choose_device, feature_dtype, use_threads
 from tasks.train.embeddings.sparse import take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
@@ -31,6 +31,7 @@ from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline
+from tasks.train.precision import check_precision, feature_dtype
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
 

@@ -15,7 +15,8 @@ from configs.load import build_recipe
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.dataset_store import DatasetStore
 from tasks.ingest import generator
-from tasks.ingest.synthetic import Synthetic, bayes_accuracy, features_alone, solve_delta
+from tasks.ingest.difficulty import bayes_accuracy, features_alone, solve_delta
+from tasks.ingest.synthetic import Synthetic
 from tests.ingest.conftest import Ingest
 
 

@@ -13,9 +13,9 @@ from configs import registry
 from configs.load import build_recipe
 from configs.schema import Recipe
 from flows.planning import _changes
+from tasks.device import use_threads
 from tasks.stage import Parent
 from tasks.train import checkpoint, job
-from tasks.train.device import use_threads
 from tasks.train.job import BEST, LAST, Job, stage_config
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings

@@ -15,13 +15,14 @@ from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.block import Batch
 from models.losses import LOSSES
+from tasks.device import choose_device
 from tasks.graph_facts import graph_facts
 from tasks.graph_store import GraphStore
 from tasks.stage import Parent
-from tasks.train.device import check_precision, choose_device
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate
+from tasks.train.precision import check_precision
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
 from tests.loaders import make_loader

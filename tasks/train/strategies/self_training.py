@@ -13,7 +13,7 @@ from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
-from tasks.evaluate.diagnostics import probabilities
+from tasks.evaluators.scores import probabilities
 from tasks.graph_store import Array, GraphStore
 from tasks.inference.predictor import Predictor
 from tasks.manifests import PartitionManifest

@@ -1,0 +1,35 @@
+"""Which device and how many threads a process computes with."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from configs.errors import RecipeError
+from models import dgl_adapter
+
+
+def choose_device(wanted: str, local_rank: int = 0) -> torch.device:
+    """Return the device of a rank; `auto` takes a GPU where torch sees one.
+
+    Raises:
+        RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RecipeError("train.device=cuda: torch sees no GPU; take train.device=cpu")
+    if local_rank >= torch.cuda.device_count():
+        raise RecipeError(f"train.num_ranks is above the {torch.cuda.device_count()} GPUs of this machine; lower it")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def use_threads(count: int) -> None:
+    """Let torch, our kernels (which follow it) and DGL, where a model has loaded it, compute on so many threads."""
+    torch.set_num_threads(count)
+    torch.get_num_threads()  # a thread that never asked would later take over what another set meanwhile
+    if "dgl" in sys.modules:
+        dgl_adapter.use_threads(count)

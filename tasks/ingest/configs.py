@@ -1,0 +1,128 @@
+"""Options of the data sets, apart from their code: recipes are checked without what reads data."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from configs.base import ComponentConfig
+from configs.metric_names import MetricName
+from configs.registry import DATASETS
+from tasks.ingest import table_configs as table_configs  # users' tables have a file of their own
+
+
+@DATASETS.options("synthetic", "synthetic")
+class SyntheticConfig(ComponentConfig):
+    """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges."""
+
+    num_nodes: int = Field(default=20_000, ge=10, le=2 * 10**9)
+    """Nodes."""
+    num_edges: int = Field(default=150_000, ge=1, le=10**10)
+    """Undirected edges, each stored once; a few are drawn twice (`preprocess.deduplicate` merges them)."""
+    num_classes: int = Field(default=8, ge=2, le=10_000)
+    """Classes, of about equal size."""
+    community_size: int = Field(default=500, ge=4)
+    """Nodes of a community, about; a class has one community or many."""
+    within_community: float = Field(default=0.5, ge=0, le=1)
+    """Share of edges that stay inside a community."""
+    within_class: float = Field(default=0.4, ge=0, le=1)
+    """Of the other edges, the share that stays inside the class."""
+    exponent: float = Field(default=2.5, gt=2, le=10)
+    """Exponent of the degree distribution; closer to 2 gives larger hubs."""
+    small_components: float = Field(default=0.02, ge=0, lt=1)
+    """Share of nodes that sit outside of the main graph, in trees of 8 nodes, each of one class."""
+    feature_dim: int = Field(default=32, ge=0, le=65_536)
+    """Feature columns; 0: none. At least num_classes, so that the difficulty is exact."""
+    feature_accuracy: float = Field(default=0.5, gt=0, lt=1)
+    """Accuracy on clean labels of the best classifier that sees a node's own features only."""
+    label_noise: float = Field(default=0.05, ge=0, lt=1)
+    """Share of labels that are replaced by another class: 1 - label_noise is the ceiling of accuracy."""
+    task: Literal["node", "link"] = "node"
+    """What is predicted: a node's class, or held-out edges."""
+    valid_share: float = Field(default=0.2, gt=0, lt=1)
+    """Share of nodes (or edges) in the validation split."""
+    test_share: float = Field(default=0.2, gt=0, lt=1)
+    """Share of nodes (or edges) in the test split; the rest trains."""
+    num_negatives: int = Field(default=100_000, ge=1)
+    """Negative pairs of the validation and of the test split (link task)."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of everything above."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> SyntheticConfig:
+        if 0 < self.feature_dim < self.num_classes:
+            raise ValueError(
+                f"feature_dim {self.feature_dim} is below num_classes {self.num_classes}; take 0 (no features) or "
+                f"at least {self.num_classes}"
+            )
+        if self.feature_accuracy <= 1 / self.num_classes:
+            raise ValueError(
+                f"feature_accuracy {self.feature_accuracy} is not above chance, 1/{self.num_classes}; "
+                "for features without information take feature_dim: 0"
+            )
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share + test_share must leave something to train on (be below 1)")
+        if self.label_noise >= 1 - 1 / self.num_classes:
+            raise ValueError(f"label_noise {self.label_noise} leaves no more than chance, {1 / self.num_classes:g}")
+        if self.num_nodes < 4 * self.num_classes:
+            raise ValueError(f"num_nodes {self.num_nodes} is below four a class, {4 * self.num_classes}")
+        return self
+
+
+@DATASETS.options("npz", "npz")
+class NpzConfig(ComponentConfig):
+    """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits."""
+
+    path: str
+    """The .npz file."""
+    edges: str = "edge_index"
+    """(2, m) or (m, 2) node numbers from 0."""
+    features: str = "x"
+    """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
+    labels: str = "y"
+    """(num_nodes,) whole numbers; -1: no label."""
+    train: str = "train"
+    """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
+    valid: str = "valid"
+    """As train."""
+    test: str = "test"
+    """As train."""
+    split_number: int = Field(default=0, ge=0)
+    """Which row where the file holds several splits."""
+    directed: bool = False
+    """Whether an edge means one direction only; false where each undirected edge is stored once or both ways."""
+    metric: Literal["accuracy", "f1", "rocauc", "ap"] = "accuracy"
+    """What models are judged by."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+
+@DATASETS.options("ogb", "ogb")
+class OgbConfig(ComponentConfig):
+    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout."""
+
+    dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
+    root: str | None = None
+    """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
+    offline: bool = False
+    """Never download: say what is missing instead."""
+    task: Literal["node", "link", "graph"] | None = None
+    """What is predicted. This and all below: only for a folder that OGB does not list."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
+    """Kind of label; null: multiclass (link for a link task)."""
+    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    """Classes of a multiclass label."""
+    num_tasks: int = Field(default=1, ge=1)
+    """Columns of the label file (multilabel and regression)."""
+    metric: MetricName | None = None
+    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+    split: str | None = None
+    """Folder under split/; null: the only one there."""
+    directed: bool = True
+    """Whether edges mean one direction; false where each undirected edge is stored once."""
+    categorical: bool = False
+    """Whether the node and edge features are codes (0, 1, 2, ...) instead of measurements."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"root", "offline"})
