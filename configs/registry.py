@@ -296,11 +296,13 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
 
 
 DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")
-TRANSFORMS = Registry("transform", "tasks.preprocess")
-PARTITIONERS = Registry("partitioner", "tasks.partition")
+TRANSFORMS = Registry("transform", "tasks.preprocess", configs="tasks.preprocess.configs")
+PARTITIONERS = Registry("partitioner", "tasks.partition", configs="tasks.partition.configs")
 MODELS = Registry("model", "models", configs="models.configs", own_files=True)
 LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders.configs", default="auto")
 SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
 EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")
-STRATEGIES = Registry("strategy", "tasks.train.strategies", default="data_parallel")
-EVALUATORS = Registry("evaluator", "tasks.evaluators")
+STRATEGIES = Registry(
+    "strategy", "tasks.train.strategies", configs="tasks.train.strategies.configs", default="data_parallel"
+)
+EVALUATORS = Registry("evaluator", "tasks.evaluators", configs="tasks.evaluators.configs")

@@ -19,16 +19,27 @@ A model may know classes that the data has not (`Prediction.num_classes`): guess
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
-from configs.metric_names import MAX_HITS, check_metric, hits_of
+from configs.metric_names import check_metric, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
+from tasks.evaluators.configs import (
+    AccuracyConfig,
+    AutoConfig,
+    AveragePrecisionConfig,
+    F1Config,
+    HitsConfig,
+    MaeConfig,
+    MrrConfig,
+    R2Config,
+    RmseConfig,
+    RocAucConfig,
+)
 from tasks.evaluators.metrics import Array, Floats
 from tasks.manifests import GraphManifest
 
@@ -160,8 +171,7 @@ class Evaluator:
 class Accuracy(Evaluator):
     """Share of right predictions; of several label columns the mean of their accuracies, as OGB does."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = AccuracyConfig
 
     def measure(self, prediction: Prediction) -> float:
         """Accuracy in 0..1."""
@@ -176,11 +186,7 @@ class Accuracy(Evaluator):
 class F1(Evaluator):
     """F1 score, macro (classes weigh alike) or micro (rows weigh alike)."""
 
-    class Config(ComponentConfig):
-        """Options of F1."""
-
-        average: Literal["macro", "micro"] = "macro"
-        """`macro`: mean of the classes' F1; `micro`: over all decisions at once."""
+    Config = F1Config
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
@@ -199,8 +205,7 @@ class F1(Evaluator):
 class RocAuc(Evaluator):
     """Area under the ROC curve: mean over label columns as OGB; classes one versus rest; edges against negatives."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = RocAucConfig
 
     task_types = _CLASSIFY | {"link"}
 
@@ -213,8 +218,7 @@ class RocAuc(Evaluator):
 class AveragePrecision(Evaluator):
     """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = AveragePrecisionConfig
 
     task_types = _CLASSIFY | {"link"}
 
@@ -239,8 +243,7 @@ def _binary_metric(prediction: Prediction, metric: Any) -> float:
 class Rmse(Evaluator):
     """Root mean squared error, the mean over label columns as OGB; lower is better."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = RmseConfig
 
     higher_is_better = False
     task_types = frozenset({"regression"})
@@ -254,8 +257,7 @@ class Rmse(Evaluator):
 class Mae(Evaluator):
     """Mean absolute error, the mean over label columns; lower is better."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = MaeConfig
 
     higher_is_better = False
     task_types = frozenset({"regression"})
@@ -269,8 +271,7 @@ class Mae(Evaluator):
 class R2(Evaluator):
     """R², the share of the labels' variance that is explained, the mean over label columns; 0 is their own mean."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = R2Config
 
     task_types = frozenset({"regression"})
 
@@ -283,8 +284,7 @@ class R2(Evaluator):
 class Mrr(Evaluator):
     """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = MrrConfig
 
     task_types = frozenset({"link"})
 
@@ -298,11 +298,7 @@ class Mrr(Evaluator):
 class Hits(Evaluator):
     """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss)."""
 
-    class Config(ComponentConfig):
-        """Options of Hits@K."""
-
-        k: int = Field(default=20, ge=1, le=MAX_HITS)
-        """How many of the first places count."""
+    Config = HitsConfig
 
     task_types = frozenset({"link"})
 
@@ -337,8 +333,7 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
 class Auto(Evaluator):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = AutoConfig
 
     task_types = _CLASSIFY | {"regression", "link"}
 

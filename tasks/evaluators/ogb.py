@@ -17,6 +17,7 @@ from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
+from tasks.evaluators.configs import OgbConfig
 from tasks.evaluators.evaluators import Evaluator, Prediction
 from tasks.manifests import GraphManifest
 
@@ -43,8 +44,7 @@ def ogb_evaluator_class(task: str) -> type[Any]:
 class Ogb(Evaluator):
     """OGB's evaluator of the data set."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = OgbConfig
 
     task_types = frozenset({"multiclass", "binary", "multilabel", "regression", "link"})
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig
+from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.configs import AutoPartitionerConfig
 
 # Entries of the adjacency (both directions) up to which METIS is taken: there it needs at most 3 s and 0.4 GB, and is
 # the reference. Above, `coarsened` was 3.6 times as fast on 9 million entries and 4.6 times on 54 million, in 1/24 and
@@ -18,10 +19,7 @@ METIS_MAX_EDGES = 4_000_000
 class AutoPartitioner(Partitioner):
     """Takes METIS for small graphs and `coarsened` for large ones; leaves the graph whole for one part."""
 
-    class Config(PartitionerConfig):
-        """Options of `auto`."""
-
-        name: str = "auto"
+    Config = AutoPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""

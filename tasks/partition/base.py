@@ -7,44 +7,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig
 from configs.errors import DataError
 from tasks.graph_store import Array
-
-MAX_PARTS = 1 << 15
-
-
-class PartitionerConfig(ComponentConfig):
-    """Options of every partitioner."""
-
-    num_parts: int = Field(default=1, ge=1, le=MAX_PARTS)
-    """Parts to split the nodes into; 1 leaves the graph whole."""
-    imbalance: float = Field(default=0.03, gt=0, le=1)
-    """How far the largest part may exceed the mean part, in nodes (0.03: 3 %); what exceeds it is reported."""
-    balance_train: bool = False
-    """Balance the training nodes over the parts as well (a second constraint)."""
-    halo_hops: int = Field(default=1, ge=0, le=16)
-    """Hops of in-neighbours around each part that are listed in its halo file; 0 writes none."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Seed of the partitioner."""
-
-    # Whether the component can balance training nodes; where not, the option is refused.
-    balances_train: ClassVar[bool] = True
-
-    @model_validator(mode="after")
-    def _train_balance_exists(self) -> PartitionerConfig:
-        if self.balance_train and not self.balances_train:
-            raise ValueError(
-                f"partitioner {self.name!r} cannot balance training nodes; take coarsened or metis, "
-                "or set balance_train: false"
-            )
-        return self
+from tasks.partition.configs import PartitionerConfig
 
 
 @dataclass(frozen=True)

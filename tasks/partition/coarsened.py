@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from configs.registry import PARTITIONERS
 from tasks.graph_store import Array, id_dtype
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig
+from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
 from tasks.partition.metis import part_graph
 
 # All constants were tuned on the graphs of benchmarks/partition.py (EPYC, 2 cores, November 2026).
@@ -89,13 +89,7 @@ class CoarsenedPartitioner(Partitioner):
     Memory beyond the graph: about 30 bytes a node, 8 bytes an edge between clusters, and METIS on the smallest graph.
     """
 
-    class Config(PartitionerConfig):
-        """Options of `coarsened`."""
-
-        name: str = "coarsened"
-        cycles: int = Field(default=0, ge=0, le=20)
-        """Times to cluster again inside of the parts and refine from there: about 1 % fewer cut edges for 60 % more
-        time each, on graphs without clear communities."""
+    Config = CoarsenedPartitionerConfig
 
     config: Config
 

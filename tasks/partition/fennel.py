@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig
+from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.configs import FennelPartitionerConfig
 
 
 @PARTITIONERS.register("fennel")
@@ -22,12 +22,7 @@ class FennelPartitioner(Partitioner):
     Partitioning, KDD 2013.
     """
 
-    class Config(PartitionerConfig):
-        """Options of `fennel`."""
-
-        name: str = "fennel"
-        passes: int = Field(default=5, ge=1, le=100)
-        """Times that the nodes are streamed; the edge file is read once a pass."""
+    Config = FennelPartitionerConfig
 
     config: Config
 

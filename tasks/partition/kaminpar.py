@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from configs.errors import RecipeError, StageError
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig
+from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.configs import KaminparPartitionerConfig
 from tasks.processes import call_apart, describe_exit, shared_array
 
 # ParHIP's header: version bits, nodes, edges, then N + 1 byte offsets and the neighbours. Bits 1 and 2: neither edge
@@ -29,15 +28,7 @@ class KaminparPartitioner(Partitioner):
     Source: Gottesbüren et al., Deep Multilevel Graph Partitioning, ESA 2021.
     """
 
-    class Config(PartitionerConfig):
-        """Options of `kaminpar`."""
-
-        name: str = "kaminpar"
-        preset: Literal["fast", "default", "eco", "strong"] = "fast"
-        """KaMinPar's own presets, from quick to thorough."""
-        threads: int = Field(default=1, ge=1)
-        """Threads; with more than one the outcome is no longer reproducible."""
-        balances_train: ClassVar[bool] = False
+    Config = KaminparPartitionerConfig
 
     config: Config
 

@@ -12,7 +12,8 @@ from configs.errors import StageError
 from configs.registry import PARTITIONERS
 from tasks.graph_store import Array
 from tasks.memory import available_bytes
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, node_weights
+from tasks.partition.base import Aids, Csr, Partitioner, node_weights
+from tasks.partition.configs import MetisPartitionerConfig
 from tasks.processes import call_apart, describe_exit, shared_array
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
@@ -27,10 +28,7 @@ _BYTES_PER_EDGE, _BYTES_PER_NODE = 98, 120
 class MetisPartitioner(Partitioner):
     """METIS k-way: the fewest cut edges on small and medium graphs, about 100 bytes of memory an edge."""
 
-    class Config(PartitionerConfig):
-        """Options of `metis`."""
-
-        name: str = "metis"
+    Config = MetisPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,). Raises StageError when METIS runs out of memory."""

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
 
 from configs.registry import PARTITIONERS
 from tasks.counter_random import GOLDEN, mix
-from tasks.partition.base import Aids, Csr, Partitioner, PartitionerConfig, deal
+from tasks.partition.base import Aids, Csr, Partitioner, deal
+from tasks.partition.configs import (
+    HashPartitionerConfig,
+    NonePartitionerConfig,
+    RandomPartitionerConfig,
+)
 
 
 @PARTITIONERS.register("none")
 class NonePartitioner(Partitioner):
     """Leaves the graph whole."""
 
-    class Config(PartitionerConfig):
-        """Options of `none`: only one part is possible."""
-
-        name: str = "none"
-        balances_train: ClassVar[bool] = False
-
-        @model_validator(mode="after")
-        def _one_part(self) -> NonePartitioner.Config:
-            if self.num_parts != 1:
-                raise ValueError(f"partitioner 'none' makes one part, not {self.num_parts}; take auto or metis")
-            return self
+    Config = NonePartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return zeros, (num_nodes,)."""
@@ -39,10 +31,7 @@ class NonePartitioner(Partitioner):
 class RandomPartitioner(Partitioner):
     """Deals shuffled nodes out: perfectly even parts, cuts (k - 1) / k of all edges."""
 
-    class Config(PartitionerConfig):
-        """Options of `random`."""
-
-        name: str = "random"
+    Config = RandomPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
@@ -64,11 +53,7 @@ class RandomPartitioner(Partitioner):
 class HashPartitioner(Partitioner):
     """Hashes the node's id: any machine can say where a node lives without a table; cuts (k - 1) / k of all edges."""
 
-    class Config(PartitionerConfig):
-        """Options of `hash`."""
-
-        name: str = "hash"
-        balances_train: ClassVar[bool] = False
+    Config = HashPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""

@@ -14,7 +14,8 @@ from configs.registry import PARTITIONERS
 from configs.schema import Recipe
 from tasks.graph_store import Array, ArrayWriter, GraphStore
 from tasks.manifests import GraphManifest, Manifest, PartitionManifest
-from tasks.partition.base import Aids, Csr, PartitionerConfig, check_parts, deal
+from tasks.partition.base import Aids, Csr, check_parts, deal
+from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, Stage, StageContext
 
 _GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)

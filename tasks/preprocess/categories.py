@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transform import Array, Column, ColumnTransform, State, TransformConfig, numeric
+from tasks.preprocess.configs import CodesConfig, OneHotConfig
+from tasks.preprocess.transform import Array, Column, ColumnTransform, State, numeric
 
 _LISTED = 20  # categories that a report shows
 
@@ -59,11 +59,7 @@ class _Vocabulary(ColumnTransform):
 class Codes(_Vocabulary):
     """Number the categories that occur in the training split; all others share one code of their own, the last."""
 
-    class Config(TransformConfig):
-        """Options of codes."""
-
-        max_categories: int = Field(default=1_000_000, ge=1)
-        """Refuse more than that."""
+    Config = CodesConfig
 
     takes = ("categorical", "raw", "numeric")
 
@@ -86,11 +82,7 @@ class Codes(_Vocabulary):
 class OneHot(_Vocabulary):
     """One 0/1 number for each category of the training split, and one for all others; numeric from then on."""
 
-    class Config(TransformConfig):
-        """Options of one_hot."""
-
-        max_categories: int = Field(default=1000, ge=1)
-        """Refuse more than that: the feature matrix would have as many columns."""
+    Config = OneHotConfig
 
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """All that are categories, unless columns are named: numbers only if asked for."""

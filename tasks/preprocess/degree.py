@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
+from tasks.preprocess.configs import DegreeConfig, EdgeMeanConfig
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.transform import Array, Column, StructureTransform
 
@@ -17,11 +17,7 @@ _CHUNK_NODES = 1 << 16
 class Degree(StructureTransform):
     """Add a node's degree as a feature: in- and out-degree, or one number where the graph is symmetric."""
 
-    class Config(ComponentConfig):
-        """Options of degree."""
-
-        log: bool = True
-        """log(1 + degree) instead of the degree itself."""
+    Config = DegreeConfig
 
     def column(self, graph: GraphView) -> Column:
         """One value, or in- and out-degree."""
@@ -38,8 +34,7 @@ class Degree(StructureTransform):
 class EdgeMean(StructureTransform):
     """Add the mean of a node's in-edges' features: what nodes without features of their own can start from."""
 
-    class Config(ComponentConfig):
-        """Options of edge_mean."""
+    Config = EdgeMeanConfig
 
     def column(self, graph: GraphView) -> Column:
         """As wide as edges' features."""

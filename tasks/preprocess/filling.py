@@ -9,7 +9,8 @@ import numpy as np
 
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transform import Array, Column, ColumnTransform, State, TransformConfig, summary
+from tasks.preprocess.configs import TransformConfig
+from tasks.preprocess.transform import Array, Column, ColumnTransform, State, summary
 
 
 @TRANSFORMS.register("fill_mean", listed=False)

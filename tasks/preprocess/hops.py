@@ -13,19 +13,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from pydantic import Field, field_validator
 
-from configs.base import ComponentConfig, StrTuple
 from configs.errors import RecipeError
-from configs.matching import did_you_mean
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
 from tasks.graph_store import Array, ArrayWriter, create_array
 from tasks.manifests import DatasetManifest
 from tasks.preprocess.alike import check_alike, find_alike
+from tasks.preprocess.configs import HopsConfig
 
-_STEPS = ("in", "out", "like")
-_MOST_STEPS, _MOST_LABEL_STEPS = 3, 2
 _CHUNK_ROWS = 1 << 14
 # Shares of rare classes have deviations far below this: scaled to 1 they would drown the others, and a single neighbour
 # would be dozens of deviations away. Both limits were set once, by validation accuracy on ogbn_debdeps.
@@ -115,36 +111,6 @@ def mean_shares(
         out[v] = total
 
 
-class HopsConfig(ComponentConfig):
-    """Options of hops."""
-
-    features: StrTuple = ("in",)
-    """Paths over which the features so far are averaged, of 1 to 3 steps: in, out, out-in, ..."""
-    labels: StrTuple = ()
-    """Paths, of 1 or 2 steps, over which shares of the training nodes' classes are taken, never of the node's own."""
-    like_count: int = Field(default=8, ge=1)
-    """Step `like`: so many nodes at most that each node finds (others may find it)."""
-    like_least: float = Field(default=0.95, gt=0, le=1)
-    """Step `like`: least cosine of two nodes' features, the means over all nodes taken off."""
-
-    @field_validator("features", "labels")
-    @classmethod
-    def _known_paths(cls, value: tuple[str, ...], info: Any) -> tuple[str, ...]:
-        most = _MOST_STEPS if info.field_name == "features" else _MOST_LABEL_STEPS
-        for path in value:
-            steps = path.split("-")
-            wrong = next((step for step in steps if step not in _STEPS), None)
-            if wrong is not None:
-                raise ValueError(
-                    f"{path!r} has a step {wrong!r}{did_you_mean(wrong, _STEPS)}; steps are in, out and like"
-                )
-            if len(steps) > most:
-                raise ValueError(f"{path!r} has {len(steps)} steps; {info.field_name} take at most {most}")
-            if value.count(path) > 1:
-                raise ValueError(f"{path!r} is listed twice")
-        return value
-
-
 @TRANSFORMS.register("hops")
 class Hops:
     """Append means of features and shares of training labels over paths, each direction by itself; stands last.
@@ -157,8 +123,7 @@ class Hops:
     Memory: two rows a node of a path are on disk at a time, a chunk of rows in memory.
     """
 
-    class Config(HopsConfig):
-        """Options of hops."""
+    Config = HopsConfig
 
     def __init__(self, config: HopsConfig) -> None:
         """Raises RecipeError where no path is named."""

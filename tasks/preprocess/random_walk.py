@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from pydantic import Field
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.counter_random import GOLDEN, mix
+from tasks.preprocess.configs import RandomWalkConfig
 from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.transform import Array, Column, StructureTransform
 
@@ -90,15 +89,7 @@ class RandomWalk(StructureTransform):
     and Positional Representations", ICLR 2022 (RWSE).
     """
 
-    class Config(ComponentConfig):
-        """Options of random_walk_pe."""
-
-        steps: int = Field(default=8, ge=1, le=64)
-        """Longest walk."""
-        num_walks: int | None = Field(default=None, ge=0)
-        """Walks from each node; 0: exact, for sets of small graphs; null: exact on graph tasks, else 64."""
-        seed: int = Field(default=0, ge=0)
-        """Seed of the walks."""
+    Config = RandomWalkConfig
 
     def _walks(self, graph: GraphView) -> int:
         if self.config.num_walks is not None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import Field, model_validator
 from scipy.special import ndtri
 
-from configs.base import FloatTuple
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transform import Array, Column, ColumnTransform, State, TransformConfig, numeric, summary
+from tasks.preprocess.configs import BucketConfig, RankGaussConfig
+from tasks.preprocess.transform import Array, Column, ColumnTransform, State, numeric, summary
 
 _SKETCH_POINTS = 2048
 _EDGE = 1e-7  # as scikit-learn's QuantileTransformer: values beyond the training range map to about ±5.2
@@ -61,11 +60,7 @@ class RankGauss(ColumnTransform):
 
     fits = True
 
-    class Config(TransformConfig):
-        """Options of rank_gauss."""
-
-        num_quantiles: int = Field(default=1000, ge=10, le=100_000)
-        """Points of the learned distribution function."""
+    Config = RankGaussConfig
 
     def partial(self, x: Array) -> State:
         """Order statistics."""
@@ -104,19 +99,7 @@ class Bucket(ColumnTransform):
 
     fits = True
 
-    class Config(TransformConfig):
-        """Options of bucket."""
-
-        num_buckets: int = Field(default=10, ge=2, le=10_000)
-        """Ranges that hold equally many training rows; equal quantiles merge."""
-        boundaries: FloatTuple = ()
-        """Own boundaries, ascending, instead of quantiles: k of them make k + 1 ranges, each closed on the left."""
-
-        @model_validator(mode="after")
-        def _ascending(self) -> Bucket.Config:
-            if any(b <= a for a, b in zip(self.boundaries, self.boundaries[1:], strict=False)):
-                raise ValueError(f"boundaries must ascend, got {list(self.boundaries)}")
-            return self
+    Config = BucketConfig
 
     def partial(self, x: Array) -> State:
         """Order statistics; nothing where boundaries are given."""

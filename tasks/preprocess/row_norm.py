@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transform import Array, ColumnTransform, State, TransformConfig
+from tasks.preprocess.configs import NormalizeRowsConfig
+from tasks.preprocess.transform import Array, ColumnTransform, State
 
 
 @TRANSFORMS.register("normalize_rows")
 class NormalizeRows(ColumnTransform):
     """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
 
-    class Config(TransformConfig):
-        """Options of normalize_rows."""
-
-        norm: Literal["l1", "l2"] = "l1"
-        """Sum of magnitudes, or Euclidean length."""
+    Config = NormalizeRowsConfig
 
     def apply(self, x: Array, state: State) -> Array:
         """Divide each row, (n, D), by its norm."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transform import FLOAT16_MAX, Array, Column, ColumnTransform, State, TransformConfig, summary
+from tasks.preprocess.configs import CastConfig, Log1pConfig, MinMaxConfig, StandardizeConfig
+from tasks.preprocess.transform import FLOAT16_MAX, Array, Column, ColumnTransform, State, summary
 
 _CHUNK_ROWS = 1 << 16
 
@@ -25,8 +26,7 @@ class Standardize(ColumnTransform):
 
     fits = True
 
-    class Config(TransformConfig):
-        """Options of standardize."""
+    Config = StandardizeConfig
 
     def partial(self, x: Array) -> State:
         """Count, mean and sum of squared deviations."""
@@ -73,11 +73,7 @@ class MinMax(ColumnTransform):
 
     fits = True
 
-    class Config(TransformConfig):
-        """Options of min_max."""
-
-        clip: bool = True
-        """Cut values beyond the training split's range."""
+    Config = MinMaxConfig
 
     def partial(self, x: Array) -> State:
         """Smallest and largest value."""
@@ -106,8 +102,7 @@ class MinMax(ColumnTransform):
 class Log1p(ColumnTransform):
     """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""
 
-    class Config(TransformConfig):
-        """Options of log1p."""
+    Config = Log1pConfig
 
     def apply(self, x: Array, state: State) -> Array:
         """sign(x) · log(1 + |x|)."""
@@ -118,11 +113,7 @@ class Log1p(ColumnTransform):
 class Cast(ColumnTransform):
     """Round to float16 precision; `feat` is stored as float16 if all numeric columns are cast (half the disk)."""
 
-    class Config(TransformConfig):
-        """Options of cast."""
-
-        dtype: Literal["float16"] = "float16"
-        """What to cast to."""
+    Config = CastConfig
 
     def output(self, column: Column, state: State) -> Column:
         """The same column in half precision."""

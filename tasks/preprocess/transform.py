@@ -19,9 +19,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.base import ComponentConfig, StrTuple
+from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from tasks.preprocess.configs import TransformConfig
 
 Array = NDArray[Any]
 State = dict[str, Any]
@@ -65,13 +66,6 @@ def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path:
             row=first_row + row,
             column=repr(column) if codes.shape[1] == 1 else f"{column!r}, value {place}",
         )
-
-
-class TransformConfig(ComponentConfig):
-    """Options that all column transforms have."""
-
-    columns: StrTuple = ()
-    """Feature columns to work on; none named: all that the transform can take (numeric ones, as a rule)."""
 
 
 class ColumnTransform:

@@ -21,9 +21,10 @@ from configs.schema import PreprocessConfig, Recipe
 from tasks.dataset_store import DatasetStore
 from tasks.graph_store import Array, ArrayWriter
 from tasks.manifests import DatasetManifest, GraphManifest
+from tasks.preprocess.configs import HopsConfig
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.graph_view import GraphView
-from tasks.preprocess.hops import Hops, HopsConfig, split_hops
+from tasks.preprocess.hops import Hops, split_hops
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import digest
 from tasks.preprocess.snapshot import take_snapshot

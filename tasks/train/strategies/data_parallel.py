@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
 from tasks.train.strategies.base import Strategy
+from tasks.train.strategies.configs import DataParallelConfig
 
 
 @STRATEGIES.register("data_parallel")
@@ -14,5 +14,4 @@ class DataParallel(Strategy):
     The learning of one rank with batches `world_size` times as large.
     """
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = DataParallelConfig

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
 from tasks.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
+from tasks.train.strategies.configs import ParallelEpochsConfig
 
 
 @STRATEGIES.register("parallel_epochs")
@@ -23,8 +23,7 @@ class ParallelEpochs(Strategy):
     the learning rate for it (train.lr_scaling, with train.schedule.warmup_steps).
     """
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config = ParallelEpochsConfig
 
     @property
     def epochs_a_round(self) -> int:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
@@ -18,6 +17,7 @@ from tasks.graph_store import GraphStore
 from tasks.manifests import PartitionManifest
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
+from tasks.train.strategies.configs import PartitionParallelConfig
 
 _LOADERS = ("neighbor", "full", "edge", "full_edge")
 
@@ -32,11 +32,7 @@ class PartitionParallel(Strategy):
     fewer training nodes than the largest, its order of seeds starts over.
     """
 
-    class Config(ComponentConfig):
-        """How much a rank sees of the others' parts."""
-
-        halo_hops: int = Field(default=1, ge=0, le=16)
-        """Hops of in-neighbours around a rank's parts that it holds; 0: edges between ranks' parts are left out."""
+    Config = PartitionParallelConfig
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
@@ -20,6 +18,7 @@ from tasks.manifests import PartitionManifest
 from tasks.train.checkpoint import load_model
 from tasks.train.job import BEST, Job
 from tasks.train.strategies.base import Strategy
+from tasks.train.strategies.configs import SelfTrainingConfig
 
 
 @STRATEGIES.register("self_training")
@@ -33,15 +32,7 @@ class SelfTraining(Strategy):
     graph itself.
     """
 
-    class Config(ComponentConfig):
-        """Options of self_training."""
-
-        rounds: int = Field(default=1, ge=1)
-        """Trainings after the first, each with as many epochs."""
-        least: float = Field(default=0.9, gt=0, lt=1)
-        """Least probability of a prediction that counts."""
-        teacher: str | None = None
-        """Checkpoint of the round before; the run sets it itself."""
+    Config = SelfTrainingConfig
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse other tasks than classes of nodes, and a teacher of the user's own."""

@@ -1,0 +1,72 @@
+"""Options of the evaluators, apart from their code: recipes are checked without what they compute with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from configs.base import ComponentConfig
+from configs.metric_names import MAX_HITS
+from configs.registry import EVALUATORS
+
+
+@EVALUATORS.options("accuracy", "evaluators")
+class AccuracyConfig(ComponentConfig):
+    """Share of right predictions; of several label columns the mean of their accuracies, as OGB does."""
+
+
+@EVALUATORS.options("f1", "evaluators")
+class F1Config(ComponentConfig):
+    """F1 score, macro (classes weigh alike) or micro (rows weigh alike)."""
+
+    average: Literal["macro", "micro"] = "macro"
+    """`macro`: mean of the classes' F1; `micro`: over all decisions at once."""
+
+
+@EVALUATORS.options("rocauc", "evaluators")
+class RocAucConfig(ComponentConfig):
+    """Area under the ROC curve: mean over label columns as OGB; classes one versus rest; edges against negatives."""
+
+
+@EVALUATORS.options("average_precision", "evaluators")
+class AveragePrecisionConfig(ComponentConfig):
+    """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
+
+
+@EVALUATORS.options("rmse", "evaluators")
+class RmseConfig(ComponentConfig):
+    """Root mean squared error, the mean over label columns as OGB; lower is better."""
+
+
+@EVALUATORS.options("mae", "evaluators")
+class MaeConfig(ComponentConfig):
+    """Mean absolute error, the mean over label columns; lower is better."""
+
+
+@EVALUATORS.options("r2", "evaluators")
+class R2Config(ComponentConfig):
+    """R², the share of the labels' variance that is explained, the mean over label columns; 0 is their own mean."""
+
+
+@EVALUATORS.options("mrr", "evaluators")
+class MrrConfig(ComponentConfig):
+    """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
+
+
+@EVALUATORS.options("hits", "evaluators")
+class HitsConfig(ComponentConfig):
+    """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss)."""
+
+    k: int = Field(default=20, ge=1, le=MAX_HITS)
+    """How many of the first places count."""
+
+
+@EVALUATORS.options("auto", "evaluators")
+class AutoConfig(ComponentConfig):
+    """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
+
+
+@EVALUATORS.options("ogb", "ogb")
+class OgbConfig(ComponentConfig):
+    """OGB's evaluator of the data set."""
