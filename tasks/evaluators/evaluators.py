@@ -134,8 +134,7 @@ def _log_softmax(scores: Floats) -> Floats:
 class Evaluator:
     """Base of the evaluators: remembers the metric and refuses tasks that it does not measure."""
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
 
     higher_is_better: bool = True
     task_types: ClassVar[frozenset[str]] = _CLASSIFY

@@ -91,7 +91,7 @@ class CoarsenedPartitioner(Partitioner):
 
     Config = CoarsenedPartitionerConfig
 
-    config: Config
+    config: CoarsenedPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""

@@ -24,7 +24,7 @@ class FennelPartitioner(Partitioner):
 
     Config = FennelPartitionerConfig
 
-    config: Config
+    config: FennelPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""

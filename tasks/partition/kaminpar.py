@@ -30,7 +30,7 @@ class KaminparPartitioner(Partitioner):
 
     Config = KaminparPartitionerConfig
 
-    config: Config
+    config: KaminparPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,). Raises RecipeError where the package is not installed."""

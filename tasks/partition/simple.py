@@ -63,5 +63,5 @@ class HashPartitioner(Partitioner):
 def hash_parts(ids: NDArray[np.uint64], num_parts: int, seed: int = 0) -> NDArray[np.int32]:
     """Return the part of each id: SplitMix64's finaliser over id and seed, modulo the number of parts."""
     stream = np.uint64((seed + 1) * int(GOLDEN) & 0xFFFFFFFFFFFFFFFF)
-    mixed: NDArray[np.uint64] = mix.py_func(ids + stream)  # as it stands it computes with arrays too
+    mixed: NDArray[np.uint64] = mix.py_func(ids + stream)  # type: ignore[no-untyped-call]  # as it stands it computes with arrays too
     return (mixed % np.uint64(num_parts)).astype(np.int32)

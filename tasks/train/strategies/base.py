@@ -18,7 +18,7 @@ epoch's items (seeds, or batches of a loader that makes its own) it takes in a s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,7 @@ class Strategy:
     All ranks must come to the same `rounds` and `steps`, else collectives would wait for ever.
     """
 
-    class Config(ComponentConfig):
-        """No options."""
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         self.config: Any = config
