@@ -89,7 +89,8 @@ def test_the_reference_has_every_key_of_the_shipped_recipes(site: Path) -> None:
 def test_the_reference_has_every_component(site: Path, page: str) -> None:
     text = (site / "reference" / f"{page}.html").read_text()
     for name in PAGES[page].names():
-        assert f'<h2 id="{name}">' in text
+        if not PAGES[page].config_class(name).__module__.startswith("graphmill_file_"):  # of another test
+            assert f'<h2 id="{name}">' in text
     assert "<td></td>\n</tr>" not in text, "an option without a meaning"
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
+from tasks.sampling import features as features_module
 from tasks.sampling.features import FeatureSource, bfloat16_copy, take_rows
 from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.train.loaders import base
 
 MIB = 1 << 20
 
@@ -108,7 +108,7 @@ def test_a_copy_in_memory_changes_nothing_but_the_speed(monkeypatch: pytest.Monk
     class Memory:
         available = 8 * feat.size - 1  # the copy would take 2 bytes for each number, a quarter and a little
 
-    monkeypatch.setattr(base, "available_bytes", lambda: Memory.available)
+    monkeypatch.setattr(features_module, "available_bytes", lambda: Memory.available)
     assert bfloat16_copy(feat) is feat
     Memory.available += 1
     assert bfloat16_copy(feat) is not feat

@@ -175,5 +175,5 @@ def test_a_bug_in_a_model_ends_the_job_at_the_first_attempt(
     graph = partition(tmp_path / "g")
     with own_files():
         own = recipe("node", f"model={{name: faulty, file: {tmp_path}/faulty.py, num_layers: 2}}")
-    with pytest.raises(StageError, match=r"rank 0 ended with TypeError: .* \(.*/faulty\.py, line 10\)"):
+    with pytest.raises(StageError, match=r"rank 0 ended with TypeError: .* \(.*/faulty\.py, line 11\)"):
         run_stage(STAGE, own, {"partition": graph}, home)
