@@ -25,7 +25,7 @@ from benchmarks.gnn_children import ROOT
 from benchmarks.gnn_graphs import graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
 from benchmarks.gnn_worker import Memory
-from tasks.home import Home
+from tasks.storage.home import Home
 
 RECIPE = "quickstart"
 SMALL = ("dataset.num_nodes=5000", "dataset.num_edges=40000")
@@ -51,10 +51,10 @@ class Deep:
     def __init__(self, graph: str, folder: str, overrides: list[str]) -> None:
         from configs.registry import MODELS
         from models.losses import LOSSES
-        from tasks.graph_facts import graph_facts
-        from tasks.graph_store import GraphStore
-        from tasks.manifests import PartitionManifest
         from tasks.sampling.features import FeatureSource
+        from tasks.storage.graph_facts import graph_facts
+        from tasks.storage.graph_store import GraphStore
+        from tasks.storage.manifests import PartitionManifest
         from tasks.train.loaders.base import TrainingData
         from tasks.train.loaders.configs import FullConfig
         from tasks.train.loaders.full import FullLoader

@@ -38,7 +38,7 @@ from benchmarks.gnn_plan import (
 )
 from benchmarks.gnn_report import Head, Line, machine, markdown, memory_line, print_machine, timing_line, write
 from benchmarks.gnn_worker import Arrays, Settings
-from tasks.home import Home
+from tasks.storage.home import Home
 
 PARTS = ("minibatch", "operators", "accuracy")
 _LEAD_IN = 5  # graphmill's look-ahead and the step that a chunk begins in

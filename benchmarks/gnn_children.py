@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.gnn_worker import Settings
-from tasks.processes import WORKER_ENVIRONMENT
+from tasks.processes.children import WORKER_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from configs.load import dump_recipe, load_recipe
 from configs.schema import Recipe
 from tasks.calls import call_stage, load_stage
-from tasks.home import Home
+from tasks.storage.home import Home
 
 RECIPES = Path(__file__).parent / "recipes"
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

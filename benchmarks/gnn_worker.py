@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.processes import die_with_parent
+from tasks.processes.children import die_with_parent
 
 Job = Callable[[int], None]
 

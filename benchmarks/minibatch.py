@@ -30,8 +30,8 @@ import psutil
 from benchmarks.gnn_children import MALLOC_KEPT, ROOT
 from benchmarks.gnn_graphs import GRAPHS, graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
-from tasks.home import Home
-from tasks.processes import WORKER_ENVIRONMENT, tail
+from tasks.processes.children import WORKER_ENVIRONMENT, tail
+from tasks.storage.home import Home
 from tasks.train.job import ERROR, LOGS, METRICS, Job
 from tasks.train.worker import PARENT
 

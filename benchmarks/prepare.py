@@ -36,13 +36,13 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components as scipy_components
 
 from tasks.components.afforest import connected_components
-from tasks.dataset_store import ShardRef, iter_row_groups
-from tasks.graph_store import Array
-from tasks.ingest.csv_reader import NumberReader
+from tasks.ingest.csv.reader import NumberReader
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.preprocess.coo import coo_to_csr
-from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.coo import coo_to_csr
+from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.storage.dataset_store import ShardRef, iter_row_groups
+from tasks.storage.graph_store import Array
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", "../shared/data"))
@@ -158,9 +158,9 @@ def make_synthetic(num_edges: int, folder: Path) -> Path:
     if (raw / "done").exists():
         return raw
     from configs.registry import DATASETS
-    from tasks.caching import PickleCache
-    from tasks.home import Home
     from tasks.stage import StageContext
+    from tasks.storage.caching import PickleCache
+    from tasks.storage.home import Home
 
     raw.mkdir(parents=True, exist_ok=True)
     options = {"name": "synthetic", "num_nodes": max(1000, num_edges // 10), "num_edges": num_edges, "feature_dim": 0}

@@ -33,11 +33,11 @@ import torch
 
 from configs.registry import DATASETS
 from models.dgl_adapter import load_dgl, use_threads
-from tasks.graph_store import Array, GraphStore
-from tasks.manifests import ArrayEntry
-from tasks.preprocess.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import Method, NeighborSampler
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.manifests import ArrayEntry
 from tasks.train.loaders.neighbor import Neighborhoods
 
 RESULTS = Path(__file__).parent / "results"
@@ -99,7 +99,7 @@ def debdeps() -> Graph:
 
 
 def generated(num_nodes: int, num_edges: int) -> Graph:
-    from tasks.ingest.generator import make_edges, make_layout
+    from tasks.ingest.synthetic.generator import make_edges, make_layout
 
     options = {"name": "synthetic", "num_nodes": num_nodes, "num_edges": num_edges, "num_classes": 47}
     layout = make_layout(DATASETS.config({**options, "feature_dim": 100}))

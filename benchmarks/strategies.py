@@ -29,11 +29,11 @@ from benchmarks.gnn_graphs import graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.artifacts import write_atomic
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.stage import STAGE
 
 RESULTS = Path(__file__).parent / "results"

@@ -296,7 +296,7 @@ def _run_file(path: Path, content: bytes, module_name: str) -> None:
 
 
 DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")
-TRANSFORMS = Registry("transform", "tasks.preprocess", configs="tasks.preprocess.configs")
+TRANSFORMS = Registry("transform", "tasks.preprocess.transforms", configs="tasks.preprocess.transforms.configs")
 PARTITIONERS = Registry("partitioner", "tasks.partition", configs="tasks.partition.configs")
 MODELS = Registry("model", "models", configs="models.configs", own_files=True)
 LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders.configs", default="auto")

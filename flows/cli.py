@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from flows import model_commands, trust_commands
 from flows.backfill import cli as backfill_cli
+from flows.commands import models as model_commands
+from flows.commands import trust as trust_commands
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
-from flows.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
 from flows.services import cli as services_cli
+from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
 
 _EPILOG = """Examples:
 
@@ -129,8 +130,8 @@ def run(
     Examples: `graphmill run quickstart`; `graphmill run ogbl-ddi dataset.root=data/ogb train.epochs=20`;
     `graphmill run quickstart --from train --force train --json`
     """
-    from flows.execute import RunRequest, failure_json
-    from flows.execute import run as execute
+    from flows.commands.run import RunRequest, failure_json
+    from flows.commands.run import run as execute
 
     request = RunRequest(
         recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose, tags or []
@@ -156,9 +157,9 @@ def plan(
 ) -> None:
     """Say what would run and why, what is cached, and how large it gets; runs nothing."""
     from configs.load import load_own_recipe
-    from flows.console import Reporter
-    from flows.planning import make_plan, show_plan
-    from flows.selection import select_stages
+    from flows.commands.plan import make_plan, show_plan
+    from flows.terminal.console import Reporter
+    from flows.terminal.selection import select_stages
 
     selection = select_stages(only, from_stage, force)
     steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection, Reporter().progress)
@@ -180,7 +181,7 @@ def check(
     Example: `graphmill check my-graph.yaml dataset.nodes.on_duplicate_id=first`
     """
     from configs.load import load_own_recipe
-    from flows.checking import check_recipe
+    from flows.commands.check import check_recipe
 
     if not check_recipe(open_home(home), load_own_recipe(recipe, overrides or ()), as_json=as_json):
         raise typer.Exit(2)
@@ -189,7 +190,7 @@ def check(
 @app.command()
 def recipes() -> None:
     """List the shipped recipes."""
-    from flows.showing import list_recipes
+    from flows.commands.components import list_recipes
 
     list_recipes()
 
@@ -198,7 +199,7 @@ def recipes() -> None:
 def datasets() -> None:
     """List the kinds of data sets that a recipe can name."""
     from configs.registry import DATASETS
-    from flows.showing import list_components
+    from flows.commands.components import list_components
 
     list_components(DATASETS)
 
@@ -207,7 +208,7 @@ def datasets() -> None:
 def models() -> None:
     """List the models."""
     from configs.registry import MODELS
-    from flows.showing import list_components
+    from flows.commands.components import list_components
 
     list_components(MODELS)
 
@@ -216,7 +217,7 @@ def models() -> None:
 def partitioners() -> None:
     """List the partitioners."""
     from configs.registry import PARTITIONERS
-    from flows.showing import list_components
+    from flows.commands.components import list_components
 
     list_components(PARTITIONERS)
 
@@ -225,7 +226,7 @@ def partitioners() -> None:
 def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
     """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads)."""
     from configs.load import dump_recipe, load_own_recipe
-    from flows.showing import commented_yaml
+    from flows.commands.components import commented_yaml
 
     checked = load_own_recipe(recipe, overrides or ())
     print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
@@ -243,7 +244,7 @@ def inspect(
     home: HomeOption = None,
 ) -> None:
     """Show an artifact for people: `graphmill inspect quickstart train -o plots`."""
-    from flows.inspection import find_artifact, show_artifact, write_plots
+    from flows.commands.inspection import find_artifact, show_artifact, write_plots
 
     place = open_home(home)
     found = find_artifact(place, what, stage, deep=verify)
@@ -258,7 +259,7 @@ def inspect(
 @app.command()
 def doctor(home: HomeOption = None) -> None:
     """Check this installation: each line is ok, or says how to mend it."""
-    from flows.doctor import examine
+    from flows.commands.doctor import examine
 
     if not examine(open_home(home)):
         raise typer.Exit(1)
@@ -274,7 +275,7 @@ def clean(
     home: HomeOption = None,
 ) -> None:
     """Remove artifacts that no run needs: neither the latest successful run of a recipe nor a younger one."""
-    from flows.cleaning import clean_home, parse_age, show_removed
+    from flows.commands.clean import clean_home, parse_age, show_removed
 
     removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run)
     if as_json:
@@ -303,7 +304,7 @@ def baseline(
 
     Examples: `graphmill baseline gnn cora`; `graphmill baseline gnn minesweeper gat --seeds 3`
     """
-    from flows.baseline import BaselineRequest, list_rows, run_baseline
+    from flows.baseline.command import BaselineRequest, list_rows, run_baseline
 
     request = BaselineRequest(table, keywords or [], seeds, data, verbose or before.verbose)
     if only_list:
@@ -318,7 +319,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
     from configs.errors import RecipeError
-    from flows.recipe_schema import recipe_schema
+    from flows.commands.recipe_schema import recipe_schema
 
     text = json.dumps(recipe_schema(), indent=1)
     if output is None:
@@ -350,7 +351,7 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 def _exit(code: Any) -> None:
-    from tasks import ending
+    from tasks.processes import ending
 
     if ending.is_ending():  # all is closed, and the interpreter's own end takes seconds after torch and Prefect
         if code == 130:
@@ -376,11 +377,11 @@ def _report(error: BaseException) -> int:
             print(f"To go on: {trust_commands.how_to_go_on(sys.argv[1:], error.digest)}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     if not isinstance(error, Exception):  # SIGTERM, as graphmill's or Prefect's signal
-        from tasks import ending
+        from tasks.processes import ending
 
         print(ending.last_words(), file=sys.stderr)
         return 1
-    from flows.room import trouble_of_the_machine
+    from flows.terminal.room import trouble_of_the_machine
 
     trouble = trouble_of_the_machine(error)
     if trouble is not None:

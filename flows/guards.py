@@ -15,9 +15,9 @@ from prefect import runtime
 from prefect.concurrency.sync import concurrency
 
 from configs.schema import Recipe
-from flows.listening import RunListener
-from flows.runs import RunRecord
+from flows.run_records import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
+from flows.terminal.progress import RunListener
 from tasks.sizes import BYTES_A_ROW
 
 # Publishing scores the champion too, on data that is prepared for it.

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, UserError
 from configs.schema import Recipe
-from flows.console import format_bytes, format_seconds
-from flows.listening import RunListener
-from flows.runs import KILLED, RunRecord, all_runs, bury
-from tasks.artifacts import ArtifactStore
+from flows.run_records import KILLED, RunRecord, all_runs, bury
+from flows.terminal.console import format_bytes, format_seconds
+from flows.terminal.progress import RunListener
 from tasks.calls import expected_key, find_stage, load_parents, load_stage
-from tasks.home import Home
-from tasks.run_context import current_run
+from tasks.processes.run_context import current_run
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
 
 if TYPE_CHECKING:
-    from tasks.publish.tracking import RunStatus
+    from tasks.publish.tracking.mlflow_store import RunStatus
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def open_tracking(listener: RunListener, home: Home, recipe: Recipe, record: Run
     keys = record.parent_keys(load_stage("train").parents)
     if not force and find_stage("train", recipe, keys, home) is not None:
         return
-    from tasks.publish.live import LiveTracker
+    from tasks.publish.tracking.live import LiveTracker
 
     key = expected_key("train", recipe, keys, home)
     listener.tracker = LiveTracker(home, recipe, key, current_run(), warn=lambda text: listener.warning("train", text))
@@ -52,7 +52,7 @@ def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
     if listener.tracker is not None:
         close_tracking(listener, status)
     elif listener.tracked_run:
-        from tasks.publish.run_states import set_state
+        from tasks.publish.tracking.run_states import set_state
 
         with contextlib.suppress(Exception):  # the error that is under way matters more, or the run is done
             set_state(home, listener.tracked_run, status)
@@ -87,7 +87,7 @@ def bury_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
-    from tasks.publish.run_states import bury as bury_tracked
+    from tasks.publish.tracking.run_states import bury as bury_tracked
 
     with contextlib.suppress(Exception):  # a store that is away: the next look at the run says what it is
         bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)
@@ -112,7 +112,7 @@ def log_what_was_found(home: Home, recipe: Recipe, record: RunRecord) -> None:
     publish = record.stages.get("publish")
     if not record.deployment or publish is None or publish["status"] != "cached":
         return
-    from tasks.publish.run_states import log_found
+    from tasks.publish.tracking.run_states import log_found
 
     stage, published_in = load_stage("publish"), record.mlflow_run_id or ""
     try:
@@ -204,7 +204,7 @@ def leave_failure(record: RunRecord, error: BaseException) -> None:
 
 
 def _leave_mlflow_link(artifacts: Any, record: RunRecord) -> None:
-    from tasks.publish.store_uris import how_to_open
+    from tasks.publish.tracking.store_uris import how_to_open
 
     what = {"key": "mlflow-run", "description": "Parameters, metrics by step, model", "_sync": True}
     text = f"MLflow run {record.mlflow_run_id}"
@@ -218,7 +218,7 @@ def _leave_pictures(home: Home, name: str, key: str, seen: set[bytes]) -> None:
     """Show an artifact's plots as image artifacts (their data inside the address: there is no file server)."""
     import prefect.artifacts
 
-    from tasks.publish.plots import for_manifest
+    from tasks.publish.plots.run_plots import for_manifest
 
     artifacts: Any = prefect.artifacts
     store = ArtifactStore(home)

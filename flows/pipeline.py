@@ -14,7 +14,6 @@ from prefect.context import FlowRunContext
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
-from flows.console import format_bytes, format_seconds
 from flows.guards import guarded
 from flows.hooks import (
     bury_dead_runs,
@@ -27,27 +26,28 @@ from flows.hooks import (
     log_what_was_found,
     open_tracking,
 )
-from flows.listening import RunListener, current_reporter
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.runs import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
-from flows.selection import Selection, select_stages
+from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
 from flows.shards import make_map_shards
-from tasks import ending
+from flows.terminal.console import format_bytes, format_seconds
+from flows.terminal.progress import RunListener, current_reporter
+from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.components.task import components
 from tasks.evaluate.task import evaluate
-from tasks.home import Home
 from tasks.ingest.task import ingest
 from tasks.partition.task import partition
 from tasks.preprocess.task import preprocess
+from tasks.processes import ending
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.task import publish
-from tasks.run_context import RunContext, publishing_from
-from tasks.snapshots import check_snapshot
-from tasks.temporary import temporary_folder
+from tasks.storage.home import Home
+from tasks.storage.snapshots import check_snapshot
+from tasks.storage.temporary import temporary_folder
+from tasks.storage.trusted_code import remember_in_home
 from tasks.train.task import train
-from tasks.trusted_code import remember_in_home
 
 TASKS = {
     "ingest": ingest,
@@ -105,7 +105,7 @@ def train_graph(
         parent_run: MLflow run under which this one stands (a backfill's).
 
     Returns:
-        The run's record (`flows.runs.RunRecord`) as plain values.
+        The run's record (`flows.run_records.RunRecord`) as plain values.
     """
     place = Home.open(home)
     remember_in_home(place)

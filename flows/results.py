@@ -12,9 +12,9 @@ from typing import Any
 
 from prefect.filesystems import LocalFileSystem
 
-from tasks.artifacts import write_atomic
-from tasks.caching import seal, unseal
-from tasks.home import Home
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.caching import seal, unseal
+from tasks.storage.home import Home
 
 
 class SignedFileSystem(LocalFileSystem):

@@ -28,8 +28,8 @@ from models.block import Batch, Inputs
 from models.configs import ModelConfig as ModelConfig  # models of users take it from here
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
-from models.heads import GraphHead, LinkHead, NodeHead
 from models.layers import Layer, NormFirstLayer, make_norm
+from models.output_heads import GraphHead, LinkHead, NodeHead
 from models.refusals import refuse_foreign_options
 
 if TYPE_CHECKING:

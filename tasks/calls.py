@@ -20,10 +20,10 @@ from pydantic import BaseModel
 from configs.errors import IntegrityError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.artifacts import ArtifactStore
-from tasks.home import Home
 from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_here, run_stage, stage_key
-from tasks.trusted_code import remember_in_home
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
+from tasks.storage.trusted_code import remember_in_home
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("graphmill_listener", default=None)
 _MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_here)
@@ -125,9 +125,9 @@ def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
 
     `keys` names `ingest` and `preprocess`. Raises UserError.
     """
-    from tasks.dataset_store import DatasetStore
     from tasks.evaluators.measurable import check_graph
-    from tasks.graph_store import GraphStore
+    from tasks.storage.dataset_store import DatasetStore
+    from tasks.storage.graph_store import GraphStore
 
     try:
         dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]

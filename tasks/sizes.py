@@ -12,8 +12,8 @@ from typing import Any
 
 from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
-from tasks.manifests import DatasetManifest, GraphManifest
-from tasks.memory import available_bytes
+from tasks.processes.memory import available_bytes
+from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 # An interpreter with torch, numba and pyarrow, before any data.
 PROCESS_BYTES = 400_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +15,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from configs.errors import DataError, IntegrityError
 from configs.schema import Recipe
-from tasks import ending
-from tasks.artifacts import (
+from tasks.processes import ending
+from tasks.processes.memory import PeakMemory
+from tasks.processes.run_context import current_run
+from tasks.storage.artifacts import (
     MANIFEST_NAME,
     ArtifactStore,
     artifact_key,
@@ -26,13 +27,11 @@ from tasks.artifacts import (
     file_lock,
     write_atomic,
 )
-from tasks.caching import PickleCache
-from tasks.file_names import beside
-from tasks.home import Home
-from tasks.manifests import Manifest
-from tasks.memory import PeakMemory
-from tasks.run_context import current_run
-from tasks.source_digests import SourceDigests
+from tasks.storage.caching import PickleCache
+from tasks.storage.file_names import beside
+from tasks.storage.home import Home
+from tasks.storage.manifests import Manifest
+from tasks.storage.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)
 A = TypeVar("A")
@@ -285,15 +284,6 @@ def _forced_at(mark: Path) -> float | None:
         return mark.stat().st_mtime if run_id and mark.read_text(encoding="utf-8") == run_id else None
     except FileNotFoundError:
         return None
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give an unchanged file a second name: artifacts never change, so a hard link is as good as a copy and free."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
 
 
 @cache

@@ -15,10 +15,10 @@ from typing import IO, Any
 
 from configs.errors import StageError, UserError, error_of, kind_of
 from configs.trust import for_children
-from tasks.artifacts import write_atomic
-from tasks.memory import out_of_memory
-from tasks.processes import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
+from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
+from tasks.storage.artifacts import write_atomic
 
 _PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs import trust
-from tasks.home import Home
+from tasks.storage.home import Home
 
 # `nohup` and background jobs have them ignored, and what a test starts inherits that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -11,11 +11,11 @@ import torch
 
 from configs.registry import MODELS
 from models.base import GraphModel
-from tasks.artifacts import describe_files
-from tasks.graph_facts import graph_facts
 from tasks.ingest.writer import DatasetWriter
-from tasks.manifests import DatasetManifest, NodeType, RunResult
 from tasks.stage import Parent
+from tasks.storage.artifacts import describe_files
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.manifests import DatasetManifest, NodeType, RunResult
 from tasks.train.checkpoint import best_state, save_atomic
 from tests.support import COMMON
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from configs.registry import LOADERS
 from models.base import GraphModel
-from tasks.graph_store import GraphStore
 from tasks.sampling.features import FeatureSource
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader, TrainingData
 
 _DATA = {field.name for field in fields(TrainingData)}

@@ -14,7 +14,7 @@ from pathlib import Path
 SAFE_CALLS = frozenset({"file_name", "table_folder", "inner_path", "getpid", "getuid", "get_native_id", "token_hex"})
 """What they return stays in its folder."""
 SAFE_FIELDS = frozenset({"best_checkpoint", "last_checkpoint", "metrics_file", "predictions", "report_file"})
-"""Fields of manifests that were checked when the manifest was read (`tasks.manifests.InnerPath`)."""
+"""Fields of manifests that were checked when the manifest was read (`tasks.storage.manifests.InnerPath`)."""
 _OF_PATH = frozenset({"resolve", "expanduser", "absolute", "with_name", "with_stem", "with_suffix", "joinpath"})
 _TAKE_PARTS = frozenset({"joinpath", "with_name", "with_stem"})
 _TAKE_TEXTS = _TAKE_PARTS | {"with_suffix", "glob", "rglob", "open", "Path", "beside"}

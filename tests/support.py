@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tasks.artifacts import describe_files
-from tasks.graph_store import ArrayWriter
-from tasks.manifests import GraphManifest, Manifest, PartitionManifest
 from tasks.stage import Parent
+from tasks.storage.artifacts import describe_files
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import GraphManifest, Manifest, PartitionManifest
 
 COMMON = {"stage_version": 1, "key": "test", "config": {}, "parents": {}}
 

@@ -56,7 +56,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not [name for name in HEAVY if name in loaded]
 
 
-@pytest.mark.parametrize("module", ["configs.load", "flows.execute", "tasks.stage"])
+@pytest.mark.parametrize("module", ["configs.load", "flows.commands.run", "tasks.stage"])
 def test_light_modules_stay_light(module: str) -> None:
     loaded = _modules_after(f"    import {module}")
     assert not [name for name in ("torch", "prefect", "mlflow", "dgl") if name in loaded]
@@ -104,9 +104,9 @@ CODE_FROM_DATA = {
         "tasks/supervise.py",  # a module that its parent names on the command line
         "flows/shards.py",  # one of two that stand in the file
     },
-    r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb_meta.py"},  # in the package ogb
-    r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/caching.py"},  # signed
-    r"class _?\w*\(pickle\.Unpickler\)": {"tasks/ingest/torch_files.py"},  # a list of harmless names
+    r"spec_from_file_location|\brunpy\b": {"tasks/evaluators/ogb.py", "tasks/ingest/ogb/meta.py"},  # in the package ogb
+    r"\b(cloud)?pickle\.loads?\(|pickle\.Unpickler\(": {"tasks/storage/caching.py"},  # signed
+    r"class _?\w*\(pickle\.Unpickler\)": {"tasks/ingest/ogb/torch_files.py"},  # a list of harmless names
     r"allow_pickle=True|yaml\.(unsafe_|full_)?load\(|joblib|mlflow\.pyfunc|weights_only=False|from_string\(": set(),
 }
 

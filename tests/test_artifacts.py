@@ -18,13 +18,13 @@ import pytest
 from configs.errors import DataError, IntegrityError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks import ending
-from tasks.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, write_atomic
-from tasks.graph_store import ArrayWriter
-from tasks.home import Home
-from tasks.manifests import Manifest
-from tasks.run_context import RunContext, publishing_from
+from tasks.processes import ending
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.stage import Listener, Parent, Stage, StageContext, StageOutcome, run_stage
+from tasks.storage.artifacts import ArtifactStore, artifact_key, file_lock, is_locked, write_atomic
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.home import Home
+from tasks.storage.manifests import Manifest
 from tests.flows.conftest import ROOT, TINY, environment
 
 RECIPE: Recipe = build_recipe(json.loads(json.dumps(TINY)))
@@ -230,9 +230,9 @@ _PAIR = """
 import sys, time
 from pathlib import Path
 from configs.load import build_recipe
-from tasks.graph_store import ArrayWriter
-from tasks.home import Home
-from tasks.manifests import Manifest
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.home import Home
+from tasks.storage.manifests import Manifest
 from tasks.stage import Listener, Stage, run_stage
 from tests.flows.conftest import TINY
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from configs.errors import IntegrityError, UserError
-from tasks.artifacts import write_atomic
-from tasks.caching import PickleCache, seal, unseal
-from tasks.home import Home
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.caching import PickleCache, seal, unseal
+from tasks.storage.home import Home
 
 
 class Bomb:

@@ -20,7 +20,7 @@ _PREAMBLE = """
 import hashlib, os, subprocess, sys, time
 from pathlib import Path
 from configs.errors import StageError
-from tasks import ending
+from tasks.processes import ending
 place = Path(sys.argv[1])
 child = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
 spared = subprocess.Popen(["sleep", "600"], stderr=subprocess.DEVNULL)
@@ -157,7 +157,7 @@ def test_nohup_stays_in_force(start: object) -> None:
 
 
 def test_handlers_are_as_before_afterwards() -> None:
-    from tasks import ending
+    from tasks.processes import ending
 
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     with ending.prompt_ending(), ending.prompt_ending():

@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from configs.errors import IntegrityError, UserError
-from tasks.artifacts import ArtifactStore
-from tasks.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
-from tasks.home import Home
-from tasks.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
-from tasks.serve.run import Wanted
+from tasks.apply.run import Wanted
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
+from tasks.storage.home import Home
+from tasks.storage.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
 from tests.flows.conftest import ROOT
 from tests.path_joins import Join, find_in, find_joins
 
@@ -160,46 +160,46 @@ ALLOWED: dict[str, list[str]] = {
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
         "flows/services/settings.py: path / f'{service}.log'",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
-        "tasks/ingest/negatives.py: writer.folder / 'split' / split",
-        "tasks/ingest/ogb_folder.py: raw.folder / 'raw' / raw.count_file",
-        "tasks/ingest/ogb_meta.py: _package() / _TABLES[kind]",
-        "tasks/ingest/ogb_raw.py: self.file.with_name(f'{kind}-label.npz')",
-        "tasks/ingest/ogb_raw.py: self.raw / {'feat': 'node-feat.csv.gz', 'label': 'node-label.csv.gz'}"
+        "tasks/negatives.py: writer.folder / 'split' / split",
+        "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
+        "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
+        "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
+        "tasks/ingest/ogb/raw.py: self.raw / {'feat': 'node-feat.csv.gz', 'label': 'node-label.csv.gz'}"
         ".get(what, f'{what}.csv.gz')",
-        "tasks/ingest/ogb_raw.py: self.raw / {'edge': 'edge.csv.gz', 'feat': 'edge-feat.csv.gz'}"
+        "tasks/ingest/ogb/raw.py: self.raw / {'edge': 'edge.csv.gz', 'feat': 'edge-feat.csv.gz'}"
         ".get(what, f'{what}.csv.gz')",
-        "tasks/ingest/ogb_raw.py: self._relation(triplet) / names.get(what, f'{what}.csv.gz')",
-        "tasks/ingest/ogb_raw.py: self.raw / self.count_file",
-        "tasks/ingest/ogb_raw.py: raw / name",
-        "tasks/ingest/ogb_raw.py: folder / name",
-        "tasks/ingest/ogb_splits.py: folder / f'{split}.pt'",
-        "tasks/ingest/ogb_splits.py: folder / f'{split}.csv.gz'",
-        "flows/data_check.py: place / stage",
-        "tasks/memory.py: Path(f'{root}{place}')",
+        "tasks/ingest/ogb/raw.py: self._relation(triplet) / names.get(what, f'{what}.csv.gz')",
+        "tasks/ingest/ogb/raw.py: self.raw / self.count_file",
+        "tasks/ingest/ogb/raw.py: raw / name",
+        "tasks/ingest/ogb/raw.py: folder / name",
+        "tasks/ingest/ogb/splits.py: folder / f'{split}.pt'",
+        "tasks/ingest/ogb/splits.py: folder / f'{split}.csv.gz'",
+        "flows/commands/data_check.py: place / stage",
+        "tasks/processes/memory.py: Path(f'{root}{place}')",
         "tasks/evaluate/controls/pairs.py: graph.scratch / str(number)",
-        "tasks/preprocess/held_out.py: self.writer.folder / f'{split}_edges.npy'",
-        "tasks/preprocess/held_out.py: self.writer.folder / entry.path",
-        "tasks/preprocess/hops.py: self.folder / f'{name}.npy'",
-        "tasks/preprocess/hops.py: self.scratch / f'{name}.npy'",
-        "tasks/preprocess/snapshot_splits.py: self.writer.folder / f'{split}_edges.npy'",
-        "tasks/serve/model_files.py: folder / file",
-        "tasks/serve/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
-        "tasks/serve/run.py: work / file",
-        "tasks/serve/states.py: folder / f'{name}.json'",
-        "tasks/serve/states.py: folder / f'{name}.npz'",
-        "tasks/serve/states.py: folder / name",
-        "tasks/serve/worker.py: Path(self.job.work) / f'embeddings.{self.job.format}'",
-        "tasks/source_digests.py: folder / name",
-        "tasks/train/launch.py: job.work / name",
-        "models/kernels/heads.py: Path(__file__).with_name(name)",
+        "tasks/preprocess/splits/held_out.py: self.writer.folder / f'{split}_edges.npy'",
+        "tasks/preprocess/splits/held_out.py: self.writer.folder / entry.path",
+        "tasks/preprocess/transforms/hops.py: self.folder / f'{name}.npy'",
+        "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
+        "tasks/preprocess/splits/snapshot_splits.py: self.writer.folder / f'{split}_edges.npy'",
+        "tasks/apply/model_files.py: folder / file",
+        "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
+        "tasks/apply/run.py: work / file",
+        "tasks/apply/states.py: folder / f'{name}.json'",
+        "tasks/apply/states.py: folder / f'{name}.npz'",
+        "tasks/apply/states.py: folder / name",
+        "tasks/apply/worker.py: Path(self.job.work) / f'embeddings.{self.job.format}'",
+        "tasks/storage/source_digests.py: folder / name",
+        "tasks/train/ranks/launch.py: job.work / name",
+        "models/kernels/attention_heads.py: Path(__file__).with_name(name)",
         "models/kernels/vector.py: Path(__file__).with_name(name)",
     ],
     "numbers": [
-        "flows/cleaning.py: Path(f'/proc/{owner}')",
+        "flows/commands/clean.py: Path(f'/proc/{owner}')",
         "flows/services/state.py: Path(f'/proc/{process}/stat')",
-        "tasks/memory.py: Path(f'/proc/{parent}/task')",
-        "tasks/memory.py: Path(f'/proc/{pid}/status')",
-        "tasks/train/join.py: logs / f'launch-{job.train.machine_rank}.log'",
+        "tasks/processes/memory.py: Path(f'/proc/{parent}/task')",
+        "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
+        "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
         "tasks/train/loaders/first_hop.py: folder / f'first-hop-{edges:08x}-{kind.itemsize}.npy'",
         "tasks/train/loaders/precomputed.py: folder / f'propagated-{num_propagations}{weighted}.npy'",
         "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
@@ -209,54 +209,54 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
     ],
     "digests and random numbers": [
-        "tasks/caching.py: self.folder / name[-32:][:2]",
-        "tasks/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
+        "tasks/storage/caching.py: self.folder / name[-32:][:2]",
+        "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
         "tasks/partition/kaminpar.py: aids.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
-        "tasks/serve/run.py: home.locks / f'output-{name}.lock'",
+        "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
     ],
     "an ending to a path that is there already": [
-        "flows/cleaning.py: home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
-        "flows/server.py: Path(f'{database}-shm')",
-        "flows/server.py: Path(f'{database}-wal')",
-        "tasks/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
-        "tasks/publish/tracking.py: Path(f'{draft}-journal')",
-        "tasks/publish/tracking.py: Path(f'{draft}-shm')",
-        "tasks/publish/tracking.py: Path(f'{draft}-wal')",
+        "flows/commands/clean.py: home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
+        "flows/services/temporary_server.py: Path(f'{database}-shm')",
+        "flows/services/temporary_server.py: Path(f'{database}-wal')",
+        "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
+        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-journal')",
+        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-shm')",
+        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-wal')",
     ],
     "versions of installed packages": [
-        "flows/server.py: self.home.prefect / f\".database-{version('prefect')}\"",
+        "flows/services/temporary_server.py: self.home.prefect / f\".database-{version('prefect')}\"",
         "models/dgl_adapter.py: Path(found.origin).parent / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
-        "tasks/artifacts.py: folder / name",
-        "tasks/artifacts.py: work / name",
-        "tasks/dataset_store.py: self.folder / path",
-        "tasks/graph_store.py: self.folder / entry.path",
-        "tasks/graph_store.py: self.folder / self.entries[name].path",
-        "tasks/graph_store.py: store.folder / entry.path",
+        "tasks/storage/artifacts.py: folder / name",
+        "tasks/storage/artifacts.py: work / name",
+        "tasks/storage/dataset_store.py: self.folder / path",
+        "tasks/storage/graph_store.py: self.folder / entry.path",
+        "tasks/storage/graph_store.py: self.folder / self.entries[name].path",
+        "tasks/storage/graph_store.py: store.folder / entry.path",
         "tasks/ingest/writer.py: self._owner.folder / path",
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
-        "tasks/preprocess/graph_view.py: Path(self.folder) / entry.path",
-        "tasks/preprocess/graph_view.py: Path(self.folder) / self.entries[name].path",
+        "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / entry.path",
+        "tasks/preprocess/transforms/graph_view.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [
-        "flows/baseline_table.py: folder / 'tables' / f'{name}.yaml'",
-        "tasks/ingest/ogb.py: root / self.config.dataset.replace('-', '_')",
-        "tasks/ingest/ogb_folder.py: folder / job.target",
-        "tasks/ingest/ogb_raw.py: self.raw / 'node-feat' / kind",
-        "tasks/ingest/ogb_raw.py: self.raw / 'node-feat' / kind / "
+        "flows/baseline/table.py: folder / 'tables' / f'{name}.yaml'",
+        "tasks/ingest/ogb/dataset.py: root / self.config.dataset.replace('-', '_')",
+        "tasks/ingest/ogb/folder.py: folder / job.target",
+        "tasks/ingest/ogb/raw.py: self.raw / 'node-feat' / kind",
+        "tasks/ingest/ogb/raw.py: self.raw / 'node-feat' / kind / "
         "('node-feat.csv.gz' if what == 'feat' else f'{what}.csv.gz')",
-        "tasks/ingest/ogb_raw.py: self.raw / 'node-label' / kind",
-        "tasks/ingest/ogb_raw.py: self.raw / 'relations' / '___'.join(triplet)",
-        "tasks/ingest/ogb_splits.py: split / name",
+        "tasks/ingest/ogb/raw.py: self.raw / 'node-label' / kind",
+        "tasks/ingest/ogb/raw.py: self.raw / 'relations' / '___'.join(triplet)",
+        "tasks/ingest/ogb/splits.py: split / name",
     ],
     "texts for people": [
-        "flows/inspection.py: f'{name}/{key}'",
-        "flows/inspection.py: f'{name}/{key} is not an artifact of a stage'",
+        "flows/commands/inspection.py: f'{name}/{key}'",
+        "flows/commands/inspection.py: f'{name}/{key} is not an artifact of a stage'",
     ],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [
-        "flows/baseline_table.py: folder / f'{row.recipe}.yaml'",
-        "tasks/ingest/download.py: unpacked / top_folder",
+        "flows/baseline/table.py: folder / f'{row.recipe}.yaml'",
+        "tasks/ingest/ogb/download.py: unpacked / top_folder",
     ],
 }
 
@@ -269,7 +269,9 @@ def test_no_name_becomes_a_path_but_through_file_name() -> None:
     found = {_key(join): join for join in find_in(ROOT, ("flows", "tasks", "models", "configs"))}
     allowed = {entry for entries in ALLOWED.values() for entry in entries}
     new = [f"{join.file}:{join.line}: {join.text}" for key, join in found.items() if key not in allowed]
-    assert not new, "wrap names in tasks.file_names.file_name, or list the join with a reason: " + "; ".join(new)
+    assert not new, "wrap names in tasks.storage.file_names.file_name, or list the join with a reason: " + "; ".join(
+        new
+    )
     assert sorted(allowed - found.keys()) == [], "listed, and no longer in the code"
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from tasks.memory import PeakMemory, descendants
+from tasks.processes.memory import PeakMemory, descendants
 
 MEGABYTES = 200
 HOLD = f"import sys; x = b'x' * ({MEGABYTES} * 10**6); print('here', flush=True); sys.stdin.read()"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.cleaning import clean_home
-from tasks.home import Home
-from tasks.temporary import PREFIX, temporary_folder
+from flows.commands.clean import clean_home
+from tasks.storage.home import Home
+from tasks.storage.temporary import PREFIX, temporary_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKE = "import tempfile; print(tempfile.mkdtemp(), flush=True)"
 HOLD = f"""
 import sys, time
-from tasks.home import Home
-from tasks.temporary import temporary_folder
+from tasks.storage.home import Home
+from tasks.storage.temporary import temporary_folder
 with temporary_folder(Home.open(sys.argv[1])):
     {MAKE}
     time.sleep(600)

@@ -12,22 +12,22 @@ from configs.load import load_recipe
 from configs.schema import Recipe
 from flows.backfill import store
 from flows.backfill.spec import Backfill, Partition
+from flows.commands.plan import Step, make_plan
 from flows.deploy.deployments import find_deployment
 from flows.parameters import requested_overrides
-from flows.planning import Step, make_plan
-from flows.selection import select_stages
-from tasks.home import Home
-from tasks.run_context import RunContext, publishing_from
-from tasks.snapshots import check_snapshot
+from flows.terminal.selection import select_stages
+from tasks.processes.run_context import RunContext, publishing_from
+from tasks.storage.home import Home
+from tasks.storage.snapshots import check_snapshot
 
 if TYPE_CHECKING:
-    from tasks.publish.tracking import RunStatus
+    from tasks.publish.tracking.mlflow_store import RunStatus
 
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
 ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
 WAITING_STATES = frozenset({"SCHEDULED", "PENDING", "PAUSED"})
 MAX_STARTS = 4
-"""Of a run that crashes: the first and three more (`flows.services.recovery`)."""
+"""Of a run that crashes: the first and three more (`flows.recovery`)."""
 _RECOVERY_SECONDS = 600.0
 """A crashed run that has not started again by then will not: nobody looks after it."""
 
@@ -176,7 +176,7 @@ def _refuse_another(known: Backfill, asked: Backfill) -> None:
 
 def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
     """Return the MLflow run under which the partitions' runs stand; empty where MLflow does not answer."""
-    from tasks.publish.run_states import open_parent
+    from tasks.publish.tracking.run_states import open_parent
 
     if not planned:
         return ""
@@ -205,7 +205,7 @@ def settle_tracking(client: Any, home: Home, backfill: Backfill) -> None:
     state = tracked_state(backfill, store.runs_of(client, backfill).values())
     if state == backfill.mlflow_state:
         return
-    from tasks.publish.run_states import set_state
+    from tasks.publish.tracking.run_states import set_state
 
     try:
         set_state(home, backfill.mlflow_run_id, state)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.options import HomeOption, JsonOption, open_home
+from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past snapshots or a grid of options.")
 
@@ -69,8 +69,8 @@ def create(
     Examples: `graphmill backfill create nightly --from 2021 --to 2026 --every year --max-active 2`;
     `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
     """
-    from flows.backfill import actions, showing
-    from flows.console import err
+    from flows.backfill import actions, tables
+    from flows.terminal.console import err
 
     backfill = _asked(
         deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, promote, name
@@ -89,7 +89,7 @@ def create(
         if as_json:
             print(json.dumps(_plan_json(made, planned)))
         else:
-            showing.show_created(made, planned)
+            tables.show_created(made, planned)
 
 
 @app.command()
@@ -121,7 +121,7 @@ def plan(
 @app.command(name="list")
 def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List all backfills."""
-    from flows.backfill import showing, store
+    from flows.backfill import store, tables
     from flows.backfill.status import read_status
 
     with _server(home) as (_, client):
@@ -129,13 +129,13 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     if as_json:
         print(json.dumps({"backfills": [{**s.backfill.model_dump(mode="json"), "counts": s.counts} for s in statuses]}))
     else:
-        showing.show_list(statuses)
+        tables.show_list(statuses)
 
 
 @app.command()
 def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Show every partition: state, time, attempts, metrics. Exit code 1 where one failed or crashed."""
-    from flows.backfill import showing, store
+    from flows.backfill import store, tables
     from flows.backfill.status import read_status, with_results
 
     with _server(home) as (place, client):
@@ -143,7 +143,7 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
     if as_json:
         print(json.dumps(found.as_json()))
     else:
-        showing.show_status(found)
+        tables.show_status(found)
     if any(row.state in ("failed", "crashed") for row in found.rows):
         raise typer.Exit(1)
 
@@ -151,13 +151,13 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
 @app.command()
 def watch(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Follow a backfill until all partitions have ended; Ctrl-C ends the watching only. Exit code 0 if all is well."""
-    from flows.backfill import actions, showing, store
+    from flows.backfill import actions, store, tables
     from flows.backfill.status import with_results
 
     with _server(home) as (place, client):
-        ended = showing.watch(client, store.get(client, backfill_id))
+        ended = tables.watch(client, store.get(client, backfill_id))
         actions.settle_tracking(client, place, store.get(client, backfill_id))
-        showing.show_status(with_results(client, place, ended))
+        tables.show_status(with_results(client, place, ended))
     if not ended.good:
         raise typer.Exit(1)
 
@@ -224,7 +224,7 @@ def report(
     from flows.backfill import store
     from flows.backfill.report import write_report
     from flows.backfill.status import read_status, with_results
-    from tasks.file_names import file_name
+    from tasks.storage.file_names import file_name
 
     with _server(home) as (place, client):
         found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
@@ -234,7 +234,7 @@ def report(
 @contextmanager
 def _server(home: Path | None) -> Iterator[tuple[Any, Any]]:
     from flows.deploy.deployments import server
-    from flows.environment import prepare_environment
+    from flows.services.environment import prepare_environment
 
     place = open_home(home)
     prepare_environment(place)
@@ -289,13 +289,13 @@ def _asked(
 
 
 def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:
-    from flows.backfill import actions, showing
+    from flows.backfill import actions, tables
 
     planned = actions.plan(client, place, backfill)
     if as_json:
         print(json.dumps(_plan_json(backfill, planned)))
     else:
-        showing.show_plan(backfill, planned)
+        tables.show_plan(backfill, planned)
 
 
 def _plan_json(backfill: Any, planned: list[Any]) -> dict[str, Any]:

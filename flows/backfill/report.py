@@ -10,9 +10,9 @@ from typing import Any
 
 from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text
-from flows.console import format_seconds
-from tasks.artifacts import write_atomic
-from tasks.publish.figures import Canvas, styled
+from flows.terminal.console import format_seconds
+from tasks.publish.plots.figures import Canvas, styled
+from tasks.storage.artifacts import write_atomic
 
 _TEMPLATE = "report.jinja"
 _WIDTH = 9.0  # inches

@@ -11,12 +11,12 @@ from configs.errors import GraphmillError
 from flows.backfill import store
 from flows.backfill.actions import deployment_of, has_ended, partition_recipe
 from flows.backfill.spec import Backfill, Partition
-from flows.planning import make_plan
-from flows.runs import finished_record
-from flows.selection import select_stages
-from tasks.artifacts import ArtifactStore
+from flows.commands.plan import make_plan
+from flows.run_records import finished_record
+from flows.terminal.selection import select_stages
 from tasks.calls import load_stage
-from tasks.home import Home
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.options import HomeOption, JsonOption, open_home
+from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the deployment.")]
@@ -39,7 +39,7 @@ def deploy(
     """
     from flows.deploy.deployments import DeployRequest
     from flows.deploy.deployments import deploy as make
-    from flows.deploy.showing import show_deployed
+    from flows.deploy.tables import show_deployed
 
     place = open_home(home)
     _prepare(place)
@@ -52,7 +52,7 @@ def deploy(
 def deployments(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List deployments with their schedules, next and last runs."""
     from flows.deploy.deployments import list_deployments
-    from flows.deploy.showing import show_deployments
+    from flows.deploy.tables import show_deployments
 
     _prepare(open_home(home))
     rows = list_deployments()
@@ -93,8 +93,8 @@ def resume(name: NameArgument, home: HomeOption = None) -> None:
 
 
 def _prepare(place: object) -> None:
-    from flows.environment import prepare_environment
-    from tasks.home import Home
+    from flows.services.environment import prepare_environment
+    from tasks.storage.home import Home
 
     assert isinstance(place, Home)
     prepare_environment(place)

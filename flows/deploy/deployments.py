@@ -14,8 +14,8 @@ from configs.load import find_recipe, load_own_recipe, shipped_recipes
 from configs.matching import did_you_mean
 from flows.parameters import check_moment, requested_overrides
 from flows.services.bootstrap import RUN_TAG
-from tasks.home import Home
-from tasks.snapshots import check_snapshot
+from tasks.storage.home import Home
+from tasks.storage.snapshots import check_snapshot
 
 FLOW = "train_graph"
 ENTRYPOINT = "flows.pipeline.train_graph"
@@ -164,7 +164,7 @@ def server() -> Any:
     """Return a client of the lasting server. Raises StageError where there is none, or where it does not answer."""
     if not os.environ.get("PREFECT_API_URL"):
         raise StageError("deployments need servers that last: start them with graphmill up (or set PREFECT_API_URL)")
-    from flows.server import check_answers
+    from flows.services.temporary_server import check_answers
 
     check_answers(os.environ["PREFECT_API_URL"])
     from prefect.client.orchestration import get_client

@@ -68,7 +68,7 @@ def _make_block(channel: Channel) -> Any:
     if channel.kind == "slack":
         return SlackWebhook(url=SecretStr(channel.url))
     if channel.kind == "email":
-        from flows.notifications.blocks import Email
+        from flows.web.email_block import Email
 
         return Email(url=SecretStr(channel.url))
     body = {"title": "{{subject}}", "text": "{{body}}"}
@@ -150,9 +150,9 @@ def send_test(client: Any, name: str) -> None:
     from prefect.blocks.core import Block
 
     from configs.errors import StageError
-    from flows.notifications import blocks
+    from flows.web import email_block
 
-    assert blocks  # its class must be known before the block is loaded
+    assert email_block  # its class must be known before the block is loaded
     document = find(client, name)
     loader: Any = Block
     block: NotificationBlock = loader.load(f"{document.block_type.slug}/{document.name}", _sync=True)

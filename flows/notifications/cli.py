@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.options import HomeOption, JsonOption, open_home
+from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer(no_args_is_help=True, help="Tell somebody of failures, recoveries and new champions.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.")]
@@ -54,8 +54,8 @@ def add(
 @app.command(name="list")
 def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the channels."""
-    from flows.console import out, table
     from flows.notifications import channels
+    from flows.terminal.console import out, table
 
     with _server(home) as client:
         found = channels.listed(client)
@@ -91,7 +91,7 @@ def remove(name: NameArgument, home: HomeOption = None) -> None:
 @contextmanager
 def _server(home: Path | None) -> Iterator[Any]:
     from flows.deploy.deployments import server
-    from flows.environment import prepare_environment
+    from flows.services.environment import prepare_environment
 
     prepare_environment(open_home(home))
     with server() as client:

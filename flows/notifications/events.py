@@ -6,12 +6,12 @@ import logging
 from typing import Any
 
 from flows.parameters import PARTITION_TAG
-from flows.runs import RunRecord, all_runs
-from tasks.artifacts import ArtifactStore
+from flows.run_records import RunRecord, all_runs
 from tasks.calls import load_stage
-from tasks.home import Home
-from tasks.manifests import PublishManifest
 from tasks.publish import profile
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import PublishManifest
 
 CHAMPION = "graphmill.champion"
 KEPT = "graphmill.kept"

@@ -13,11 +13,11 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from flows.quiet import QUIET
+from flows.environment.quiet import QUIET
 from flows.services.commands import client_environment
 from flows.services.settings import ServiceSettings
-from tasks.home import Home
-from tasks.processes import ROOT
+from tasks.processes.children import ROOT
+from tasks.storage.home import Home
 
 WATCH_NAME = "graphmill: mark dead runs as crashed"
 # Heartbeats come every 30 s; the server looks at silent triggers every 5 s.

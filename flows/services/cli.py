@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.options import HomeOption, JsonOption, open_home
+from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer()
 MOST_LINES = 10_000_000

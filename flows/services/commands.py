@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 
 from configs.errors import StageError
-from flows.prefect_files import startup_path
-from flows.quiet import QUIET
-from flows.services.doorkeeper import HOSTS, ORIGINS
-from flows.services.mlflow_server import APP_NAME
+from flows.environment.prefect_files import startup_path
+from flows.environment.quiet import QUIET
 from flows.services.settings import USER, ServiceSettings, folder, has_port
-from tasks.artifacts import write_atomic
-from tasks.home import Home
+from flows.web.doorkeeper import HOSTS, ORIGINS
+from flows.web.mlflow_server import APP_NAME
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.home import Home
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
     if settings.password is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = f"{USER}:{settings.password}"
         environment["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] = "true"
-    command = [sys.executable, "-m", "flows.services.prefect_server"]
+    command = [sys.executable, "-m", "flows.web.prefect_server"]
     address = ["--host", settings.host, "--port", str(settings.prefect_port)]
     return Service("prefect", [*command, *address], environment, f"{settings.prefect_url}/api/health")
 
@@ -138,7 +138,7 @@ def worker_service(home: Home, settings: ServiceSettings) -> Service:
 
 def recovery_service(home: Home, settings: ServiceSettings) -> Service:
     """Looks after runs whose process, worker or machine went away."""
-    command = [sys.executable, "-m", "flows.services.recovery", str(home.root)]
+    command = [sys.executable, "-m", "flows.recovery", str(home.root)]
     return Service("recovery", command, {**QUIET, **client_environment(home, settings)})
 
 

@@ -31,7 +31,7 @@ from urllib.parse import quote, urlsplit
 
 from configs.errors import GraphmillError, RecipeError, StageError, UserError
 from configs.matching import did_you_mean
-from flows.quiet import QUIET
+from flows.environment.quiet import QUIET
 from flows.services.commands import (
     Service,
     client_environment,
@@ -44,8 +44,8 @@ from flows.services.commands import (
 from flows.services.health import health_file
 from flows.services.keeping import keep_running
 from flows.services.settings import ServiceSettings, checked_names
-from tasks.home import Home
-from tasks.processes import ROOT
+from tasks.processes.children import ROOT
+from tasks.storage.home import Home
 
 ROLES = ("serve-prefect", "serve-mlflow", "upgrade-mlflow", "work")
 HELP = "docker/README.md says how the secrets are made"

@@ -9,7 +9,7 @@ from types import FrameType
 
 from flows.services.commands import Service, service_environment
 from flows.services.state import end_process_group
-from tasks.processes import ROOT
+from tasks.processes.children import ROOT
 
 _LOOK_SECONDS = 0.5
 _PAUSE_SECONDS = 10.0

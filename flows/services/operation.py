@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError, StageError
-from flows.console import out
 from flows.services.commands import service_environment, worker_service
 from flows.services.settings import (
     USER,
@@ -28,9 +27,10 @@ from flows.services.settings import (
 )
 from flows.services.state import end_leftovers, is_up, lock_path, read_state, supervisor_of
 from flows.services.status import show_status
-from tasks.artifacts import file_lock
-from tasks.home import Home
-from tasks.processes import ROOT, tail
+from flows.terminal.console import out
+from tasks.processes.children import ROOT, tail
+from tasks.storage.artifacts import file_lock
+from tasks.storage.home import Home
 
 _UP_SECONDS = 300.0
 _DOWN_SECONDS = 90.0
@@ -111,8 +111,8 @@ def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
 def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
     """Make databases whole before a server that may be killed half-way opens them."""
     if settings.database is None:
-        from flows.server import prepare_database
-        from tasks.publish.tracking import prepare_store
+        from flows.services.temporary_server import prepare_database
+        from tasks.publish.tracking.mlflow_store import prepare_store
 
         prepare_database(home)
         prepare_store(home)
@@ -217,7 +217,7 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     Raises:
         StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
     """
-    from flows.connection import connect
+    from flows.services.addresses import connect
     from flows.services.bootstrap import prepare_server
 
     connect(home)

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from configs.errors import RecipeError
-from tasks.artifacts import write_atomic
-from tasks.home import Home
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.home import Home
 
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000

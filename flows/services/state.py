@@ -13,8 +13,8 @@ import psutil
 from pydantic import BaseModel, ValidationError
 
 from flows.services.settings import folder
-from tasks.artifacts import is_locked, write_atomic
-from tasks.home import Home
+from tasks.storage.artifacts import is_locked, write_atomic
+from tasks.storage.home import Home
 
 
 class ServiceState(BaseModel):

@@ -10,10 +10,10 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from flows.console import format_seconds, out, table
 from flows.services.settings import SERVICES, ServiceSettings, log_path, read_settings
 from flows.services.state import is_same, is_up, read_state
-from tasks.home import Home
+from flows.terminal.console import format_seconds, out, table
+from tasks.storage.home import Home
 
 
 def show_status(home: Home, *, as_json: bool) -> bool:

@@ -32,9 +32,9 @@ from flows.services.state import (
     now_text,
     write_state,
 )
-from tasks.artifacts import file_lock
-from tasks.home import Home
-from tasks.processes import describe_exit
+from tasks.processes.children import describe_exit
+from tasks.storage.artifacts import file_lock
+from tasks.storage.home import Home
 
 _LOOK_SECONDS = 1.0
 _HEALTH_EVERY_SECONDS = 10.0
@@ -201,7 +201,7 @@ def temporary_files(home: Home) -> Iterator[None]:
     """Have the services put temporary files into a folder of their own, which is empty now and removed in the end.
 
     A worker of Prefect that is killed leaves a folder for each of its runs. Runs have their own place for what they
-    need: see `tasks/temporary.py`.
+    need: see `tasks/storage/temporary.py`.
     """
     place = folder(home) / "tmp"
     shutil.rmtree(place, ignore_errors=True)

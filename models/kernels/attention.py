@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.attention_heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
 from models.kernels.exponentials import exp
-from models.kernels.heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.memory import empty
 from models.kernels.ranges import few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows

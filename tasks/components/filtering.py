@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.preprocess.link_negatives import replace_gone
+from tasks.negatives import replace_gone
+from tasks.storage.graph_store import ArrayWriter, GraphStore
 
 Array = NDArray[Any]
 

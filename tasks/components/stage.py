@@ -12,9 +12,9 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.components.afforest import connected_components
 from tasks.components.filtering import NodeFilter
-from tasks.graph_store import Array, ArrayWriter, GraphStore
-from tasks.manifests import SPLITS, GraphManifest, Manifest
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
+from tasks.storage.manifests import SPLITS, GraphManifest, Manifest
 
 _GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
 

@@ -9,8 +9,8 @@ from typing import Any
 from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.evaluate.worker import EvaluateJob
-from tasks.manifests import CONTROLS, EvalReport
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.manifests import CONTROLS, EvalReport
 from tasks.supervise import run_job
 
 

@@ -25,7 +25,7 @@ from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.inference.opened import Opened, open_model
-from tasks.manifests import GraphManifest
+from tasks.storage.manifests import GraphManifest
 from tasks.supervise import finish_job, say
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).

@@ -41,7 +41,7 @@ from tasks.evaluators.configs import (
     RocAucConfig,
 )
 from tasks.evaluators.metrics import Array, Floats
-from tasks.manifests import GraphManifest
+from tasks.storage.manifests import GraphManifest
 
 _CLASSIFY = frozenset({"multiclass", "binary", "multilabel"})
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
-from tasks.dataset_store import DatasetStore
 from tasks.evaluators.evaluators import Prediction, make_evaluator
 from tasks.evaluators.metrics import Array
-from tasks.graph_store import GraphStore
-from tasks.ids import class_names
-from tasks.manifests import GraphManifest
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import GraphManifest
 
 _LISTED = 5
 

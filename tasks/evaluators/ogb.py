@@ -19,7 +19,7 @@ from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.configs import OgbConfig
 from tasks.evaluators.evaluators import Evaluator, Prediction
-from tasks.manifests import GraphManifest
+from tasks.storage.manifests import GraphManifest
 
 _FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}
 

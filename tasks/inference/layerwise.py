@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.base import GraphModel
-from tasks.graph_store import Array, GraphStore
 from tasks.sampling.blocks import make_blocks
 from tasks.sampling.features import FeatureSource, take_rows
 from tasks.sampling.neighbors import NeighborSampler
+from tasks.storage.graph_store import Array, GraphStore
 
 CHUNK_EDGES = 1 << 20
 _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as float32

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import GraphStore
-from tasks.ids import IdMap, class_names
-from tasks.manifests import DatasetManifest, PartitionManifest
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap, class_names
+from tasks.storage.manifests import DatasetManifest, PartitionManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -54,8 +54,8 @@ def open_model(
     """
     import torch
 
-    from tasks.device import choose_device
     from tasks.inference.predictor import Predictor
+    from tasks.processes.device import choose_device
 
     store = GraphStore(graph, PartitionManifest.model_validate_json((graph / "manifest.json").read_text()))
     data = DatasetStore(dataset, DatasetManifest.model_validate_json((dataset / "manifest.json").read_text()))

@@ -16,12 +16,12 @@ from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from tasks.evaluators.evaluators import Prediction
-from tasks.graph_store import Array, GraphStore
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
-from tasks.ingest.negatives import draw_pool, graph_pairs
-from tasks.manifests import SPLITS
+from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.sampling.graphs import GraphBatches
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.manifests import SPLITS
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
 WHOLE_GRAPH_BYTES = 1 << 30

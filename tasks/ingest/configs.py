@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from configs.base import ComponentConfig
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
-from tasks.ingest import table_configs as table_configs  # users' tables have a file of their own
 
 
-@DATASETS.options("synthetic", "synthetic")
+@DATASETS.options("synthetic", "synthetic.dataset")
 class SyntheticConfig(ComponentConfig):
     """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges."""
 
@@ -98,7 +97,7 @@ class NpzConfig(ComponentConfig):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
 
 
-@DATASETS.options("ogb", "ogb")
+@DATASETS.options("ogb", "ogb.dataset")
 class OgbConfig(ComponentConfig):
     """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout."""
 

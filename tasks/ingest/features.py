@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.manifests import FeatureColumn
+from tasks.storage.manifests import FeatureColumn
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.manifests import TaskType
+from tasks.storage.manifests import TaskType
 
 Array = NDArray[Any]
 

@@ -14,8 +14,8 @@ from configs.source_files import check_file, user_path
 from tasks.ingest.configs import NpzConfig
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
-from tasks.source_digests import SourceDigests
 from tasks.stage import StageContext
+from tasks.storage.source_digests import SourceDigests
 
 Array = NDArray[Any]
 
@@ -48,7 +48,7 @@ class Npz:
         """Check the arrays and write them as tables."""
         from tasks.ingest.edges import EdgeCheck
         from tasks.ingest.writer import DatasetWriter
-        from tasks.manifests import EdgeType, FeatureColumn, NodeType
+        from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 
         archive = _Archive(user_path(self.config.path))
         labels = archive.labels(self.config.labels)

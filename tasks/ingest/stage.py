@@ -9,10 +9,10 @@ from configs.base import ComponentConfig, cache_view
 from configs.errors import RecipeError
 from configs.registry import DATASETS
 from configs.schema import Recipe
-from tasks.manifests import DatasetManifest
 from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
-from tasks.source_digests import SourceDigests
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.source_digests import SourceDigests
 
 
 class Dataset(Protocol):

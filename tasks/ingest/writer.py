@@ -13,7 +13,7 @@ ids are delta-packed, which makes them almost free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.file_names import file_name
-from tasks.manifests import Table
+from tasks.storage.file_names import file_name
+from tasks.storage.manifests import LEFT_OUT, SPLITS, Table
 
 Array = NDArray[Any]
 Column: TypeAlias = Any  # a NumPy array or an Arrow array
@@ -234,3 +234,17 @@ def _storage(schema: pa.Schema) -> dict[str, tuple[str, str]]:
         else:
             found[path] = ("PLAIN", "zstd")
     return found
+
+
+def written_pairs(writer: DatasetWriter) -> Callable[[], Iterator[tuple[Array, Array]]]:
+    """Return the reader of the edges of all splits and of none, whose tables are closed."""
+
+    def read() -> Iterator[tuple[Array, Array]]:
+        for split in (*SPLITS, LEFT_OUT):
+            for path in sorted((writer.folder / "split" / split).glob("*.parquet")):
+                with pq.ParquetFile(path) as file:
+                    for group in range(file.num_row_groups):
+                        rows = file.read_row_group(group, columns=["src", "dst"])
+                        yield rows["src"].to_numpy(), rows["dst"].to_numpy()
+
+    return read

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array
+from tasks.storage.graph_store import Array
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
 # longer on 27 M edges (EPYC, 2026) for the same cut.

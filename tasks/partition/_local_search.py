@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array
 from tasks.partition._refinement import best_move
+from tasks.storage.graph_store import Array
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
 _HEAP_SIZE = 1 << 14

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array
+from tasks.storage.graph_store import Array
 
 # Beyond this the matrix of edges between parts is no picture any more.
 MATRIX_MAX_PARTS = 256

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.graph_store import Array, ArrayWriter, GraphStore
+from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
 
 _CHUNK_BYTES = 1 << 26
 _NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")

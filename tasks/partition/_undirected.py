@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array, GraphStore, create_array
 from tasks.partition.base import Csr
+from tasks.storage.graph_store import Array, GraphStore, create_array
 
 
 def undirected(store: GraphStore, scratch: Path) -> Csr:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.graph_store import Array
 from tasks.partition.configs import PartitionerConfig
+from tasks.storage.graph_store import Array
 
 
 @dataclass(frozen=True)

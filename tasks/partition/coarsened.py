@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.graph_store import Array, id_dtype
 from tasks.partition.base import Aids, Csr, Partitioner
 from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
 from tasks.partition.metis import part_graph
+from tasks.storage.graph_store import Array, id_dtype
 
 # All constants were tuned on the graphs of benchmarks/partition.py (EPYC, 2 cores, November 2026).
 _ROUNDS = 4  # of label propagation

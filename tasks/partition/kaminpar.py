@@ -13,7 +13,7 @@ from configs.errors import RecipeError, StageError
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Aids, Csr, Partitioner
 from tasks.partition.configs import KaminparPartitionerConfig
-from tasks.processes import call_apart, describe_exit, shared_array
+from tasks.processes.children import call_apart, describe_exit, shared_array
 
 # ParHIP's header: version bits, nodes, edges, then N + 1 byte offsets and the neighbours. Bits 1 and 2: neither edge
 # nor node weights; bit 8: node ids of 32 bits.

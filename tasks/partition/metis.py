@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from configs.errors import StageError
 from configs.registry import PARTITIONERS
-from tasks.graph_store import Array
-from tasks.memory import available_bytes
 from tasks.partition.base import Aids, Csr, Partitioner, node_weights
 from tasks.partition.configs import MetisPartitionerConfig
-from tasks.processes import call_apart, describe_exit, shared_array
+from tasks.processes.children import call_apart, describe_exit, shared_array
+from tasks.processes.memory import available_bytes
+from tasks.storage.graph_store import Array
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
 _NUM_OPTIONS, _OPTION_NCUTS, _OPTION_SEED, _OPTION_UFACTOR = 40, 7, 8, 16

@@ -12,11 +12,11 @@ from configs.base import cache_view
 from configs.errors import DataError
 from configs.registry import PARTITIONERS
 from configs.schema import Recipe
-from tasks.graph_store import Array, ArrayWriter, GraphStore
-from tasks.manifests import GraphManifest, Manifest, PartitionManifest
 from tasks.partition.base import Aids, Csr, check_parts, deal
 from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
+from tasks.storage.manifests import GraphManifest, Manifest, PartitionManifest
 
 _GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
 

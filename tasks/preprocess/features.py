@@ -21,8 +21,6 @@ import numpy as np
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
-from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.graph_store import Array, ArrayWriter
 from tasks.preprocess.feature_jobs import (
     VERSION,
     RowRange,
@@ -35,13 +33,15 @@ from tasks.preprocess.feature_jobs import (
     summarise_rows,
     transform_rows,
 )
-from tasks.preprocess.filling import fills_gaps
-from tasks.preprocess.graph_view import GraphView
 from tasks.preprocess.layout import Layout, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
-from tasks.preprocess.snapshot import Snapshot
-from tasks.preprocess.transform import Column, ColumnTransform, State, StructureTransform
+from tasks.preprocess.splits.snapshot import Snapshot
+from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform
+from tasks.preprocess.transforms.filling import fills_gaps
+from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.graph_store import Array, ArrayWriter
 
 
 class FeatureBuilder:

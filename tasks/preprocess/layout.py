@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError
-from tasks.graph_store import id_dtype
-from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 
 LOOP_TYPE = "self_loop"
 

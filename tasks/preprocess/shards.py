@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.caching import PickleCache
 from tasks.stage import StageContext
+from tasks.storage.caching import PickleCache
 
 
 @dataclass(frozen=True)

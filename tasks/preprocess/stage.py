@@ -12,22 +12,22 @@ import numpy as np
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import Array, ArrayWriter
-from tasks.manifests import DatasetManifest, GraphManifest
-from tasks.preprocess.edges import build_edges, check_within_graphs
+from tasks.preprocess.edges.build import build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
-from tasks.preprocess.graph_view import GraphView
-from tasks.preprocess.held_out import HeldOut, Rule
-from tasks.preprocess.hops import split_hops
 from tasks.preprocess.layout import Layout
-from tasks.preprocess.link_negatives import complete_negatives
-from tasks.preprocess.snapshot import snapshot_view, take_snapshot
-from tasks.preprocess.snapshot_report import label_profile
-from tasks.preprocess.snapshot_splits import Dealt, write_snapshot_splits
-from tasks.preprocess.splits import training_rows, write_graphs, write_nodes, write_splits
+from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_splits
+from tasks.preprocess.splits.held_out import HeldOut, Rule
+from tasks.preprocess.splits.link_negatives import complete_negatives
+from tasks.preprocess.splits.snapshot import snapshot_view, take_snapshot
+from tasks.preprocess.splits.snapshot_report import label_profile
+from tasks.preprocess.splits.snapshot_splits import Dealt, write_snapshot_splits
+from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.hops import split_hops
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 # What the graph's manifest takes over from the data set's.
 _GIVEN = (

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
-from tasks.artifacts import write_atomic
-from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.graph_store import Array, GraphStore
-from tasks.manifests import FeatureColumn, NodeType
-from tasks.preprocess.snapshot_report import label_shares
+from tasks.apply.needs import category_names
+from tasks.preprocess.splits.snapshot_report import label_shares
 from tasks.publish import snapshots
 from tasks.publish.snapshots import Told
-from tasks.serve.needs import category_names
 from tasks.stage import Parent
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.manifests import FeatureColumn, NodeType
 
 FILE_NAME = "profile.json"
 _MAX_ROWS = 100_000  # of each node type; the percentiles of more differ by thousandths

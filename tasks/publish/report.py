@@ -12,14 +12,16 @@ import numpy as np
 import yaml
 
 from configs.schema import Recipe
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import GraphStore
-from tasks.ids import class_names
-from tasks.manifests import CONTROLS, SPLITS, DatasetManifest, EvalReport, PartitionManifest
-from tasks.publish import eval_plots, judge, plots, snapshot_plots, snapshots
-from tasks.publish.figures import Canvas, compact
-from tasks.publish.records import flatten, read_records
+from tasks.publish import snapshots
+from tasks.publish.champion import judge
+from tasks.publish.plots import eval_plots, run_plots, snapshot_plots
+from tasks.publish.plots.figures import Canvas, compact
+from tasks.publish.tracking.records import flatten, read_records
 from tasks.stage import Parent
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import CONTROLS, SPLITS, DatasetManifest, EvalReport, PartitionManifest
 
 _TEMPLATE = "report.jinja"
 _MAX_LABELS = 5_000_000
@@ -90,7 +92,7 @@ def render(
         asked=asked(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
         stages=stages,
-        costs=picture(plots.stage_costs(stages), "Seconds and peak memory of each stage"),
+        costs=picture(run_plots.stage_costs(stages), "Seconds and peak memory of each stage"),
         warnings=[(name, text) for name, parent in parents.items() for text in parent.manifest.warnings],
         lineage=lineage(parents),
         per_class=(evaluation.report.get("per_class", [])[:100] if evaluation else []),
@@ -172,8 +174,8 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     section.facts += _held_out_facts(report)
     section.facts += [("edges for message passing", f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
     section.facts += _component_facts(report)
-    _add(section, plots.degrees(report), "Degrees of the nodes, in powers of two")
-    _add(section, plots.component_sizes(report), "Sizes of the connected components, in powers of two")
+    _add(section, run_plots.degrees(report), "Degrees of the nodes, in powers of two")
+    _add(section, run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
 
@@ -192,7 +194,7 @@ def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
 
 
 def _held_out_facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say of a link task's held-out pairs what became of them (`tasks.preprocess.held_out.HeldOut.report`)."""
+    """Say of a link task's held-out pairs what became of them (`tasks.preprocess.splits.held_out.HeldOut.report`)."""
     told = report.get("held_out", {})
     if "pairs" not in told:
         return []
@@ -252,9 +254,9 @@ def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
     indices = {split: store.get(f"{split}_idx") for split in SPLITS}
     by_split = {s: np.asarray(labels[i[:_MAX_LABELS]]) for s, i in indices.items() if i is not None}
     if manifest.task_type == "regression":
-        return plots.label_histogram({split: values.ravel() for split, values in by_split.items()})
+        return run_plots.label_histogram({split: values.ravel() for split, values in by_split.items()})
     if manifest.task_type == "multilabel":
-        return plots.positive_shares(by_split)
+        return run_plots.positive_shares(by_split)
     names = class_names(DatasetStore(data.folder, data.manifest)) or [
         str(c) for c in range(max(2, manifest.num_classes))
     ]
@@ -266,7 +268,7 @@ def _label_picture(graph: Parent, data: Parent) -> Canvas | None:
     longest = max((len(values) for values in counts.values()), default=0)
     names += [str(c) for c in range(len(names), longest)]
     counts = {split: values + [0] * (longest - len(values)) for split, values in counts.items()}
-    return plots.class_balance(counts, names)
+    return run_plots.class_balance(counts, names)
 
 
 def partition_section(parents: Mapping[str, Parent]) -> Section:
@@ -287,8 +289,8 @@ def partition_section(parents: Mapping[str, Parent]) -> Section:
     if manifest.halo_sizes:
         share = 100 * sum(manifest.halo_sizes) / max(1, manifest.num_nodes)
         section.facts.append(("halo", f"{sum(manifest.halo_sizes):,} copies of nodes, {share:.1f} % of the graph"))
-    _add(section, plots.cut_matrix(manifest.report), "Edges between each pair of parts; the diagonal stays at home")
-    _add(section, plots.part_sizes(manifest.report), "Nodes and training nodes of each part against the mean")
+    _add(section, run_plots.cut_matrix(manifest.report), "Edges between each pair of parts; the diagonal stays at home")
+    _add(section, run_plots.part_sizes(manifest.report), "Nodes and training nodes of each part against the mean")
     return section
 
 
@@ -306,7 +308,7 @@ def training_section(parents: Mapping[str, Parent]) -> Section:
     ]
     if run.resumed_from_epoch or run.restarts:
         section.facts.append(("interruptions", f"resumed from epoch {run.resumed_from_epoch}, {run.restarts} restarts"))
-    _add(section, plots.curves(records, run.best_epoch), "Loss and validation metrics")
+    _add(section, run_plots.curves(records, run.best_epoch), "Loss and validation metrics")
     return section
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
-from tasks.artifacts import ArtifactStore, write_atomic
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import Array
-from tasks.home import Home
-from tasks.ids import class_names
-from tasks.manifests import EvalReport, PartitionManifest
-from tasks.snapshots import earlier_snapshots
 from tasks.stage import Parent
+from tasks.storage.artifacts import ArtifactStore, write_atomic
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array
+from tasks.storage.home import Home
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import EvalReport, PartitionManifest
+from tasks.storage.snapshots import earlier_snapshots
 
 FILE_NAME = "snapshot.json"
 _LEAST_SHARE = 1e-4  # an empty bin counts as this much: ln 0 would be infinite

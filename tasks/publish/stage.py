@@ -14,22 +14,22 @@ from typing import Any
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
-from tasks import ending
-from tasks.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.apply.model_files import model_digest, write_model
+from tasks.apply.needs import DataNeeds
+from tasks.processes import ending
+from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
-from tasks.publish.comparison import Challenge
-from tasks.publish.gate import Candidate
-from tasks.publish.judge import Judge, candidate, metric_name
-from tasks.publish.model_registry import ModelRegistry, gate_tags
-from tasks.publish.records import flatten, read_records, thin
+from tasks.publish.champion.comparison import Challenge
+from tasks.publish.champion.gate import Candidate
+from tasks.publish.champion.judge import Judge, candidate, metric_name
+from tasks.publish.champion.trained import write_trained
 from tasks.publish.report import Published, write_report
-from tasks.publish.store_uris import how_to_open, tracking_target
-from tasks.publish.tracking import RunStatus, Tracker
-from tasks.publish.trained import write_trained
-from tasks.run_context import current_run
-from tasks.serve.model_files import model_digest, write_model
-from tasks.serve.needs import DataNeeds
+from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
+from tasks.publish.tracking.model_registry import ModelRegistry, gate_tags
+from tasks.publish.tracking.records import flatten, read_records, thin
+from tasks.publish.tracking.store_uris import how_to_open, tracking_target
 from tasks.stage import Parent, Stage, StageContext, code_version
+from tasks.storage.manifests import DatasetManifest, EvalReport, PublishManifest, RunResult
 
 REPORT = "report.html"
 _PARENTS = ("ingest", "preprocess", "components", "partition", "train", "evaluate")

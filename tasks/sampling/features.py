@@ -14,10 +14,10 @@ from torch import Tensor
 from models.base import GraphModel
 from models.block import Block, Inputs
 from models.kernels.memory import recycled
-from tasks.graph_store import MISSING_IN_EDGES, GraphStore
-from tasks.memory import available_bytes
+from tasks.processes.memory import available_bytes
 from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.labels import training_labels
+from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16

@@ -10,9 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from models.block import Batch, Block
-from tasks.graph_store import GraphStore
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets
+from tasks.storage.graph_store import GraphStore
 
 Array = NDArray[Any]
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.block import Inputs
-from tasks.graph_store import GraphStore
-from tasks.manifests import GraphManifest
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import GraphManifest
 
 Array = NDArray[Any]
 _HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden

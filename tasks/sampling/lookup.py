@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.graph_store import Array
+from tasks.storage.graph_store import Array
 
 
 def frozen(array: Array) -> Array:

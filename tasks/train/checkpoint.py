@@ -21,8 +21,8 @@ from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.file_names import beside
-from tasks.stored import of_kind
+from tasks.storage.file_names import beside
+from tasks.storage.stored import of_kind
 from tasks.train.embeddings.sparse import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
 

@@ -14,10 +14,10 @@ from typing import Any
 from configs.base import ComponentConfig, cache_view
 from configs.registry import MODELS
 from configs.schema import EvaluateConfig, Recipe, TrainConfig
-from tasks.artifacts import write_atomic
-from tasks.graph_store import GraphStore
-from tasks.manifests import PartitionManifest
-from tasks.train.warm_start import WarmStart
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.warm.warm_start import WarmStart
 
 BEST = "best.pt"
 LAST = "last.pt"

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.artifacts import write_atomic
+from tasks.storage.artifacts import write_atomic
 from tasks.train.job import METRICS, PROGRESS, RESULT
 
 _PROGRESS_SECONDS = 0.5

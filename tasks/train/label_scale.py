@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from models.facts import GraphFacts
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import Array, GraphStore
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import Array, GraphStore
 
 _CHUNK_ROWS = 1 << 18
 _CONSTANT = 1e-7

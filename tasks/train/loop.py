@@ -15,11 +15,10 @@ import torch
 
 from configs.registry import LOADERS, STRATEGIES
 from models.block import Batch
-from tasks.device import choose_device, use_threads
+from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
-from tasks.train.collectives import from_main, joined, sum_over_ranks
 from tasks.train.embeddings.sparse import take_tables
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
@@ -32,6 +31,7 @@ from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline
 from tasks.train.precision import check_precision, feature_dtype
+from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
 
@@ -64,7 +64,7 @@ class Trainer:
         self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
         self.progress = Progress()
         if job.warm is not None and not from_main((job.work / LAST).exists()):
-            from tasks.train.warm_weights import begin_warm
+            from tasks.train.warm.warm_weights import begin_warm
 
             self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
         self.validation = Validation(job, ranks, store, device)

@@ -13,10 +13,10 @@ from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.losses import LOSSES
-from tasks.train.collectives import average_, sum_over_ranks
 from tasks.train.embeddings.sparse import sparse_embedding
 from tasks.train.optimizers import make_optimizer, make_scheduler
 from tasks.train.precision import autocast
+from tasks.train.ranks.collectives import average_, sum_over_ranks
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
 

@@ -12,8 +12,8 @@ from configs.errors import GraphmillError, RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
-from tasks.device import choose_device
-from tasks.memory import available_bytes
+from tasks.processes.device import choose_device
+from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.train.loaders.configs import AutoConfig, LoaderConfig
 from tasks.train.strategies.base import Ranks

@@ -9,12 +9,12 @@ from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from models.refusals import refuse_numbers_as_labels
 from tasks.evaluators.measurable import check_graph
-from tasks.graph_store import GraphStore
-from tasks.manifests import PartitionManifest, RunResult
 from tasks.stage import Parent, Stage, StageContext
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
-from tasks.train.launch import run_job
-from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.ranks.launch import run_job
+from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy

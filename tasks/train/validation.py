@@ -10,12 +10,12 @@ import torch
 
 from configs.errors import DataError
 from models.base import GraphModel
-from tasks.device import use_threads
 from tasks.evaluators.evaluators import make_evaluator
-from tasks.graph_store import GraphStore
 from tasks.inference.predictor import Predictor
-from tasks.train.collectives import from_main
+from tasks.processes.device import use_threads
+from tasks.storage.graph_store import GraphStore
 from tasks.train.job import Job
+from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
 
 

@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 
 from configs.errors import GraphmillError, kind_of
-from tasks.artifacts import write_atomic
-from tasks.processes import die_with_parent
+from tasks.processes.children import die_with_parent
+from tasks.storage.artifacts import write_atomic
 from tasks.train.job import ERROR, LOGS, Job
 
 PARENT = "GRAPHMILL_PARENT_PID"
@@ -39,7 +39,7 @@ def main(job_path: Path) -> int:
     try:
         train(Job.load(job_path), ranks)
     except Exception as error:
-        from tasks.train.failures import final_error
+        from tasks.train.ranks.failures import final_error
 
         if not isinstance(error, GraphmillError):
             traceback.print_exc()

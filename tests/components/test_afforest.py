@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components as reference
 
 from tasks.components.afforest import connected_components
-from tasks.preprocess.coo import coo_to_csr
+from tasks.preprocess.edges.coo import coo_to_csr
 
 
 def check(num_nodes: int, src: np.ndarray, dst: np.ndarray, symmetric: bool) -> None:

@@ -13,9 +13,9 @@ from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.schema import ComponentsConfig, PreprocessConfig, Recipe
 from tasks.components.stage import STAGE, choose_components, size_report
-from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.home import Home
 from tasks.stage import Listener, Parent, StageOutcome, run_stage
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.home import Home
 from tests.support import finish, molecule_graph
 
 # Components: {0..7} (a ring with chords), {8, 9, 10}, {11, 12}, {13}, {14, 15, 16}; 17 is alone, too.

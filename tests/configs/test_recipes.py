@@ -19,8 +19,8 @@ from configs.errors import RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
 from configs.registry import MODELS, Registry
 from configs.schema import STAGES, Recipe, TrainConfig
-from flows.recipe_schema import recipe_schema
-from flows.showing import commented_yaml
+from flows.commands.components import commented_yaml
+from flows.commands.recipe_schema import recipe_schema
 from tests.flows.conftest import TINY
 
 

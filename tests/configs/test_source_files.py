@@ -12,12 +12,12 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.source_files import check_file, is_file, is_folder, open_file, read_json, user_path
-from tasks.ingest.table_files import TableFiles
-from tasks.ingest.torch_files import load_torch
+from tasks.apply.neighbors import VectorFile
+from tasks.ingest.ogb.torch_files import load_torch
+from tasks.ingest.tables.files import TableFiles
 from tasks.readers.npy import NpyFile
 from tasks.readers.parquet import open_parquet
 from tasks.readers.streams import open_stream
-from tasks.serve.neighbors import VectorFile
 
 
 def bind(path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from configs.errors import RecipeError
 from flows.services.container import client, read_secret, read_settings
-from tasks.home import Home
+from tasks.storage.home import Home
 from tests.docker.conftest import DOCKER, entrypoint
 from tests.flows.conftest import ROOT, environment
 

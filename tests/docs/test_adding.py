@@ -17,9 +17,9 @@ from configs.registry import DATASETS, EVALUATORS, LOADERS, PARTITIONERS, SCHEDU
 from configs.schema import Recipe
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.stage import Parent, StageOutcome, run_stage
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
 from tasks.train.job import METRICS
 from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT

@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.registry import EVALUATORS
-from tasks.artifacts import describe_files
-from tasks.dataset_store import DatasetStore
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.stage import lost_to_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.ids import IdMap
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
-from tasks.manifests import FeatureColumn, NodeType
 from tasks.stage import Parent
+from tasks.storage.artifacts import describe_files
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import FeatureColumn, NodeType
 from tests.finished import dataset
 from tests.publish.line import Line, customers, in_this_process, write_customers
 from tests.support import as_partition, link_graph, molecule_graph, node_graph, planted_edges

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.artifacts import describe_files
-from tasks.dataset_store import DatasetStore
 from tasks.evaluate.controls import features as own
 from tasks.evaluate.controls import linear
 from tasks.evaluate.controls.features import MOST_CODES, OwnFeatures, read_rows, sample_rows, training_sample
 from tasks.ingest.writer import DatasetWriter
-from tasks.manifests import DatasetManifest, FeatureColumn, NodeType
+from tasks.storage.artifacts import describe_files
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.manifests import DatasetManifest, FeatureColumn, NodeType
 from tests.support import COMMON
 
 RNG = np.random.default_rng(0)

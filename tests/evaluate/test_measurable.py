@@ -18,9 +18,9 @@ from flows.pipeline import _Run
 from tasks.calls import check_labels, load_stage
 from tasks.evaluators.evaluators import Prediction, make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.stage import Parent, run_stage
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
 from tests.support import link_graph

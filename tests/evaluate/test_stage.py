@@ -15,15 +15,15 @@ import pytest
 from configs.errors import DataError, StageError
 from configs.schema import EvaluateConfig, TrainConfig
 from tasks import supervise
-from tasks.artifacts import describe_files
 from tasks.evaluate import worker
 from tasks.evaluate.stage import STAGE, build
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.inference.predictor import Predictor
-from tasks.manifests import EvalReport
-from tasks.processes import ROOT
+from tasks.processes.children import ROOT
 from tasks.stage import Listener, Parent, PickleCache, StageContext
+from tasks.storage.artifacts import describe_files
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import EvalReport
 from tasks.train.checkpoint import load_model
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph

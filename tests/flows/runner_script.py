@@ -20,9 +20,9 @@ def refuse_three(number: int) -> int:
 
 
 def main() -> None:
-    from flows.environment import prepare_environment
-    from flows.server import embedded_server
-    from tasks.home import Home
+    from flows.services.environment import prepare_environment
+    from flows.services.temporary_server import embedded_server
+    from tasks.storage.home import Home
 
     home = Home.open(sys.argv[1])
     prepare_environment(home)
@@ -31,7 +31,7 @@ def main() -> None:
         from prefect.task_runners import ProcessPoolTaskRunner
 
         from configs.schema import PreprocessConfig
-        from flows.execute import _flush_prefect
+        from flows.commands.run import _flush_prefect
         from flows.shards import RunnerMap, end_with_parent, make_map_shards
 
         server.wait()

@@ -13,12 +13,12 @@ import yaml
 
 from configs.errors import RecipeError
 from configs.load import load_recipe
-from flows import baseline
-from flows.baseline import BaselineRequest, Summary, goal_lines, run_baseline
-from flows.baseline_table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
-from flows.execute import RunRequest
-from flows.runs import RunRecord, now_text
-from tasks.home import Home
+from flows.baseline import command as baseline
+from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
+from flows.baseline.table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
+from flows.commands.run import RunRequest
+from flows.run_records import RunRecord, now_text
+from tasks.storage.home import Home
 from tests.flows.conftest import graphmill, write_recipe
 from tests.support import stage_entry
 

@@ -11,19 +11,19 @@ import pytest
 from configs.load import build_recipe
 from flows.backfill import actions, store
 from flows.backfill.report import asked
-from flows.backfill.showing import champion_text
 from flows.backfill.spec import Backfill, Partition
-from flows.execute import outcome_json, where_to_look
+from flows.backfill.tables import champion_text
+from flows.commands.plan import Step
+from flows.commands.run import outcome_json, where_to_look
 from flows.hooks import conclude
 from flows.notifications import channels
 from flows.notifications.events import CHAMPION, KEPT, happenings
 from flows.parameters import leaves_champion
-from flows.planning import Step
-from flows.runs import RunRecord, now_text
-from tasks.artifacts import ArtifactStore
-from tasks.home import Home
-from tasks.manifests import PublishManifest
-from tasks.run_context import current_run
+from flows.run_records import RunRecord, now_text
+from tasks.processes.run_context import current_run
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import PublishManifest
 from tests.support import COMMON, stage_entry
 
 DRIFT = {

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from configs.schema import STAGES
-from flows.runs import all_runs
-from tasks.home import Home
+from flows.run_records import all_runs
+from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
 
@@ -191,7 +191,7 @@ def test_doctor_is_content(done: Done) -> None:
 
 
 def test_doctor_sees_a_key_that_others_may_read(tmp_path: Path) -> None:
-    from flows.doctor import _home_folder
+    from flows.commands.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     home.secret_key()
@@ -218,7 +218,7 @@ PRIVATE = {
 @pytest.mark.parametrize("name", [*PRIVATE, "."])
 @pytest.mark.parametrize("extra", [0o040, 0o002])
 def test_doctor_sees_what_others_may_look_into(tmp_path: Path, name: str, extra: int) -> None:
-    from flows.doctor import _home_folder
+    from flows.commands.doctor import _home_folder
 
     home = Home.open(tmp_path / "home")
     for one, mode in PRIVATE.items():

@@ -26,9 +26,9 @@ import torch
 
 from configs.load import dump_recipe, load_recipe
 from configs.schema import STAGES
-from tasks.artifacts import ArtifactStore, is_locked
 from tasks.calls import call_stage, load_stage
-from tasks.home import Home
+from tasks.storage.artifacts import ArtifactStore, is_locked
+from tasks.storage.home import Home
 from tasks.train.job import LAST, METRICS
 from tests.flows.conftest import command, environment, write_recipe
 from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, processes_of
@@ -36,8 +36,8 @@ from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, 
 STAGES_KILLED = ("train", "evaluate", "publish")
 MEMBERS = ("leader", "server", "torchrun", "rank", "worker", "group", "tree")
 _WORDS = {
-    "server": "flows.server",
-    "torchrun": "tasks.train.torchrun",
+    "server": "flows.services.temporary_server",
+    "torchrun": "tasks.train.ranks.torchrun",
     "rank": "tasks.train.worker",
     "worker": "tasks.evaluate.worker",
 }

@@ -14,14 +14,14 @@ from configs.errors import StageError
 from flows.services import operation
 from flows.services.operation import bring_down
 from flows.services.state import SupervisorState, born, lock_path, supervisor_of, write_state
-from tasks.artifacts import file_lock
-from tasks.home import Home
+from tasks.storage.artifacts import file_lock
+from tasks.storage.home import Home
 
 SUPERVISOR = """
 import sys, time
 from flows.services.state import lock_path
-from tasks.artifacts import file_lock
-from tasks.home import Home
+from tasks.storage.artifacts import file_lock
+from tasks.storage.home import Home
 with file_lock(lock_path(Home.open(sys.argv[1]))):
     print("up", flush=True)
     time.sleep(60)

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from configs.schema import STAGES
-from flows.runs import all_runs
-from tasks.artifacts import ArtifactStore, is_locked
+from flows.run_records import all_runs
 from tasks.calls import load_stage
-from tasks.home import Home
+from tasks.storage.artifacts import ArtifactStore, is_locked
+from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill, write_recipe
 
 GONE_SECONDS = 10.0

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from configs.errors import StageError
-from flows.server import EmbeddedServer, prepare_database
-from tasks.home import Home
+from flows.services.temporary_server import EmbeddedServer, prepare_database
+from tasks.storage.home import Home
 from tests.raw_requests import ask, basic
 
 WRECK = b"this is no database" * 1000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.prefect_files import startup_path
+from flows.environment.prefect_files import startup_path
 from flows.services.commands import worker_service
 from flows.services.settings import ServiceSettings
-from tasks.home import Home
+from tasks.storage.home import Home
 from tests.flows.conftest import environment, graphmill
 
 FILES = {

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from configs.errors import DataError, StageError
 from configs.load import load_recipe
-from flows.cleaning import clean_home
-from flows.execute import outcome_json, show_outcome
+from flows.commands.clean import clean_home
+from flows.commands.run import outcome_json, show_outcome
 from flows.hooks import bury_dead_runs, metrics_table
-from flows.runs import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
-from tasks import ending
-from tasks.home import Home
+from flows.run_records import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
+from tasks.processes import ending
+from tasks.storage.home import Home
 from tests.support import stage_entry
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flows.notifications.events import RECOVERED, happenings
-from flows.runs import KILLED, RunRecord, Status, earlier_failure, recorded
-from tasks.home import Home
+from flows.run_records import KILLED, RunRecord, Status, earlier_failure, recorded
+from tasks.storage.home import Home
 
 NIGHTLY, HOURLY = "d-nightly", "d-hourly"
 

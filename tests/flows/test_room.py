@@ -14,11 +14,11 @@ import pytest
 
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
-from flows.room import check_home, trouble_of_the_machine
-from tasks.home import Home
-from tasks.memory import available_bytes
+from flows.terminal.room import check_home, trouble_of_the_machine
+from tasks.processes.memory import available_bytes
 from tasks.sizes import need_disk
 from tasks.stage import run_stage
+from tasks.storage.home import Home
 from tests.flows.conftest import TINY, command, environment, write_recipe
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from configs.schema import STAGES
-from flows.runs import all_runs
-from tasks.home import Home
+from flows.run_records import all_runs
+from tasks.storage.home import Home
 from tests.flows.conftest import write_recipe
 from tests.flows.test_crashes import Run, left_behind
 

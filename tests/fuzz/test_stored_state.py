@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from configs.errors import GraphmillError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import MODELS
-from flows.cleaning import clean_home
-from flows.run_listing import RunFilter, list_runs, show_runs
-from flows.runs import RunRecord, now_text
-from tasks.artifacts import MANIFEST_NAME, ArtifactStore
-from tasks.graph_facts import graph_facts
-from tasks.home import Home
-from tasks.manifests import PartitionManifest
-from tasks.publish.champion import read_history
-from tasks.publish.model_registry import candidate_of
-from tasks.serve.model_files import load_published, read_tensors, tensor_shapes, write_model
-from tasks.serve.published import read_published
-from tasks.serve.states import write_values
-from tasks.snapshots import earlier_snapshots
+from flows.commands.clean import clean_home
+from flows.commands.runs import RunFilter, list_runs, show_runs
+from flows.run_records import RunRecord, now_text
+from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model
+from tasks.apply.published import read_published
+from tasks.apply.states import write_values
+from tasks.publish.champion.history import read_history
+from tasks.publish.tracking.model_registry import candidate_of
+from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
+from tasks.storage.snapshots import earlier_snapshots
 from tasks.train import checkpoint
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for

@@ -12,8 +12,8 @@ def prepare() -> None:
     """Import and compile what would otherwise count as an input's memory and time."""
     import scipy.sparse  # noqa: F401
 
-    from tasks.ingest.csv_reader import read_numbers
-    from tasks.ingest.id_index import IdIndex
+    from tasks.ingest.csv.reader import read_numbers
+    from tasks.ingest.ids.id_index import IdIndex
     from tests.fuzz.tables import write_small
 
     write_small(Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp"), _read_small)
@@ -22,7 +22,7 @@ def prepare() -> None:
 
 
 def _read_small(path: Path) -> None:
-    from tasks.ingest.csv_reader import read_numbers
+    from tasks.ingest.csv.reader import read_numbers
 
     for dtype in (np.int32, np.int64, np.float32, np.float64):
         read_numbers(path, dtype, missing=False)
@@ -38,7 +38,7 @@ def table(
     delimiter: str | None = None,
 ) -> Any:
     """Return the rows of a table, cells as plain values."""
-    from tasks.ingest.table_files import TableFiles
+    from tasks.ingest.tables.files import TableFiles
 
     files = TableFiles((path,), header=header, delimiter=delimiter)
     found: list[list[Any]] = []
@@ -53,7 +53,7 @@ def table(
 
 def raw_numbers(path: str, kind: str, missing: bool) -> Any:
     """Return the numbers of a file in OGB's layout."""
-    from tasks.ingest.csv_reader import read_numbers
+    from tasks.ingest.csv.reader import read_numbers
 
     return repr(read_numbers(Path(path), np.dtype(kind), missing=missing).tolist()[:1000])
 
@@ -67,14 +67,14 @@ def words(path: str) -> Any:
 
 def id_map(path: str) -> Any:
     """Return an id map in OGB's layout."""
-    from tasks.ingest.id_maps import read_text_table
+    from tasks.ingest.ids.id_maps import read_text_table
 
     return repr(read_text_table(Path(path), 1000).to_pylist()[:1000])
 
 
 def array(path: str, member: str | None = None) -> Any:
     """Return an array, read as a whole and in chunks."""
-    from tasks.ingest.raw_rows import NpyRows
+    from tasks.ingest.ogb.raw_rows import NpyRows
     from tasks.readers.npy import NpyFile
 
     whole = NpyFile(Path(path), member).read()
@@ -86,8 +86,8 @@ def array(path: str, member: str | None = None) -> Any:
 
 def torch_file(path: str) -> Any:
     """Return a file of torch.save, and its entries as link splits read them."""
-    from tasks.ingest.ogb_splits import as_array
-    from tasks.ingest.torch_files import load_torch
+    from tasks.ingest.ogb.splits import as_array
+    from tasks.ingest.ogb.torch_files import load_torch
 
     loaded = load_torch(Path(path))
     names = sorted(name for name in loaded if isinstance(name, str)) if isinstance(loaded, dict) else [""]
@@ -96,7 +96,7 @@ def torch_file(path: str) -> Any:
 
 def vectors(path: str) -> Any:
     """Return the nearest of the first row of a file of vectors."""
-    from tasks.serve.neighbors import VectorFile
+    from tasks.apply.neighbors import VectorFile
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])

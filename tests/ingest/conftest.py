@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from configs.registry import DATASETS
-from tasks.dataset_store import DatasetStore
-from tasks.home import Home
 from tasks.ingest.stage import STAGE
 from tasks.stage import run_stage
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.home import Home
 
 Ingest = Callable[..., DatasetStore]
 

@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.caching import PickleCache
-from tasks.file_names import file_name
-from tasks.home import Home
-from tasks.ingest import download, ogb_meta
-from tasks.ingest.download import download_archive
-from tasks.ingest.ogb_meta import OgbMeta
+from tasks.ingest.ogb import download
+from tasks.ingest.ogb import meta as ogb_meta
+from tasks.ingest.ogb.download import download_archive
+from tasks.ingest.ogb.meta import OgbMeta
 from tasks.stage import Listener, StageContext
+from tasks.storage.caching import PickleCache
+from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import node_folder
 
@@ -245,7 +246,7 @@ def test_ingest_downloads_once(server: Server, ingest: Ingest, tmp_path: Path, m
     server.content = archive(tmp_path / "source")
     listed = ogb_meta.listed_meta("ogbn-arxiv")
     local = OgbMeta(**{**vars(listed), "url": server.url})
-    monkeypatch.setattr("tasks.ingest.ogb.listed_meta", lambda name: local)
+    monkeypatch.setattr("tasks.ingest.ogb.dataset.listed_meta", lambda name: local)
     first = ingest(name="ogb", dataset="ogbn-arxiv", root=str(tmp_path / "root"))
     again = ingest(name="ogb", dataset="ogbn-arxiv", root=str(tmp_path / "root"), offline=True)
     assert first.folder == again.folder

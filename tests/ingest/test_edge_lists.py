@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import DataError
 from configs.load import build_recipe
-from tasks.snapshots import time_unit
+from tasks.storage.snapshots import time_unit
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save, section
 

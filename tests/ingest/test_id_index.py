@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.ingest.id_index import IdIndex, hash_ids
+from tasks.ingest.ids.id_index import IdIndex, hash_ids
 
 NUMBERS = st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20), max_size=60), max_size=5)
 TEXTS = st.lists(st.lists(st.text(max_size=12), max_size=60), max_size=5)

@@ -12,12 +12,12 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
-from tasks.caching import PickleCache
-from tasks.dataset_store import DatasetStore
-from tasks.home import Home
-from tasks.ingest.negatives import draw_negatives, draw_pool
 from tasks.ingest.stage import build
+from tasks.negatives import draw_negatives, draw_pool
 from tasks.stage import StageContext
+from tasks.storage.caching import PickleCache
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.home import Home
 from tests.preprocess.ears import Ears
 
 NODES = 30

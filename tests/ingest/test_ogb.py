@@ -12,7 +12,7 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import DATASETS
-from tasks.ingest.ogb_meta import atom_cardinalities, bond_cardinalities, listed_meta, listed_names
+from tasks.ingest.ogb.meta import atom_cardinalities, bond_cardinalities, listed_meta, listed_names
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import (
     link_folder,

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
-from tasks.home import Home
-from tasks.ingest.table_policies import RESERVED, stored_name
+from tasks.ingest.tables.policies import RESERVED, stored_name
+from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import mag_folder, put
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.ingest.pair_set import PairSet
+from tasks.pair_set import PairSet
 
 LARGE = 2**31  # nodes: numbers of pairs are near the end of int64
 

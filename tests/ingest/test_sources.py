@@ -15,13 +15,13 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe
 from configs.registry import DATASETS
-from flows.planning import make_plan
-from flows.selection import select_stages
-from tasks.home import Home
-from tasks.ingest import table_ingest
+from flows.commands.plan import make_plan
+from flows.terminal.selection import select_stages
 from tasks.ingest.stage import STAGE
-from tasks.source_digests import SourceDigests
+from tasks.ingest.tables import ingest as table_ingest
 from tasks.stage import run_stage
+from tasks.storage.home import Home
+from tasks.storage.source_digests import SourceDigests
 from tests.flows.conftest import TINY
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import link_folder, node_folder

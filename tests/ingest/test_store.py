@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import IntegrityError
-from tasks.dataset_store import DatasetStore, iter_row_groups, matrix, read_shard, to_numpy
 from tasks.ingest import writer as writer_module
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, matrix, read_shard, to_numpy
 from tests.ingest.conftest import Ingest
 
 

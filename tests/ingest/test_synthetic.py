@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from tasks.counter_random import below, bits, permute, uniform, unpermute
-from tasks.dataset_store import DatasetStore
-from tasks.ingest import generator
-from tasks.ingest.difficulty import bayes_accuracy, features_alone, solve_delta
-from tasks.ingest.synthetic import Synthetic
+from tasks.ingest.synthetic import generator
+from tasks.ingest.synthetic.dataset import Synthetic
+from tasks.ingest.synthetic.difficulty import bayes_accuracy, features_alone, solve_delta
+from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.table_hints import alike
+from tasks.ingest.tables.hints import alike
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save, section
 

@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe
-from tasks.ingest.table_policies import RESERVED, stored_name
+from tasks.ingest.tables.policies import RESERVED, stored_name
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import save, section
 

@@ -15,7 +15,7 @@ import zstandard
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from tasks.file_names import file_name
+from tasks.storage.file_names import file_name
 from tests.ingest.conftest import Ingest
 
 NAMES = [f"n{i * 7 % 1000:03d}" for i in range(60)]

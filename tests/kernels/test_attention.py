@@ -8,8 +8,8 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention import gat_attention, reference_gat_attention
+from models.kernels.attention_heads import head_tiles
 from models.kernels.edge_dropout import EdgeDropout
-from models.kernels.heads import head_tiles
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
 

@@ -17,12 +17,12 @@ from configs.load import build_recipe
 from configs.registry import STRATEGIES
 from configs.schema import Recipe
 from tasks.components.stage import STAGE as COMPONENTS
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.stage import Parent, run_stage
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
 from tasks.train.strategies.base import Ranks

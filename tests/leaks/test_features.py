@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from configs.registry import TRANSFORMS
-from tasks.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore
 from tests.leaks.cases import HOPS, ISLANDS, NODES, opened, prepare
 
 READS_NEIGHBOURS = {"hops"}

@@ -15,10 +15,10 @@ from configs.trust import own_files
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.losses import LOSSES
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.inference.predictor import Predictor
 from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph

@@ -10,9 +10,9 @@ import torch
 from models.block import Block, Inputs
 from models.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
 from models.facts import GraphFacts
-from models.heads import LinkHead
 from models.losses import LOSSES
 from models.node_types import TypedLinear
+from models.output_heads import LinkHead
 
 
 def test_category_embedding_adds_its_columns_up() -> None:

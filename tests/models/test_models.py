@@ -18,10 +18,10 @@ from models.gcn import GcnConv
 from models.gin import GinConv
 from models.graphsage import SageConv
 from models.losses import LOSSES
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.inference.predictor import Predictor
 from tasks.sampling.features import FeatureSource
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tests.loaders import make_loader
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 

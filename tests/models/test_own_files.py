@@ -16,9 +16,9 @@ from configs.registry import MODELS
 from configs.schema import Recipe
 from configs.trust import own_files
 from models.facts import GraphFacts
-from tasks.home import Home
-from tasks.serve.model_files import load_published, write_model
+from tasks.apply.model_files import load_published, write_model
 from tasks.stage import run_stage
+from tasks.storage.home import Home
 from tasks.train import checkpoint
 from tasks.train.job import Job
 from tasks.train.stage import STAGE

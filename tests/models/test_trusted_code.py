@@ -18,13 +18,13 @@ from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from flows.pipeline import read_recipe
 from models.facts import GraphFacts
-from tasks.caching import seal
-from tasks.home import Home
-from tasks.serve.model_files import load_published, write_model
-from tasks.serve.published import read_published
+from tasks.apply.model_files import load_published, write_model
+from tasks.apply.published import read_published
+from tasks.storage.caching import seal
+from tasks.storage.home import Home
+from tasks.storage.trusted_code import TrustedCode, remember_in_home
 from tasks.train import checkpoint
 from tasks.train.job import Job
-from tasks.trusted_code import TrustedCode, remember_in_home
 from tests.models.test_contract import EXAMPLE
 
 Reader = Callable[[Path], object]
@@ -257,7 +257,9 @@ def test_a_variable_that_holds_no_digest_is_told(foreign: Foreign, monkeypatch: 
 def test_a_home_that_cannot_be_written_says_so(
     foreign: Foreign, home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("tasks.trusted_code.write_atomic", lambda *_, **__: (_ for _ in ()).throw(OSError("read-only")))
+    monkeypatch.setattr(
+        "tasks.storage.trusted_code.write_atomic", lambda *_, **__: (_ for _ in ()).throw(OSError("read-only"))
+    )
     remember_in_home(home)
     assert load_own_recipe(str(foreign.recipe)).model.name == "damped_mean"
     assert "for this time only" in caplog.text

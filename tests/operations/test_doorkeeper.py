@@ -10,8 +10,8 @@ import pytest
 
 from configs.errors import RecipeError
 from flows.services.commands import hosts, origins
-from flows.services.doorkeeper import Doorkeeper, House, one_user
 from flows.services.settings import ServiceSettings, checked_names
+from flows.web.doorkeeper import Doorkeeper, House, one_user
 
 HOUSE = House(frozenset({"localhost:4200", "[::1]:4200"}), frozenset({"http://localhost:4200"}))
 LOCKED = House(HOUSE.hosts, HOUSE.origins, one_user("graphmill:pass:word"), open_path="/api/health")

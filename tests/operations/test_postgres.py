@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.runs import all_runs
-from tasks.home import Home
+from flows.run_records import all_runs
+from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation, bring_up
 from tests.operations.test_deployments import deploy

@@ -12,10 +12,10 @@ import pytest
 import requests
 from prefect.client.orchestration import SyncPrefectClient
 
+from flows import recovery
 from flows.backfill.actions import MAX_STARTS
-from flows.runs import RunRecord, now_text, recorded
-from flows.services import recovery
-from tasks.home import Home
+from flows.run_records import RunRecord, now_text, recorded
+from tasks.storage.home import Home
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, deployment_id, start
 

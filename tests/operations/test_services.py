@@ -21,7 +21,7 @@ from flows.services import state, supervisor
 from flows.services.postgres import check_database
 from flows.services.settings import ServiceSettings, log_path
 from flows.services.state import ServiceState, born, is_same, listens
-from tasks.home import Home
+from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
 

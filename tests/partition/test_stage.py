@@ -13,10 +13,10 @@ import scipy.sparse as sp
 from configs.errors import DataError
 from configs.registry import PARTITIONERS
 from configs.schema import Recipe
-from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.home import Home
 from tasks.partition.stage import STAGE
 from tasks.stage import Parent, StageOutcome, run_stage
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.home import Home
 from tests.support import finish, link_graph, molecule_graph, node_graph
 
 

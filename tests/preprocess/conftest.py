@@ -14,12 +14,12 @@ import pytest
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from configs.schema import ComponentsConfig, EvaluateConfig, PreprocessConfig, Recipe
-from tasks.artifacts import describe_files
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType, Table
 from tasks.preprocess.stage import STAGE
 from tasks.stage import Listener, Parent, map_here, run_stage
+from tasks.storage.artifacts import describe_files
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType, Table
 from tests.preprocess.ears import Ears
 from tests.preprocess.snapshot_tables import Run, runner, small_shards
 

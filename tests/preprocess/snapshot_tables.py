@@ -13,13 +13,13 @@ import pytest
 
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.ids import IdMap
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess import stage
 from tasks.stage import run_stage
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
 from tests.preprocess.ears import Ears
 
 Run = Callable[..., SimpleNamespace]

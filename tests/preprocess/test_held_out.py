@@ -10,7 +10,7 @@ import pyarrow.csv as pc
 import pytest
 
 from configs.errors import DataError
-from tasks.graph_store import GraphStore
+from tasks.storage.graph_store import GraphStore
 from tests.preprocess.snapshot_tables import Run, edges_of, link_tables, pairs_of, write
 
 NODES, HELD = 25, 12

@@ -9,9 +9,9 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.graph_store import GraphStore
-from tasks.preprocess.alike import find_alike
-from tasks.preprocess.hops import count_labels, mean_rows, mean_shares
+from tasks.preprocess.transforms.alike import find_alike
+from tasks.preprocess.transforms.hops import count_labels, mean_rows, mean_shares
+from tasks.storage.graph_store import GraphStore
 
 NODE = ("node", "to", "node")
 N, CLASSES = 60, 4

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs.errors import DataError
-from tasks.home import Home
+from tasks.storage.home import Home
 from tests.preprocess.snapshot_tables import (
     SHARES,
     SPLITS,

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from configs.base import cache_view
 from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
-from tasks.home import Home
 from tasks.preprocess import stage
+from tasks.storage.home import Home
 from tests.ingest.ogb_folders import mag_folder, node_folder
 from tests.preprocess.snapshot_tables import (
     SHARES,
@@ -330,7 +330,7 @@ def test_what_is_refused(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["quickstart", "ogbg-molhiv"])
 def test_shipped_recipes_without_times_are_refused_before_anything_is_read(name: str) -> None:
-    from tasks.snapshots import check_snapshot
+    from tasks.storage.snapshots import check_snapshot
 
     recipe = load_recipe(name, ["snapshot.as_of=2023"])
     with pytest.raises(RecipeError, match=r"snapshot\.as_of=2023.*has no times"):

@@ -11,7 +11,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.rank_gauss import merge_sketches, sketch
+from tasks.preprocess.transforms.rank_gauss import merge_sketches, sketch
 
 NODE = ("node", "to", "node")
 N = 60

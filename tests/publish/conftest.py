@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.home import Home
-from tasks.publish.tracking import Tracker
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.storage.home import Home
 from tests.publish.line import in_this_process
 
 

@@ -16,8 +16,8 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import STAGES, Recipe
 from tasks import supervise
 from tasks.calls import load_stage
-from tasks.home import Home
 from tasks.stage import Parent, run_stage
+from tasks.storage.home import Home
 from tests.preprocess.ears import Ears
 from tests.train.in_process import make_trainer, own_settings
 

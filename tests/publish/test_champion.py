@@ -8,12 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.schema import Recipe
-from tasks.home import Home
-from tasks.manifests import PublishManifest
-from tasks.publish import comparison, profile
-from tasks.publish.model_registry import ModelRegistry
-from tasks.publish.registered import ModelVersion, find_version, open_registry
-from tasks.serve.run import Wanted, write_outputs
+from tasks.apply.run import Wanted, write_outputs
+from tasks.publish import profile
+from tasks.publish.champion import comparison
+from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.publish.tracking.registered import ModelVersion, find_version, open_registry
+from tasks.storage.home import Home
+from tasks.storage.manifests import PublishManifest
 from tests.publish.line import Line, customers, in_this_process, write_customers
 
 

@@ -11,20 +11,20 @@ import pytest
 from configs import trust
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.registry import MODELS
-from flows.model_listing import list_versions, promote, version_json
-from tasks.artifacts import file_digest
-from tasks.caching import PickleCache
-from tasks.home import Home
-from tasks.manifests import EvalReport
-from tasks.publish import comparison
+from flows.commands.versions import list_versions, promote, version_json
+from tasks.apply.model_files import WEIGHTS
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import stage as publish_stage
-from tasks.publish.comparison import Challenge
-from tasks.publish.gate import Candidate, Compared
-from tasks.publish.model_registry import ModelRegistry
-from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
-from tasks.run_context import RunContext, publishing_from
-from tasks.serve.model_files import WEIGHTS
+from tasks.publish.champion import comparison
+from tasks.publish.champion.comparison import Challenge
+from tasks.publish.champion.gate import Candidate, Compared
+from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.publish.tracking.registered import fetch_model, find_version, model_versions, open_registry
 from tasks.stage import Parent, StageContext
+from tasks.storage.artifacts import file_digest
+from tasks.storage.caching import PickleCache
+from tasks.storage.home import Home
+from tasks.storage.manifests import EvalReport
 from tests.models.test_contract import EXAMPLE
 from tests.publish.line import Line, customers, write_customers
 from tests.publish.test_stage import finished_run

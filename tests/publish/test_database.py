@@ -7,14 +7,14 @@ import subprocess
 import sys
 import time
 
-from tasks.home import Home
-from tasks.publish.tracking import Tracker
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, environment
 
 _FIRST = """
 import sys
-from tasks.home import Home
-from tasks.publish.tracking import Tracker
+from tasks.storage.home import Home
+from tasks.publish.tracking.mlflow_store import Tracker
 Tracker(Home.open(sys.argv[1]), "e")
 """
 

@@ -14,15 +14,16 @@ import torch
 from configs import trust
 from configs.errors import UntrustedCodeError
 from configs.schema import Recipe
-from flows import cli, trust_commands
-from flows.options import before
-from flows.serving import Data, Serving
-from tasks.home import Home
-from tasks.publish.gate import Decision
-from tasks.publish.model_registry import ModelRegistry
-from tasks.publish.tracking import Tracker
-from tasks.serve.model_files import write_tensors
-from tasks.serve.run import Wanted, What
+from flows import cli
+from flows.apply import Data, Serving
+from flows.commands import trust as trust_commands
+from flows.terminal.options import before
+from tasks.apply.model_files import write_tensors
+from tasks.apply.run import Wanted, What
+from tasks.publish.champion.gate import Decision
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.storage.home import Home
 from tests.support import as_partition, node_graph
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -56,7 +57,7 @@ def serving(home: Home, tmp_path: Path, what: What) -> Serving:
 def test_its_files_are_copied_and_nothing_runs(
     tracked_home: Home, tmp_path: Path, digest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.serving._leave_artifact", lambda record: None)
+    monkeypatch.setattr("flows.apply._leave_artifact", lambda record: None)
     serving(tracked_home, tmp_path, "model").run()
     assert hashlib.sha256((tmp_path / "out" / "model.py").read_bytes()).hexdigest() == digest
     ModelRegistry(Tracker(tracked_home, "test"), "theirs").promote("1")
@@ -120,8 +121,8 @@ def test_the_command_keeps_account(home: Home, tmp_path: Path, capsys: pytest.Ca
 
 def test_ranks_and_workers_may_run_what_their_parent_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from configs.load import build_recipe
-    from tasks.train import launch
     from tasks.train.job import Job
+    from tasks.train.ranks import launch
 
     recipe: Recipe = build_recipe({"name": "x", "dataset": {"name": "synthetic"}, "model": {"name": "gcn"}})
     graph = as_partition(node_graph(tmp_path / "graph"))

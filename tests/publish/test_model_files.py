@@ -12,8 +12,8 @@ from configs.errors import IntegrityError, RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
-from tasks.serve.fit import refuse_own_rows
-from tasks.serve.model_files import load_published, read_tensors, write_model, write_tensors
+from tasks.apply.fit import refuse_own_rows
+from tasks.apply.model_files import load_published, read_tensors, write_model, write_tensors
 from tasks.train.checkpoint import best_state, save_atomic
 from tasks.train.embeddings.sparse import HostEmbedding, SparseEmbedding
 from tasks.train.strategies.base import Ranks

@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.serve.test_needs import N, recipe_of, write_tables
 
 from configs.schema import Recipe
-from tasks.home import Home
-from tasks.publish import profile, trained
-from tasks.publish.trained import FACTS, HASHES, row_hashes, row_names, trained_on, write_trained
+from tasks.publish import profile
+from tasks.publish.champion import trained
+from tasks.publish.champion.trained import FACTS, HASHES, row_hashes, row_names, trained_on, write_trained
 from tasks.stage import Parent
+from tasks.storage.home import Home
 from tests.publish.line import Line, customers, write_customers
-from tests.serve.test_needs import N, recipe_of, write_tables
 
 
 def told(features: dict[str, Any], nodes: int = 100) -> dict[str, Any]:

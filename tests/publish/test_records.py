@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs.errors import IntegrityError
-from tasks.publish.records import flatten, metric_key, read_records, step_of, thin, unique_by_step, values_of
+from tasks.publish.tracking.records import flatten, metric_key, read_records, step_of, thin, unique_by_step, values_of
 
 
 def test_flatten_is_what_mlflow_accepts() -> None:

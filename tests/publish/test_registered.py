@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from configs.errors import RecipeError, StageError
-from tasks.home import Home
-from tasks.publish.champion import Move, champion_before, is_taken_back, read_history, with_move
-from tasks.publish.gate import CHAMPION, Candidate, Decision
-from tasks.publish.model_registry import Change, ModelRegistry, gate_tags
-from tasks.publish.registered import fetch_model, find_version, model_versions, open_registry
-from tasks.publish.tracking import Tracker
+from tasks.publish.champion.gate import CHAMPION, Candidate, Decision
+from tasks.publish.champion.history import Move, champion_before, is_taken_back, read_history, with_move
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.model_registry import Change, ModelRegistry, gate_tags
+from tasks.publish.tracking.registered import fetch_model, find_version, model_versions, open_registry
+from tasks.storage.home import Home
 
 
 @pytest.fixture

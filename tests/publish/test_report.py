@@ -13,11 +13,12 @@ import pytest
 
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
-from tasks.home import Home
-from tasks.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
-from tasks.publish import eval_plots, plots
+from tasks.publish.plots import eval_plots
+from tasks.publish.plots import run_plots as plots
 from tasks.publish.report import Published, asked, data_section, render
 from tasks.stage import Parent
+from tasks.storage.home import Home
+from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 

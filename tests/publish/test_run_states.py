@@ -12,16 +12,16 @@ import pytest
 from flows.backfill.actions import MAX_STARTS, settle_tracking, tracked_state
 from flows.backfill.spec import Backfill
 from flows.hooks import bury_tracking, close_tracking, end_tracking, log_what_was_found
-from flows.listening import RunListener
-from flows.runs import RunRecord, now_text
-from tasks import ending
-from tasks.home import Home
-from tasks.publish import run_states
-from tasks.publish.live import LiveTracker
+from flows.run_records import RunRecord, now_text
+from flows.terminal.progress import RunListener
+from tasks.processes import ending
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.stage import STAGE
-from tasks.publish.tracking import FLOW_RUN, TRAINED_IN, Tracker
-from tasks.run_context import RunContext, publishing_from
+from tasks.publish.tracking import run_states
+from tasks.publish.tracking.live import LiveTracker
+from tasks.publish.tracking.mlflow_store import FLOW_RUN, TRAINED_IN, Tracker
 from tasks.stage import run_stage
+from tasks.storage.home import Home
 from tests.publish.test_stage import finished_run, recipe
 from tests.support import stage_entry
 

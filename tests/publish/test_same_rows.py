@@ -16,17 +16,17 @@ import pytest
 from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.caching import PickleCache
+from tasks.apply.measure import Rows, as_classes, predict
+from tasks.apply.prepare import prepare_for
+from tasks.apply.run import Wanted, write_outputs
 from tasks.evaluate.controls.suite import Controls
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.ids import IdMap
-from tasks.publish.comparison import Challenge, champion_files
-from tasks.publish.registered import find_version, open_registry
-from tasks.serve.measure import Rows, as_classes, predict
-from tasks.serve.prepare import prepare_for
-from tasks.serve.run import Wanted, write_outputs
+from tasks.publish.champion.comparison import Challenge, champion_files
+from tasks.publish.tracking.registered import find_version, open_registry
 from tasks.stage import Parent, StageContext
+from tasks.storage.caching import PickleCache
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
 from tests.ingest.ogb_folders import put
 from tests.publish.line import Line, customers, write_customers
 
@@ -294,7 +294,7 @@ def test_classes_that_the_data_has_not_are_told_from_its_own(names: list[str] | 
 
 
 def _opened(parents: dict[str, Parent]) -> Any:
-    from tasks.dataset_store import DatasetStore
+    from tasks.storage.dataset_store import DatasetStore
 
     graph, ingest = parents["partition"], parents["ingest"]
     return GraphStore(graph.folder, graph.manifest), DatasetStore(ingest.folder, ingest.manifest)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from configs.load import build_recipe, dump_recipe
-from tasks.home import Home
-from tasks.publish import snapshot_plots, snapshots
+from tasks.publish import snapshots
+from tasks.publish.plots import snapshot_plots
 from tasks.publish.report import Published, render
+from tasks.storage.home import Home
 from tests.publish.test_report import NASTY, Page
 
 

@@ -17,16 +17,16 @@ import pytest
 from configs.errors import RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
+from tasks.apply.model_files import load_published
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
-from tasks.home import Home
-from tasks.manifests import EvalReport, PublishManifest
+from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish import stage as publish_stage
 from tasks.publish.stage import STAGE
-from tasks.publish.tracking import Tracker
-from tasks.run_context import RunContext, publishing_from
-from tasks.serve.model_files import load_published
+from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.stage import Parent, run_stage
+from tasks.storage.home import Home
+from tasks.storage.manifests import EvalReport, PublishManifest
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, node_graph
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from configs.errors import StageError
-from tasks.home import Home
-from tasks.publish import tracking
-from tasks.publish.gate import Candidate, Compared, Decision, decide
-from tasks.publish.live import LiveTracker
-from tasks.publish.model_registry import ModelRegistry, gate_tags
-from tasks.publish.registered import find_version
-from tasks.publish.store_uris import how_to_open, public_uri
-from tasks.publish.system_metrics import SystemSampler, parse_gpus
-from tasks.publish.tracking import Tracker
-from tasks.run_context import RunContext, current_run, publishing_from
+from tasks.processes.run_context import RunContext, current_run, publishing_from
+from tasks.publish.champion.gate import Candidate, Compared, Decision, decide
+from tasks.publish.tracking import mlflow_store as tracking
+from tasks.publish.tracking.live import LiveTracker
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.model_registry import ModelRegistry, gate_tags
+from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.store_uris import how_to_open, public_uri
+from tasks.publish.tracking.system_metrics import SystemSampler, parse_gpus
+from tasks.storage.home import Home
 
 
 @pytest.fixture

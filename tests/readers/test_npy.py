@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.ogb_splits import link_split
-from tasks.ingest.raw_rows import NpyRows
+from tasks.apply.neighbors import VectorFile
+from tasks.ingest.ogb.raw_rows import NpyRows
+from tasks.ingest.ogb.splits import link_split
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers import limits
 from tasks.readers.npy import NpyFile, member_names
-from tasks.serve.neighbors import VectorFile
 from tests.ingest.conftest import Ingest
 
 

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.table_files import TableFiles
+from tasks.apply.neighbors import nearest
+from tasks.ingest.tables.files import TableFiles
 from tasks.readers import parquet
 from tasks.readers.limits import MAX_CELL_BYTES
-from tasks.serve.neighbors import nearest
 from tests.ingest.conftest import Ingest
 
 

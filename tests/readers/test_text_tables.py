@@ -14,15 +14,15 @@ import pytest
 import zstandard
 
 from configs.errors import DataError, RecipeError
-from tasks.ids import as_kind
-from tasks.ingest import csv_reader
-from tasks.ingest.csv_reader import read_numbers
-from tasks.ingest.id_maps import read_text_table
-from tasks.ingest.table_files import TableFiles
+from tasks.apply.given import read_ids
+from tasks.ingest.csv import reader as csv_reader
+from tasks.ingest.csv.reader import read_numbers
+from tasks.ingest.ids.id_maps import read_text_table
+from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
 from tasks.readers.streams import read_words
-from tasks.serve.given import read_ids
+from tasks.storage.ids import as_kind
 
 EDGES = "src,dst\n0,1\n1,2\n2,0\n"
 

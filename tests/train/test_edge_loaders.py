@@ -11,9 +11,9 @@ import scipy.sparse as sp
 import torch
 
 from models.block import Block
-from tasks.graph_store import ArrayWriter, GraphStore
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.lookup import without_pairs
+from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.train.loaders.negatives import NegativeSampler, alias_table
 from tests.loaders import make_loader
 from tests.support import finish, link_graph

@@ -12,8 +12,8 @@ import torch
 from configs import registry
 from configs.load import build_recipe
 from configs.schema import Recipe
-from flows.planning import _changes
-from tasks.device import use_threads
+from flows.commands.plan import _changes
+from tasks.processes.device import use_threads
 from tasks.stage import Parent
 from tasks.train import checkpoint, job
 from tasks.train.job import BEST, LAST, Job, stage_config

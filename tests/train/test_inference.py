@@ -14,11 +14,11 @@ from configs.registry import MODELS
 from models import dgl_adapter
 from models.base import GraphModel
 from models.block import Batch
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import ArrayWriter, GraphStore
 from tasks.inference import layerwise
 from tasks.inference.predictor import Predictor
 from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.support import finish, link_graph, molecule_graph, node_graph, write_csc
 
 

@@ -14,13 +14,13 @@ from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.block import Batch
 from models.encoders import known_labels
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.inference.predictor import Predictor
-from tasks.manifests import PartitionManifest
 from tasks.sampling.features import FeatureSource
 from tasks.stage import Parent, run_stage
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader
 from tasks.train.loaders.configs import resolve_loader
 from tasks.train.stage import STAGE

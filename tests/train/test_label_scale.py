@@ -16,16 +16,17 @@ from configs.load import build_recipe
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from tasks.apply.model_files import load_published, write_model
 from tasks.evaluators.metrics import rmse
-from tasks.graph_store import GraphStore
 from tasks.inference.predictor import Predictor
-from tasks.serve.model_files import load_published, write_model
 from tasks.stage import Parent
-from tasks.train import checkpoint, warm_weights
+from tasks.storage.graph_store import GraphStore
+from tasks.train import checkpoint
 from tasks.train.job import BEST
 from tasks.train.label_scale import label_scale, training_facts
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm_weights import DoesNotFitError, _earlier_scale
+from tasks.train.warm import warm_weights
+from tasks.train.warm.warm_weights import DoesNotFitError, _earlier_scale
 from tests.support import as_partition, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 

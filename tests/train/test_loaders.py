@@ -13,11 +13,11 @@ import torch
 from configs.errors import DataError, RecipeError
 from configs.schema import TrainConfig
 from models.block import Batch, Block
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets
 from tasks.sampling.neighbors import NeighborSampler, derive_key, shuffled
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.job import scaled_learning_rate
 from tasks.train.optimizers import make_optimizer, make_scheduler
 from tests.loaders import make_loader

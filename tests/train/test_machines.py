@@ -17,8 +17,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import load_recipe
-from tasks.home import Home
-from tasks.train.join import join_training
+from tasks.storage.home import Home
+from tasks.train.ranks.join import join_training
 from tests.flows.conftest import command, environment, write_recipe
 from tests.ports import free_port
 

@@ -19,9 +19,9 @@ import torch
 from configs.registry import MODELS
 from models.block import Batch, Inputs
 from models.losses import LOSSES
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.pipeline import THREAD_NAME, Pipeline, Upload
 from tests.loaders import make_loader
 from tests.support import node_graph

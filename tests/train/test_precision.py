@@ -15,10 +15,10 @@ from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.block import Batch
 from models.losses import LOSSES
-from tasks.device import choose_device
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
+from tasks.processes.device import choose_device
 from tasks.stage import Parent
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tasks.train.rank_logs import RankLogs
+from tasks.train.ranks.rank_logs import RankLogs
 
 
 def test_whole_lines_are_said_once_with_their_rank(tmp_path: Path) -> None:

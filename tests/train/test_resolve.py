@@ -16,9 +16,9 @@ from configs.schema import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.gcn import propagate
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader

@@ -14,12 +14,12 @@ from configs.load import build_recipe
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import TrainConfig
 from models.base import GraphModel
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
-from tasks.home import Home
 from tasks.inference.predictor import Predictor
-from tasks.manifests import ArrayEntry, PartitionManifest
 from tasks.stage import Listener, run_stage
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import ArrayEntry, PartitionManifest
 from tasks.train import checkpoint, stage
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.stage import STAGE

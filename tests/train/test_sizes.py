@@ -11,12 +11,12 @@ from configs.errors import DataError, RecipeError, StageError
 from configs.registry import LOADERS, MODELS
 from configs.schema import TrainConfig
 from configs.trust import own_files
-from tasks.graph_facts import graph_facts
-from tasks.home import Home
 from tasks.sizes import Counts
 from tasks.stage import run_stage
-from tasks.train.failures import final_error
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.home import Home
 from tasks.train.loaders.configs import LoaderConfig
+from tasks.train.ranks.failures import final_error
 from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
 from tasks.inference.predictor import Predictor
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.embeddings.sparse import SparseEmbedding, coalesce

@@ -15,12 +15,12 @@ from configs.errors import DataError, RecipeError
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import TrainConfig
 from models.block import Batch, Inputs
-from tasks.graph_facts import graph_facts
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.manifests import PartitionManifest
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.stage import Parent, run_stage
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.batches import Batches
 from tasks.train.loaders.base import Loader
 from tasks.train.stage import STAGE

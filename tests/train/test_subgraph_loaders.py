@@ -12,10 +12,10 @@ import torch
 
 from configs.errors import RecipeError
 from models.block import Batch, aggregate
-from tasks.graph_store import ArrayWriter, GraphStore
-from tasks.manifests import PartitionManifest
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders import saint_draws
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.saint import SaintLoader

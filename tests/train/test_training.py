@@ -19,8 +19,8 @@ import torch
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.home import Home
 from tasks.stage import Listener, Parent, run_stage
+from tasks.storage.home import Home
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, RESULT
 from tasks.train.loop import train
@@ -120,8 +120,8 @@ def start(tmp_path: Path, home: Home, graph: Parent, *overrides: str) -> subproc
     script = """
 import sys
 from pathlib import Path
-from tasks.home import Home
-from tasks.manifests import PartitionManifest
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
 from tasks.train.stage import STAGE
 from tests.train.test_training import recipe

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from configs.load import build_recipe
-from tasks.graph_store import GraphStore
 from tasks.stage import Parent
+from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
 from tests.support import as_partition, node_graph

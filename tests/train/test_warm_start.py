@@ -16,22 +16,22 @@ import torch
 
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from flows.cleaning import needed_artifacts
-from flows.runs import RunRecord, now_text
-from tasks.artifacts import ArtifactStore
+from flows.commands.clean import needed_artifacts
+from flows.run_records import RunRecord, now_text
 from tasks.calls import call_stage, expected_key, load_parents, load_stage
-from tasks.dataset_store import DatasetStore
-from tasks.graph_store import GraphStore
-from tasks.home import Home
-from tasks.ids import IdMap
-from tasks.manifests import RunResult
-from tasks.snapshots import earlier_snapshots
 from tasks.stage import Parent, stage_key
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import RunResult
+from tasks.storage.snapshots import earlier_snapshots
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.strategies.base import Ranks
-from tasks.train.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm_weights import DoesNotFitError, _refuse_learnt_answers, begin_warm
+from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.warm.warm_weights import DoesNotFitError, _refuse_learnt_answers, begin_warm
 from tests.support import link_graph
 from tests.train.in_process import make_trainer, own_settings
 

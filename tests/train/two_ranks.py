@@ -11,11 +11,10 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
-from tasks.graph_facts import graph_facts
 from tasks.sampling.features import FeatureSource
+from tasks.storage.graph_facts import graph_facts
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
-from tasks.train.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad
 from tasks.train.embeddings.sparse import sparse_embedding, take_tables
@@ -24,6 +23,7 @@ from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.configs import resolve_loader
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
+from tasks.train.ranks.collectives import average_, from_all, gather_rows, joined, sum_over_ranks
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.data_parallel import DataParallel
 from tests.train.two_processes import end

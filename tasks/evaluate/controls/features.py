@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from tasks.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.evaluators.metrics import Array
-from tasks.graph_store import GraphStore, create_array
-from tasks.ids import IdMap
-from tasks.manifests import FeatureColumn
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.graph_store import GraphStore, create_array
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import FeatureColumn
 
 if TYPE_CHECKING:
     from tasks.inference.predictor import Predictor

@@ -23,7 +23,7 @@ from tasks.evaluate.controls.features import (
 )
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
-from tasks.graph_store import create_array
+from tasks.storage.graph_store import create_array
 
 _MOST_NUMBERS = 20_000_000_000
 """Pairs of a split times columns; so many take about a minute."""

@@ -14,8 +14,8 @@ from tasks.evaluate.controls.rows import RowControl
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
-from tasks.graph_store import GraphStore
-from tasks.manifests import FEATURES_CONTROL
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import FEATURES_CONTROL
 
 _OTHERS = ""
 """All metrics that have no best constant of their own."""

@@ -25,10 +25,10 @@ from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.train.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.job import Job
+from tasks.train.ranks.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.strategies.base import Ranks
 
 _TABLE = "encoder.embedding.weight"

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from models.base import GraphModel
 from models.block import Batch
-from tasks.graph_store import GraphStore
-from tasks.manifests import GraphManifest
 from tasks.sampling.features import FeatureSource
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import GraphManifest
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16

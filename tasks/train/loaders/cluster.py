@@ -10,9 +10,9 @@ from numba import njit
 
 from configs.registry import LOADERS
 from models.block import Batch
-from tasks.graph_store import id_dtype
-from tasks.manifests import PartitionManifest
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Array, TrainingData
 from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
 from tasks.train.loaders.subgraph import SubgraphLoader

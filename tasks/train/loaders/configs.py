@@ -16,7 +16,7 @@ from configs.schema import loaders_of
 
 if TYPE_CHECKING:
     from configs.schema import TrainConfig
-    from tasks.manifests import GraphManifest
+    from tasks.storage.manifests import GraphManifest
 
 # Link tasks: below this many edges encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods then cover most of it.

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
-from tasks.graph_store import GraphStore
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.configs import EdgeConfig, NegativesConfig
 from tasks.train.loaders.negatives import NegativeSampler

@@ -14,10 +14,10 @@ import torch
 from configs.errors import RecipeError
 from models.kernels.adjacency import split_rows
 from models.kernels.threads import num_threads, run_rows
-from tasks.artifacts import disk_errors, file_lock
-from tasks.graph_store import Array, GraphStore, create_array
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.gather import mean_rows, table_tiles
+from tasks.storage.artifacts import disk_errors, file_lock
+from tasks.storage.graph_store import Array, GraphStore, create_array
 
 FirstHop = Literal["sampled", "fused", "precomputed"]
 

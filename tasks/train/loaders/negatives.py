@@ -15,7 +15,7 @@ holds the training edges, and their reverses where preprocess symmetrised. in_ba
 nodes: every target of the batch may be the source's own. After 16 tries the last draw stays as it is, which matters
 only for a source that is joined to most of the graph. Edges of the validation and test splits are not known to
 training: one of them can be drawn as a negative, about as often as the graph is dense. To avoid them would be to tell
-the model where they are. (Negatives to evaluate against avoid the edges of every split: `tasks/ingest/negatives.py`.)
+the model where they are. (Negatives to evaluate against avoid the edges of every split: `tasks/negatives.py`.)
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit
 
 from tasks.counter_random import below, uniform
-from tasks.graph_store import GraphStore
 from tasks.sampling.lookup import find_edge, frozen
 from tasks.sampling.neighbors import draw_negatives
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array
 
 # A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.

@@ -11,12 +11,12 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
-from tasks.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.sampling.blocks import make_blocks
 from tasks.sampling.draws import in_degrees
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets, without_labels
 from tasks.sampling.neighbors import Method, NeighborSampler
+from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.train.loaders.base import Array, LabelLoader, TrainingData
 from tasks.train.loaders.configs import NeighborConfig, SampledConfig
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean

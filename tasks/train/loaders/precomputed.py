@@ -17,11 +17,11 @@ from configs.registry import LOADERS
 from models.block import Batch
 from models.kernels.adjacency import Adjacency
 from models.kernels.spmm import weighted_sum
-from tasks.artifacts import disk_errors, file_lock
-from tasks.graph_store import Array, GraphStore, create_array
 from tasks.inference.layerwise import bounded_slices
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets
+from tasks.storage.artifacts import disk_errors, file_lock
+from tasks.storage.graph_store import Array, GraphStore, create_array
 from tasks.train.loaders.base import LabelLoader, TrainingData
 from tasks.train.loaders.configs import PrecomputedConfig
 

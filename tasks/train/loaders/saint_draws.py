@@ -21,7 +21,6 @@ import numpy as np
 from numba import njit
 
 from configs.errors import RecipeError
-from tasks.graph_store import GraphStore
 from tasks.sampling.lookup import frozen
 from tasks.sampling.neighbors import derive_key
 from tasks.sampling.saint_loops import (
@@ -36,6 +35,7 @@ from tasks.sampling.saint_loops import (
     share_with_reverse,
     walk_joint,
 )
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array
 
 # So many walks from every node: each is then met about (walk_length + 1) times as often, and the starts are no chance.

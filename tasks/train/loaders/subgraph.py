@@ -16,10 +16,10 @@ from numba import njit
 from models.block import Batch, Block
 from models.kernels.memory import recycled
 from models.kernels.prefetch import AHEAD, prefetch
-from tasks.graph_store import GraphStore
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import hide_labels, targets
 from tasks.sampling.lookup import frozen
+from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader
 
 _ROWS_AHEAD = 8  # nodes whose first edges are asked for; most have few cache lines of them

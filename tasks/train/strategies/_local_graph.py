@@ -9,8 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype
-from tasks.manifests import GraphManifest
+from tasks.storage.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype
+from tasks.storage.manifests import GraphManifest
 
 _NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
 _EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")

@@ -27,8 +27,8 @@ from torch import nn
 from configs.base import ComponentConfig
 from configs.schema import TrainConfig
 from models.block import Batch
-from tasks.graph_store import GraphStore
-from tasks.manifests import PartitionManifest
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
 
 

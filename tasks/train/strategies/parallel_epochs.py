@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
-from tasks.manifests import PartitionManifest
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
 from tasks.train.strategies.configs import ParallelEpochsConfig
 

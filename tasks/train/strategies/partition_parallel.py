@@ -13,8 +13,8 @@ from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
 from models.block import Batch
-from tasks.graph_store import GraphStore
-from tasks.manifests import PartitionManifest
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.strategies.configs import PartitionParallelConfig

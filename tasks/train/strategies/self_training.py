@@ -12,9 +12,9 @@ from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
 from tasks.evaluators.scores import probabilities
-from tasks.graph_store import Array, GraphStore
 from tasks.inference.predictor import Predictor
-from tasks.manifests import PartitionManifest
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.manifests import PartitionManifest
 from tasks.train.checkpoint import load_model
 from tasks.train.job import BEST, Job
 from tasks.train.strategies.base import Strategy

@@ -1,0 +1,95 @@
+"""`graphmill check`: what stands in a recipe's data, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from configs.schema import Recipe
+from flows.commands.data_check import DataCheck, check_data
+from flows.terminal.console import Reporter, err, out, table
+from tasks.processes import ending
+from tasks.stage import Listener
+from tasks.storage.home import Home
+
+_SHOWN_CLASSES = 30
+
+
+class _Progress(Listener):
+    """Shows how far the reading is. No flow runs: Prefect is left alone."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Show it."""
+        self.reporter.progress(stage, done, total, unit, note)
+
+
+def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
+    """Check the data of a recipe and print what was found; returns whether it is good."""
+    reporter = Reporter()
+    reporter.start("check")
+    try:
+        with ending.prompt_ending():
+            found = check_data(recipe, home, _Progress(reporter))
+    finally:
+        reporter.close()
+    if as_json:
+        print(json.dumps({"recipe": recipe.name, "ok": found.ok, **asdict(found)}))
+    else:
+        show_check(found)
+    return found.ok
+
+
+def show_check(found: DataCheck) -> None:
+    """Print what was found; mistakes to stderr."""
+    console = out()
+    if found.tables:
+        console.print(_columns(found.tables), markup=False)
+    for what, counts in (("nodes", found.nodes), ("edges", found.edges), ("splits", found.splits)):
+        if counts:
+            console.print(
+                f"{what:<11} " + ", ".join(f"{name} {count:,}" for name, count in counts.items()), markup=False
+            )
+    for what, count in found.adjusted.items():
+        console.print(f"{'policy':<11} {what}: {count:,}", markup=False)
+    if found.graph:
+        graph = found.graph
+        console.print(
+            f"{'graph':<11} {graph['components']:,} connected components, the largest of "
+            f"{graph['largest_component']:,} nodes; {graph['without_in_edge']:,} nodes get no message",
+            markup=False,
+        )
+    if found.unlabelled:
+        console.print(f"{'labels':<11} {found.unlabelled:,} nodes have none", markup=False)
+    if found.classes:
+        console.print(_classes(found.classes), markup=False)
+    problems = err()
+    for text in found.warnings:
+        problems.print(f"warning: {text}", style="yellow", markup=False)
+    for mistake in found.mistakes:
+        rows = f" ({mistake['rows']:,} such rows)" if mistake["rows"] > 1 else ""
+        problems.print(f"error: {mistake['message']}{rows}", markup=False)
+    if found.ok:
+        console.print("the data is good: ingest and preprocess take it", markup=False)
+
+
+def _columns(tables: dict[str, dict[str, dict[str, Any]]]) -> Any:
+    shown = table("table", "column", "kind", "rows", "empty", right=("rows", "empty"))
+    for files, columns in tables.items():
+        for name, column in columns.items():
+            share = f"{100 * column['missing'] / column['rows']:.1f} %" if column["missing"] else ""
+            shown.add_row(files, name, column["kind"], f"{column['rows']:,}", share)
+    return shown
+
+
+def _classes(classes: dict[str, dict[str, int]]) -> Any:
+    splits = list(next(iter(classes.values())))
+    shown = table("class", *splits, right=tuple(splits))
+    for name, counts in list(classes.items())[:_SHOWN_CLASSES]:
+        shown.add_row(name, *(f"{counts[split]:,}" for split in splits))
+    if len(classes) > _SHOWN_CLASSES:
+        shown.add_row(f"and {len(classes) - _SHOWN_CLASSES} more", *("" for _ in splits))
+    return shown

@@ -1,0 +1,195 @@
+"""Read and check a recipe's data as ingest and preprocess do, without leaving anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import RecipeError, UserError
+from configs.registry import DATASETS
+from configs.schema import Recipe
+from tasks.evaluators.measurable import check_graph, split_labels
+from tasks.ingest.stage import checked_fields, refuse_too_large
+from tasks.ingest.tables.problems import TableError
+from tasks.stage import Listener, Parent, StageContext
+from tasks.storage.artifacts import describe_files
+from tasks.storage.caching import PickleCache
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import DatasetManifest, GraphManifest
+from tasks.storage.snapshots import check_snapshot
+from tasks.storage.temporary import own_folder
+
+
+@dataclass
+class DataCheck:
+    """What was found. Everything behind a mistake that ends the reading is empty."""
+
+    tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Of users' tables: files to column to `kind`, `rows`, `missing` (empty cells); of what was read of them."""
+    nodes: dict[str, int] = field(default_factory=dict)
+    """Type to number of nodes."""
+    edges: dict[str, int] = field(default_factory=dict)
+    """Type to number of edges; on link tasks those that train."""
+    adjusted: dict[str, int] = field(default_factory=dict)
+    """What policies dropped, added or filled, to the number of rows."""
+    splits: dict[str, int] = field(default_factory=dict)
+    """Split to its size; of a snapshot, as of its moment."""
+    classes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Class to its rows in each split."""
+    unlabelled: int = 0
+    """Nodes of the labelled type without a label."""
+    graph: dict[str, Any] = field(default_factory=dict)
+    """Of the graph for messages: nodes that no edge touches, connected components and the largest."""
+    warnings: list[str] = field(default_factory=list)
+    mistakes: list[dict[str, Any]] = field(default_factory=list)
+    """`message` and `rows` of each cause."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the first stages would take the data."""
+        return not self.mistakes
+
+    @contextmanager
+    def taking_mistakes(self) -> Iterator[None]:
+        """Go on behind the block where a user's mistake ends it, and take it down."""
+        try:
+            yield
+        except TableError as error:
+            said = [{"message": one.message, "rows": one.count} for one in error.mistakes]
+            said += [{"message": f"and more: {kind}", "rows": rows} for kind, rows in error.others.items()]
+            self.mistakes += [one for one in said if one not in self.mistakes]
+        except UserError as error:
+            self.mistakes.append({"message": str(error), "rows": 0})
+
+
+class _Warnings(Listener):
+    """Passes progress on, and keeps warnings for the end."""
+
+    def __init__(self, inner: Listener, found: list[str]) -> None:
+        self.inner, self.found = inner, found
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Pass it on."""
+        self.inner.progress(stage, done, total, unit, note)
+
+    def message(self, stage: str, text: str) -> None:
+        """Leave it: the check says what was found at its end."""
+
+    def warning(self, stage: str, text: str) -> None:
+        """Keep it."""
+        self.found.append(text)
+
+
+def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
+    """Ingest and preprocess into a temporary folder, which goes; return what was found, mistakes included.
+
+    The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
+    `run` would. Disk and memory: as of these stages.
+
+    Raises:
+        RecipeError: the home cannot be written.
+        StageError: its disk is full.
+    """
+    found = DataCheck()
+    with _folder(home) as place:
+        refuse_too_large(recipe, place)
+        hears = _Warnings(listener, found.warnings)
+        with found.taking_mistakes():
+            check_snapshot(recipe)
+        with found.taking_mistakes():
+            ingested = _ingest(recipe, home, place, hears, found)
+            if found.ok:
+                _preprocess(recipe, home, place, hears, found, ingested)
+    return found
+
+
+@contextmanager
+def _folder(home: Home) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(own_folder(home))
+        except PermissionError as error:
+            raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
+        yield place
+
+
+def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:
+    work = place / stage
+    work.mkdir()
+    return StageContext(stage, work, home, PickleCache(Home(place)), listener)
+
+
+def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck) -> Parent:
+    context = _context("ingest", home, place, listener)
+    dataset = DATASETS.create(recipe.dataset)
+    try:
+        fields = checked_fields(recipe, dataset.ingest(context))
+    finally:
+        intake = getattr(dataset, "intake", None)  # users' tables: also of what a mistake ended
+        for files, columns in intake.survey.items() if intake is not None else ():
+            seen = {name: column.as_json() for name, column in columns.items() if column.rows}
+            if seen:  # of a table that could not be read there is nothing to show
+                found.tables[files] = seen
+    manifest = DatasetManifest(**_common("ingest", context.work), **fields)
+    found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
+    found.edges = {one.name: one.num_edges for one in manifest.edge_types}
+    found.adjusted, found.splits = manifest.adjusted, manifest.splits
+    return Parent(manifest, context.work)
+
+
+def _preprocess(
+    recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
+) -> None:
+    from tasks.components.stage import number_components
+    from tasks.preprocess.stage import STAGE
+
+    context = _context("preprocess", home, place, listener)
+    fields = STAGE.build(context, recipe, {"ingest": ingested})
+    graph = GraphStore(context.work, GraphManifest(**_common("preprocess", context.work), **fields))
+    found.splits = graph.manifest.splits
+    dataset = DatasetStore(ingested.folder, ingested.manifest)
+    labels = split_labels(graph)
+    if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
+        found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
+    with found.taking_mistakes():
+        check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+    label = graph.get("label")
+    if label is not None:
+        known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)
+        found.unlabelled = _of_target(graph, ingested.manifest) - int(np.count_nonzero(known))
+    if graph.manifest.task != "graph":
+        count, component = number_components(graph)
+        largest = int(np.bincount(component).max(initial=0))
+        isolated = int(graph.manifest.report["degrees"]["isolated"])
+        found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+
+
+def _of_target(graph: GraphStore, manifest: DatasetManifest) -> int:
+    """Return how many nodes of the graph may have labels."""
+    node_type = graph.get("node_type")
+    if node_type is None:
+        return graph.manifest.num_nodes
+    names = [one.name for one in manifest.node_types]
+    return int(np.count_nonzero(node_type == names.index(manifest.target_type)))
+
+
+def _class_counts(labels: Mapping[str, Array], names: list[str] | None, num_classes: int) -> dict[str, dict[str, int]]:
+    counts = {}
+    for split, values in labels.items():
+        flat = values.reshape(len(values), -1)[:, 0]
+        counts[split] = np.bincount(flat[flat >= 0].astype(np.int64), minlength=num_classes)
+    words = names or [str(code) for code in range(num_classes)]
+    return {word: {split: int(count[code]) for split, count in counts.items()} for code, word in enumerate(words)}
+
+
+def _common(stage: str, work: Path) -> dict[str, Any]:
+    common = {"stage": stage, "stage_version": 0, "key": "check", "config": {}, "parents": {}}
+    return {**common, "files": describe_files(work)}

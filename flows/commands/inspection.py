@@ -1,0 +1,178 @@
+"""`graphmill inspect`: an artifact's manifest in human form, and its plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from configs.schema import STAGES
+from flows.commands.plan import flatten
+from flows.run_records import latest_run
+from flows.terminal.console import format_bytes, format_seconds, out, table
+from tasks.calls import load_stage
+from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import Manifest
+
+_LIST_SHOWN = 8
+# Shown in a table or a line of their own.
+_APART = {"files", "warnings", "config", "parents", "tables", "arrays", "report", "metrics", "stage", "key"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """An artifact."""
+
+    manifest: Manifest
+    folder: Path
+
+
+def find_artifact(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found:
+    """Return an artifact by key (or its beginning), by folder, or by recipe and stage.
+
+    Raises:
+        RecipeError: there is no such artifact.
+        IntegrityError: it is damaged.
+    """
+    if stage is not None:
+        return _of_recipe(home, what, stage, deep)
+    folder = Path(what)
+    if (folder / "manifest.json").is_file():
+        *above, name, key = folder.resolve().parts
+        if name not in STAGES or above[-1:] != ["artifacts"]:
+            raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
+        home = Home(Path(*above[:-1]))
+    else:
+        name, key = _by_key(home, what)
+    return _load(home, name, key, deep)
+
+
+def _of_recipe(home: Home, recipe: str, stage: str, deep: bool) -> Found:
+    if stage not in STAGES:
+        raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
+    name = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe
+    record = latest_run(home, name)
+    if stage not in record.stages:
+        raise RecipeError(
+            f"the latest run of {recipe} ({record.status}) has no {stage}; it has {_names(record.stages)}"
+        )
+    return _load(home, stage, record.stages[stage]["key"], deep)
+
+
+def _names(names: Any) -> str:
+    return ", ".join(names) or "none"
+
+
+def _by_key(home: Home, start: str) -> tuple[str, str]:
+    found = [
+        (folder.parent.name, folder.name)
+        for folder in sorted(home.artifacts.glob("*/*"))
+        if len(start) >= 4 and folder.name.startswith(start.rpartition("/")[2])
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise RecipeError(f"{start!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in found)}")
+    raise RecipeError(
+        f"no artifact {start!r} in {home.artifacts}; name a key, a folder, or a recipe and a stage "
+        f"({', '.join(STAGES)})"
+    )
+
+
+def _load(home: Home, name: str, key: str, deep: bool) -> Found:
+    store = ArtifactStore(home)
+    if name not in STAGES:
+        raise RecipeError(f"{name}/{key} is not an artifact of a stage")
+    manifest = store.load(name, key, load_stage(name).manifest, deep=deep)
+    if manifest is None:
+        raise RecipeError(f"the artifact {name}/{key} is no longer in {home.artifacts}; run the recipe again")
+    return Found(manifest, store.folder(name, key))
+
+
+def show_artifact(found: Found, *, verified: bool) -> None:
+    """Print the manifest for people."""
+    manifest, console = found.manifest, out()
+    console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
+    console.print(str(found.folder), markup=False, soft_wrap=True)
+    facts = table("fact", "value")
+    for name in type(manifest).model_fields:
+        if name not in _APART:
+            facts.add_row(name, _text(name, getattr(manifest, name)))
+    console.print(facts, markup=False)
+    values = manifest.model_dump(mode="json")
+    _show_metrics(console, values.get("metrics"))
+    _show_tables(console, values.get("tables"))
+    _show_arrays(console, values.get("arrays"))
+    for title in ("config", "report"):
+        if values.get(title):
+            shown = table(title, "value")
+            for name, value in flatten(values[title]).items():
+                shown.add_row(name, _text(name, value))
+            console.print(shown, markup=False)
+    for name, digest in manifest.parents.items():
+        console.print(f"parent   {name} {digest[:24]}", markup=False)
+    state = "sha256 of all verified" if verified else "sizes verified; --verify compares sha256"
+    console.print(f"files    {len(manifest.files)}, {format_bytes(manifest.num_bytes)} ({state})", markup=False)
+    for warning in manifest.warnings:
+        console.print(f"warning  {warning}", style="yellow", markup=False)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return format_seconds(value) if name == "seconds" else f"{value:.6g}"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return format_bytes(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_text("", item) for item in value[:_LIST_SHOWN])
+        return shown + (f", ... ({len(value):,} in all)" if len(value) > _LIST_SHOWN else "") or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text('', item)}" for key, item in value.items()) or "-"
+    name_of = getattr(value, "name", None)
+    return f"{name_of} ({_text('', value.model_dump(exclude={'name'}))})" if name_of else str(value)
+
+
+def _show_metrics(console: Any, metrics: dict[str, dict[str, float]] | None) -> None:
+    if metrics:
+        shown = table("split", "metric", "value", right=("value",))
+        for split, values in metrics.items():
+            for name, value in values.items():
+                shown.add_row(split, name, f"{value:.4f}")
+        console.print(shown)
+
+
+def _show_tables(console: Any, tables: dict[str, dict[str, Any]] | None) -> None:
+    if tables:
+        shown = table("table", "rows", "shards", "columns", right=("rows", "shards"))
+        for name, entry in tables.items():
+            columns = ", ".join(f"{column} {kind}" for column, kind in entry["columns"].items())
+            shown.add_row(name, f"{entry['num_rows']:,}", str(len(entry["shards"])), columns)
+        console.print(shown, markup=False)
+
+
+def _show_arrays(console: Any, arrays: dict[str, dict[str, Any]] | None) -> None:
+    if arrays:
+        shown = table("array", "dtype", "shape", right=("shape",))
+        for name, entry in sorted(arrays.items()):
+            shown.add_row(name, entry["dtype"], " x ".join(f"{n:,}" for n in entry["shape"]))
+        console.print(shown, markup=False)
+
+
+def write_plots(found: Found, output: Path) -> None:
+    """Write the artifact's plots into a folder and name them."""
+    from tasks.publish.plots.run_plots import for_manifest
+
+    try:
+        paths = for_manifest(found.manifest, found.folder, output)
+    except OSError as error:
+        raise RecipeError(f"--output {output}: {error}") from error
+    for path in paths:
+        print(path)
+    if not paths:
+        print(f"{found.manifest.stage} has nothing to draw")

@@ -1,0 +1,311 @@
+"""Commands on what was trained: runs and their differences, the champion, predictions, exports, neighbours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
+
+app = typer.Typer()
+
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3.")
+]
+OutputOption = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; its ending says the format.")
+]
+NodesOption = Annotated[
+    str | None, typer.Option("--nodes", metavar="FILE", help="File of node ids (Parquet, CSV, .txt); default: all.")
+]
+GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
+DataArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RECIPE] [KEY=VALUE]...", help="Recipe of other data, and changes; default: the training's own."
+    ),
+]
+
+
+def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """Part a recipe's name from `key=value` texts. Raises RecipeError for two names."""
+    from configs.errors import RecipeError
+
+    names = [word for word in words or () if "=" not in word]
+    if len(names) > 1:
+        raise RecipeError(f"one recipe at most, not {' and '.join(names)}; changes are of the form section.key=value")
+    return (names[0] if names else None), [word for word in words or () if "=" in word]
+
+
+def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
+    """Call a flow of flows/apply.py and print its record."""
+    from flows.commands.run import run_flow
+    from flows.terminal.console import err, out
+
+    parameters = {**parameters, "home": str(place.root)}
+
+    def look() -> None:
+        import flows.apply
+        from configs.load import load_own_recipe
+
+        if parameters["recipe"] is not None:
+            load_own_recipe(parameters["recipe"], parameters["overrides"])
+        flows.apply.check(**parameters)
+
+    def call() -> dict[str, Any]:
+        import flows.apply
+
+        record: dict[str, Any] = getattr(flows.apply, flow_name)(**parameters)
+        return record
+
+    record = run_flow(place, call, verbose=verbose or before.verbose, meanwhile=look)
+    from flows.apply import describe_record
+
+    console = err() if as_json else out()
+    for name, text in describe_record(record):
+        console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(record), flush=True)
+
+
+@app.command()
+def runs(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Only runs of this recipe.")] = None,
+    status: Annotated[str | None, typer.Option("--status", help="running, completed, failed or cancelled.")] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="AGE", help="Younger than: 12h, 7d, 4w.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Only runs with this tag.")] = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="METRIC", help="Best first by accuracy, test/accuracy, ...")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List runs, newest first or best first.
+
+    Examples: `graphmill runs`; `graphmill runs quickstart --status completed --since 7d --sort valid/accuracy`
+    """
+    from flows.commands.runs import RunFilter, list_runs, run_json, show_runs
+
+    found = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
+    if as_json:
+        print(json.dumps({"runs": [run_json(record) for record in found]}))
+    else:
+        show_runs(found, sort)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Run id, its beginning, or a recipe (its latest run).")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Likewise; RECIPE~1 is the run before the latest.")],
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Say how two runs differ in configuration, data and metrics.
+
+    Examples: `graphmill compare quickstart~1 quickstart`; `graphmill compare 3f2a 91bc --json`
+    """
+    from flows.commands.compare import compare_runs, show_comparison
+    from flows.commands.runs import find_run
+
+    place = open_home(home)
+    compared = compare_runs(place, find_run(place, first), find_run(place, second))
+    if as_json:
+        print(json.dumps(compared))
+    else:
+        show_comparison(compared)
+
+
+def _registry_home(home: Path | None) -> Home:
+    """Open the home and point this process at its MLflow."""
+    from flows.services.environment import prepare_environment
+
+    place = open_home(home)
+    prepare_environment(place)
+    return place
+
+
+@app.command()
+def versions(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of this registered model.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Also when the champion changed, and how.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """List registered models and their versions, and which is champion.
+
+    Examples: `graphmill versions`; `graphmill versions quickstart --history`
+    """
+    from flows.commands.versions import champion_history, list_versions, show_history, show_versions, version_json
+
+    place = _registry_home(home)
+    found = list_versions(place, name)
+    moves = {one: champion_history(place, one) for one in found} if history else {}
+    if as_json:
+        models = {
+            one: {"versions": list(map(version_json, known)), **({"history": moves[one]} if history else {})}
+            for one, known in found.items()
+        }
+        print(json.dumps({"models": models}))
+        return
+    show_versions(found)
+    for one in moves.values():
+        show_history(one)
+
+
+@app.command()
+def promote(
+    model: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Registered model and version.")],
+    force: Annotated[bool, typer.Option("--force", help="Also one that does not beat its controls.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Make a version champion: `graphmill promote quickstart@3`. One that is champion stays so.
+
+    A model that is no better than a control (the majority, a linear model on the rows' own features) needs `--force`.
+    """
+    from flows.commands.versions import promote as move
+    from flows.commands.versions import show_change
+
+    change = move(_registry_home(home), model, force=force)
+    if as_json:
+        print(json.dumps(change))
+    else:
+        show_change(change)
+
+
+@app.command()
+def rollback(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="Registered model.")],
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Take the last change of champion back: `graphmill rollback quickstart`. A second time it changes nothing."""
+    from flows.commands.versions import roll_back, show_change
+
+    change = roll_back(_registry_home(home), model)
+    if as_json:
+        print(json.dumps(change))
+    else:
+        show_change(change)
+
+
+@app.command()
+def predict(
+    model: ModelOption,
+    data: DataArgument = None,
+    nodes: NodesOption = None,
+    pairs: Annotated[
+        str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
+    ] = None,
+    graphs: GraphsOption = None,
+    output: OutputOption = None,
+    format: Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")] = None,
+    trust_code: TrustOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Predict with a registered model, for its own data, a newer snapshot or another data set of the same kind.
+
+    Examples: `graphmill predict --model quickstart@champion`;
+    `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`
+    """
+    recipe, overrides = _recipe_and_overrides(data)
+    parameters = {
+        "model": model,
+        "nodes": nodes,
+        "pairs": pairs,
+        "graphs": graphs,
+        "output": output,
+        "format": format,
+        "recipe": recipe,
+        "overrides": overrides,
+    }
+    _call("predict_nodes", open_home(home, trust_code or []), verbose, as_json, parameters)
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(metavar="embeddings|predictions|model", help="What to export.")],
+    model: ModelOption,
+    data: DataArgument = None,
+    nodes: NodesOption = None,
+    graphs: GraphsOption = None,
+    node_type: Annotated[
+        str | None, typer.Option("--node-type", metavar="TYPE", help="Embeddings: of which nodes, if types differ.")
+    ] = None,
+    output: OutputOption = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors."),
+    ] = None,
+    trust_code: TrustOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Export a registered model's vectors or predictions under your ids, or the model itself.
+
+    Examples: `graphmill export embeddings --model quickstart@champion -o vectors.npy`;
+    `graphmill export model --model quickstart@3 -o model.safetensors`
+    """
+    from typing import get_args
+
+    from configs.errors import RecipeError
+    from configs.matching import did_you_mean
+    from tasks.apply.run import What
+
+    if what not in get_args(What):
+        raise RecipeError(f"export {what!r}{did_you_mean(what, get_args(What))}: one of {', '.join(get_args(What))}")
+    recipe, overrides = _recipe_and_overrides(data)
+    parameters = {
+        "model": model,
+        "what": what,
+        "nodes": nodes,
+        "graphs": graphs,
+        "node_type": node_type,
+        "output": output,
+        "format": format,
+        "recipe": recipe,
+        "overrides": overrides,
+    }
+    _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
+
+
+@app.command()
+def neighbors(
+    embeddings: Annotated[
+        Path, typer.Option("--embeddings", "-e", metavar="FILE", help="From `graphmill export embeddings`.")
+    ],
+    node: Annotated[
+        list[str] | None, typer.Option("--node", metavar="ID", help="Whose neighbours; may stand several times.")
+    ] = None,
+    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="File of ids.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many of each.")] = 10,
+    metric: Annotated[str, typer.Option("--metric", metavar="cosine|dot", help="Angle, or product.")] = "cosine",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write node, rank, id, score as Parquet.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the nearest of exported vectors, exactly: rank, id and score.
+
+    Examples: `graphmill neighbors --embeddings vectors.npy --node 17 -k 10`;
+    `graphmill neighbors -e vectors.parquet --nodes asked.csv -o near.parquet`
+    """
+    from flows.commands.neighbors import NeighborRequest, find_neighbors, neighbor_json, show_neighbors, write_neighbors
+
+    found = find_neighbors(NeighborRequest(embeddings, node or [], nodes, k, metric))
+    if output is not None:
+        print(f"{write_neighbors(found, output):,} rows  {output}")
+    elif as_json:
+        print(json.dumps(neighbor_json(found)))
+    else:
+        show_neighbors(found)

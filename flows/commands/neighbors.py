@@ -1,0 +1,108 @@
+"""`graphmill neighbors`: the nearest of exported vectors, for people, programs and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from flows.terminal.console import out, table
+from tasks.apply.given import read_ids
+from tasks.apply.neighbors import Metric, Neighbors, VectorFile, nearest
+from tasks.ingest.ids.id_index import is_text
+from tasks.storage.file_names import beside
+
+_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class NeighborRequest:
+    """What the command line asks for."""
+
+    embeddings: Path
+    node: list[str]
+    nodes: Path | None
+    k: int
+    metric: str
+
+
+def find_neighbors(request: NeighborRequest) -> Iterator[Neighbors]:
+    """Yield the nearest of each node, in the order asked.
+
+    Raises:
+        RecipeError: nobody's neighbours are asked for, or an unknown metric.
+        DataError: a damaged file, or a node that is not in it.
+    """
+    known = get_args(Metric)
+    if request.metric not in known:
+        raise RecipeError(f"--metric {request.metric!r}{did_you_mean(request.metric, known)}: {' or '.join(known)}")
+    if bool(request.node) == (request.nodes is not None):
+        raise RecipeError("whose neighbours? give --node ID (once or several times) or --nodes FILE")
+    metric: Metric = "dot" if request.metric == "dot" else "cosine"
+    if request.nodes is None:
+        return nearest(request.embeddings, request.node, request.k, metric)
+    [ids] = read_ids(request.nodes, {"id": is_text(VectorFile(request.embeddings).id_type)})
+    return nearest(request.embeddings, ids, request.k, metric)
+
+
+def neighbor_json(found: Iterable[Neighbors]) -> dict[str, Any]:
+    """Return all as plain values."""
+    return {"neighbors": [{"node": one.node, "nearest": [*_rows(one)]} for one in found]}
+
+
+def _rows(one: Neighbors) -> Iterator[dict[str, Any]]:
+    for rank, (name, score) in enumerate(zip(one.ids, one.scores.tolist(), strict=True), start=1):
+        yield {"rank": rank, "id": name, "score": round(score, 6)}
+
+
+def show_neighbors(found: Iterable[Neighbors]) -> None:
+    """Print a table a node."""
+    for one in found:
+        shown = table("rank", f"nearest to {one.node}", "score", right=("rank", "score"))
+        for row in _rows(one):
+            shown.add_row(str(row["rank"]), str(row["id"]), f"{row['score']:.4f}")
+        out().print(shown, markup=False)
+
+
+def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
+    """Write `node`, `rank`, `id` and `score` as Parquet, whole or not at all; returns the number of rows."""
+    if output.suffix not in (".parquet", ".pq"):
+        raise RecipeError(f"--output {output} must end with .parquet")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = beside(output, ".partial")
+    count = 0
+    try:
+        writer: pq.ParquetWriter | None = None
+        for some in _batches(found):
+            writer = writer or pq.ParquetWriter(draft, some.schema, compression="zstd")
+            writer.write_table(some)
+            count += some.num_rows
+        assert writer is not None
+        writer.close()
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def _batches(found: Iterable[Neighbors]) -> Iterator[pa.Table]:
+    parts: list[pa.Table] = []
+    rows = 0
+    for one in found:
+        node = pa.array([one.node] * len(one.ids))
+        rank = pa.array(np.arange(1, len(one.ids) + 1, dtype=np.int32))
+        columns = {"node": node, "rank": rank, "id": pa.array(one.ids, node.type), "score": pa.array(one.scores)}
+        parts.append(pa.table(columns))
+        rows += len(node)
+        if rows >= _ROWS:
+            yield pa.concat_tables(parts)
+            parts, rows = [], 0
+    if parts:
+        yield pa.concat_tables(parts)

@@ -1,0 +1,261 @@
+"""`graphmill run`: start what the flow needs, run it, say what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from configs.errors import StageError
+from configs.load import load_own_recipe
+from configs.schema import Recipe
+from flows.run_records import RunRecord, all_runs, now_text
+from flows.services.environment import own_server_url, prepare_environment
+from flows.services.temporary_server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
+from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, table
+from flows.terminal.room import check_home
+from flows.terminal.selection import select_stages
+from tasks.processes import ending
+from tasks.storage.home import Home
+from tasks.storage.temporary import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the command line asks for."""
+
+    recipe: str
+    overrides: list[str] = field(default_factory=list)
+    only: list[str] = field(default_factory=list)
+    from_stage: str | None = None
+    force: list[str] = field(default_factory=list)
+    as_json: bool = False
+    verbose: bool = False
+    tags: list[str] = field(default_factory=list)
+
+
+def run(home: Home, request: RunRequest) -> None:
+    """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
+    selection = select_stages(request.only, request.from_stage, request.force)
+    if any(override.startswith("train.machine_rank=") for override in request.overrides):
+        recipe = load_own_recipe(request.recipe, request.overrides)
+        if recipe.train.machine_rank > 0 and recipe.train.shared_home:
+            lend_ranks(home, recipe, force="train" in selection.force)
+            return
+    recipes: list[Recipe] = []
+
+    def read() -> None:
+        recipes.append(load_own_recipe(request.recipe, request.overrides))
+
+    def say_cancelled() -> None:
+        if request.as_json:
+            print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
+
+    with ending.closing(say_cancelled):
+        record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
+    if request.as_json:
+        show_outcome(err(), home, recipes[0], record)
+        print(json.dumps(outcome_json(record)), flush=True)
+    else:
+        show_outcome(out(), home, recipes[0], record)
+
+
+def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
+    """Take part in a training that another machine runs, and print where its artifact is."""
+    from tasks.train.ranks.join import join_training
+
+    with ending.prompt_ending(), temporary_folder(home):
+        folder = join_training(recipe, home, force=force, say=err().print)
+    out().print(f"train     {folder}", markup=False, soft_wrap=True)
+
+
+def run_recipe(home: Home, request: RunRequest) -> RunRecord:
+    """Call the pipeline's flow."""
+    from prefect import tags
+
+    from flows.pipeline import train_graph
+
+    with tags(*request.tags):
+        result = train_graph(
+            recipe=request.recipe,
+            overrides=request.overrides,
+            home=str(home.root),
+            only=request.only or None,
+            from_stage=request.from_stage,
+            force=request.force or None,
+        )
+    return RunRecord.model_validate(result)
+
+
+def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], None] | None = None) -> T:
+    """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end.
+
+    Args:
+        home: where the server's database is, where the user has no server of their own.
+        call: imports the flow and calls it.
+        verbose: show Prefect's log too.
+        meanwhile: what to do while the server starts; a mistake that it finds ends all before the flow begins.
+    """
+    with flow_server(home, verbose=verbose) as server:
+        if meanwhile is not None:
+            meanwhile()
+        return call_flow(server, call, verbose=verbose)
+
+
+@contextmanager
+def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]:
+    """Have a Prefect server for the flows that the block calls: the user's own (None), else one that starts now."""
+    check_home(home)
+    prepare_environment(home, verbose=verbose)
+    with ExitStack() as stack:
+        stack.enter_context(_told_why())
+        stack.enter_context(ending.prompt_ending())
+        stack.enter_context(temporary_folder(home))
+        own = own_server_url()
+        if own is not None:
+            check_answers(own)
+        yield None if own else stack.enter_context(embedded_server(home))
+
+
+def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
+    """Call a flow inside of `flow_server`'s block, with progress on the terminal."""
+    import httpx
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    from flows.terminal.progress import REPORTER
+
+    quiet = {}
+    if server is not None:
+        server.wait()
+        # Heartbeats tell a lasting server that a run died; this one dies too, and they hold up the end for a second.
+        quiet = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
+    REPORTER.set(Reporter(err(), verbose=verbose))
+    with temporary_settings(quiet):
+        try:
+            return call()
+        except httpx.HTTPError as error:
+            if is_away(error):
+                raise StageError(server_went_away()) from error
+            raise
+        finally:
+            _flush_prefect()
+
+
+def _flush_prefect() -> None:
+    """Send logs and events on their way before the server goes."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    patience = 0.5 if ending.is_ending() else 10.0
+    APILogWorker.drain_all(timeout=patience)
+    EventsWorker.drain_all(timeout=patience)
+
+
+@contextmanager
+def _told_why() -> Iterator[None]:
+    """Raise the reason for which the run was given up instead of the interrupt that ended it."""
+    try:
+        yield
+    except BaseException:
+        why = ending.reason()
+        if why is None:
+            raise
+        raise why from None
+
+
+def outcome_json(record: RunRecord) -> dict[str, Any]:
+    """Return the object that `--json` prints; scripts rely on these keys."""
+    names = ("name", "status", "seconds", "peak_bytes", "rows", "bytes", "key", "warnings", "repaired")
+    return {
+        "status": record.status,
+        "recipe": record.recipe,
+        "metrics": record.metrics,
+        "controls": record.controls,
+        "stages": [{name: stage[name] for name in names} for stage in record.stages.values()],
+        "artifacts": {name: stage["folder"] for name, stage in record.stages.items()},
+        "report": record.report or None,
+        "champion": record.champion or None,
+        "mlflow_run_id": record.mlflow_run_id,
+        "prefect_flow_run_id": record.id or None,
+    }
+
+
+def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any]:
+    """Return what `--json` prints where a run did not succeed: as far as it came, and why it ended."""
+    own = [record for record in all_runs(home) if record.process == os.getpid() and record.host == gethostname()]
+    record = own[0] if own else RunRecord(id="", recipe=recipe, started_at=now_text())
+    status = "failed" if isinstance(error, Exception) else "cancelled"
+    return {**outcome_json(record), "status": status, "error": str(error) or type(error).__name__}
+
+
+def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord) -> None:
+    """Print metrics, what the stages did, and where to look."""
+    if record.metrics:
+        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
+        metrics = table(record.recipe, *names, right=tuple(names))
+        for row, values in record.scores():
+            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
+        console.print(metrics)
+    stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
+    for name, stage in record.stages.items():
+        stages.add_row(
+            name,
+            stage["status"],
+            format_seconds(stage["seconds"]),
+            format_bytes(stage["peak_bytes"]),
+            f"{stage['rows']:,}",
+            format_bytes(stage["bytes"]),
+        )
+    console.print(stages)
+    for name, text in where_to_look(home, record):
+        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    for name, stage in record.stages.items():
+        if stage["repaired"]:
+            console.print(f"repaired  {name}: {stage['repaired']}", style="yellow", markup=False)
+        for warning in stage["warnings"]:
+            console.print(f"warning   {name}: {warning}", style="yellow", markup=False)
+
+
+def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
+    """Return what to open, and the commands that show it."""
+    lines = []
+    if record.champion:
+        lines.append(("model", record.champion))
+    if record.report:
+        lines.append(("report", record.report))
+    commands = Path(sys.executable).parent
+    if record.mlflow_run_id:
+        lines.append(("mlflow", f"run {record.mlflow_run_id}; look at it with: {mlflow_command(home, commands)}"))
+    lines.append(("prefect", f"run {record.id}; look at it with: {prefect_command(home, record, commands)}"))
+    return lines
+
+
+def mlflow_command(home: Home, commands: Path) -> str:
+    """Return the command that opens MLflow's pages, or the address of the user's own server."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri and uri.startswith("http"):
+        return os.environ.get("GRAPHMILL_MLFLOW_PAGES") or uri
+    return f"{commands / 'mlflow'} ui --backend-store-uri {uri or f'sqlite:///{home.mlflow}/mlflow.db'}"
+
+
+def prefect_command(home: Home, record: RunRecord, commands: Path) -> str:
+    """Return the command that opens Prefect's pages, or the address of the user's own server."""
+    # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
+    own = os.environ.get("PREFECT_API_AUTH_STRING", "").startswith("graphmill:")
+    if own and "GRAPHMILL_TRACKING" not in os.environ:  # which stands beside the addresses of servers that last
+        return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"
+    page = os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL", "").rstrip("/").removesuffix("/api")
+    return f"{page}/runs/flow-run/{record.id}"

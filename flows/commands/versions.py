@@ -1,0 +1,111 @@
+"""`graphmill versions | promote | rollback`: registered models, their versions, and the champion's alias."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import asdict
+from typing import Any
+
+from configs.errors import RecipeError
+from flows.terminal.console import out, table
+from tasks.publish.champion.gate import CHAMPION, controls_text
+from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.publish.tracking.registered import ModelVersion, find_version, model_names, model_versions, open_registry
+from tasks.storage.home import Home
+
+
+def list_versions(home: Home, name: str | None) -> dict[str, list[ModelVersion]]:
+    """Return the versions of a model, or of all models. Raises RecipeError where there is none."""
+    tracker = open_registry(home)
+    names = model_names(tracker) if name is None else [name]
+    return {one: model_versions(tracker, one) for one in names}
+
+
+def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
+    """Return the moves of a model's champion, oldest first."""
+    return [asdict(move) for move in ModelRegistry(open_registry(home), name).history()]
+
+
+def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:
+    """Make `NAME@VERSION` champion; says what changed.
+
+    Raises:
+        RecipeError: there is none, or it does not beat its controls and `force` was not given.
+    """
+    name, _, wanted = reference.partition("@")
+    tracker = open_registry(home)
+    if not wanted or wanted == CHAMPION:
+        numbers = ", ".join(one.version for one in model_versions(tracker, name)[:8])
+        raise RecipeError(f"promote which version of {name}? name one: {name}@VERSION ({numbers})")
+    version = find_version(tracker, reference)
+    unbeaten = version.gate.unbeaten
+    below = f"{version.gate.shown} does not beat {controls_text(unbeaten)}" if unbeaten else ""
+    if below and not force and CHAMPION not in version.aliases:
+        raise RecipeError(
+            f"{version.reference}: {below}; if it is to be champion: graphmill promote {reference} --force"
+        )
+    change = ModelRegistry(tracker, name).promote(version.version, f", though {below}" if below else "")
+    return {"model": name, **asdict(change), "changed": change.changed, "unbeaten": unbeaten}
+
+
+def roll_back(home: Home, name: str) -> dict[str, Any]:
+    """Give the alias back to the champion before; says what changed. Raises RecipeError where that is not known."""
+    tracker = open_registry(home)
+    model_versions(tracker, name)  # names those that there are, where this one is not
+    change = ModelRegistry(tracker, name).roll_back()
+    return {"model": name, **asdict(change), "changed": change.changed}
+
+
+def version_json(version: ModelVersion) -> dict[str, Any]:
+    """Return a version as plain values."""
+    gate = version.gate
+    return {
+        "version": version.version,
+        "aliases": list(version.aliases),
+        "champion": CHAMPION in version.aliases,
+        "metric": gate.metric or None,
+        "value": None if math.isnan(gate.value) else gate.value,
+        "recipe": version.recipe or None,
+        "created_at": _moment(version).isoformat(timespec="seconds"),
+        "mlflow_run_id": version.run_id or None,
+        "data_digest": gate.dataset or None,
+        "controls": dict(gate.controls),
+        "decision": version.decision or None,
+        "reason": version.reason or None,
+    }
+
+
+def _moment(version: ModelVersion) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(version.created_ms / 1000, datetime.UTC)
+
+
+def show_versions(models: dict[str, list[ModelVersion]]) -> None:
+    """Print a line a version; what the gate compared it with was measured on its own validation rows."""
+    names = ("model", "version", "", "metric", "value", "gate", "made", "recipe", "mlflow run")
+    shown = table(*names, right=("version", "value"))
+    for name, versions in models.items():
+        for one in versions:
+            value = "" if math.isnan(one.gate.value) else f"{one.gate.value:.4f}"
+            made = _moment(one).astimezone().strftime("%Y-%m-%d %H:%M")
+            row = (name, one.version, " ".join(one.aliases), one.gate.metric, value, one.decision, made, one.recipe)
+            shown.add_row(*row, one.run_id[:8])
+    out().print(shown, markup=False)
+
+
+def show_history(moves: list[dict[str, Any]]) -> None:
+    """Print when the champion changed, and how."""
+    words = {"gate": "by its metric", "promote": "by hand", "rollback": "taken back"}
+    shown = table("when", "champion", "before", "how", right=("champion", "before"))
+    for move in moves:
+        shown.add_row(move["at"].replace("T", " ")[:16], move["version"], move["before"] or "-", words[move["how"]])
+    out().print(shown, markup=False)
+
+
+def show_change(change: dict[str, Any]) -> None:
+    """Say in a line what became of the champion."""
+    before, after = change["before"], change["after"]
+    moved = f"champion: version {before} -> {after}" if before else f"champion: version {after}"
+    text = moved if change["changed"] else f"champion: version {after}, as before"
+    style = "yellow" if change.get("unbeaten") else None
+    out().print(f"{change['model']} {text} ({change['reason']})", markup=False, soft_wrap=True, style=style)

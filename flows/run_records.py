@@ -1,0 +1,231 @@
+"""The record of a run: one JSON file under `runs/`, for `plan`, `clean`, `inspect` and people."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from configs.errors import RecipeError
+from configs.matching import did_you_mean
+from tasks.calls import StageRecord
+from tasks.processes import ending
+from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
+from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
+from tasks.storage.manifests import CONTROLS
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+KILLED = "its process was killed"
+
+
+def _moment(text: str) -> str:
+    if datetime.datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no offset from UTC")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_moment)]
+"""A time as `now_text` gives it."""
+Stage = Annotated[dict[str, Any], AfterValidator(lambda values: StageRecord.model_validate(values).model_dump())]
+"""What `tasks.calls.stage_record` returned."""
+
+
+class RunRecord(BaseModel):
+    """What one `graphmill run` was asked, did and came to."""
+
+    id: str
+    """Id of the Prefect flow run; a retried run keeps its record."""
+    recipe: str
+    """Name of the recipe."""
+    source: str = ""
+    """What the user named: a shipped recipe or a file."""
+    overrides: list[str] = []
+    tags: list[str] = []
+    """Tags of the flow run: `--tag`, a backfill's, a deployment's."""
+    config: dict[str, Any] = {}
+    """The whole resolved recipe."""
+    deployment: str = ""
+    """Id of the deployment that the run is of; empty for one from the command line."""
+    status: Status = "running"
+    error: str = ""
+    failed_before: str = ""
+    """Error of an earlier start of this very run that failed or was killed."""
+    started_at: Moment
+    finished_at: Literal[""] | Moment = ""
+    selected: list[str] = []
+    stages: dict[str, Stage] = {}
+    """In order."""
+    metrics: dict[str, dict[str, float]] = {}
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """What the metrics have to beat: control to split to metric to value."""
+    report: str = ""
+    """Path of the report."""
+    champion: str = ""
+    """What its publication did about the champion, in words."""
+    mlflow_run_id: str | None = None
+    mlflow_run_url: str = ""
+    process: int = 0
+    host: str = ""
+
+    @property
+    def as_of(self) -> str | None:
+        """Moment of the run's snapshot; None: it had none, or the record does not say."""
+        section = self.config.get("snapshot")
+        moment = section.get("as_of") if isinstance(section, dict) else None
+        return moment if isinstance(moment, str) else None
+
+    @property
+    def started(self) -> datetime.datetime:
+        """When it began."""
+        return datetime.datetime.fromisoformat(self.started_at)
+
+    def scores(self) -> list[tuple[str, dict[str, float]]]:
+        """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
+        rows = []
+        for split, values in self.metrics.items():
+            rows.append((split, values))
+            for name, splits in self.controls.items():
+                if split in splits:
+                    rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
+        return rows
+
+    def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:
+        """Return the keys of these stages' artifacts."""
+        return {name: self.stages[name]["key"] for name in parents}
+
+    def write(self, home: Home) -> None:
+        """Write the record, whole or not at all."""
+        write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
+
+
+def now_text() -> str:
+    """Return the time as records keep it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def record_path(home: Home, run_id: str) -> Path:
+    """File of a record."""
+    return home.runs / f"{file_name(run_id)}.json"
+
+
+def lock_path(home: Home, run_id: str) -> Path:
+    """Lock that a run holds as long as it lives."""
+    return home.locks / f"run-{file_name(run_id)}.lock"
+
+
+@contextmanager
+def recorded(home: Home, record: RunRecord) -> Iterator[RunRecord]:
+    """Keep the record true while the block runs, however it ends; the run's lock tells a living run from a dead one."""
+    record.process, record.host = os.getpid(), socket.gethostname()
+
+    def close(error: BaseException | None) -> None:
+        record.status, record.error = ending_of(error)
+        record.finished_at = now_text()
+        record.write(home)
+
+    with file_lock(lock_path(home, record.id)), ending.closing(lambda: close(ending.TerminatedError())):
+        record.write(home)
+        try:
+            with ending.undisguised():
+                yield record
+        except BaseException as error:
+            close(error)
+            raise
+        close(None)
+
+
+def ending_of(error: BaseException | None) -> tuple[Status, str]:
+    """Return status and error of a run that ends with `error`: it failed, or was told to end."""
+    error = ending.reason() or error
+    if error is None:
+        return "completed", ""
+    if isinstance(error, Exception):
+        return "failed", f"{type(error).__name__}: {error}"
+    return "cancelled", type(error).__name__
+
+
+def read_record(home: Home, run_id: str) -> RunRecord | None:
+    """Return a run's record, or None where there is none that can be read."""
+    return _read(record_path(home, run_id))
+
+
+def _read(path: Path) -> RunRecord | None:
+    try:
+        return RunRecord.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def finished_record(home: Home, run_id: str) -> RunRecord | None:
+    """Return the record of a run that ended well, or None."""
+    record = read_record(home, run_id)
+    return record if record is not None and record.status == "completed" else None
+
+
+def earlier_failure(home: Home, run_id: str) -> str:
+    """Return why an earlier start of a run failed, or an empty text: a new start replaces its record."""
+    record = read_record(home, run_id)
+    if record is None:
+        return ""
+    record = settled(home, record)
+    return record.error if record.status == "failed" else record.failed_before
+
+
+def settled(home: Home, record: RunRecord) -> RunRecord:
+    """Return the record as it is now: one that says `running` while no process works on it has failed."""
+    if record.status != "running" or is_alive(home, record):
+        return record
+    now = read_record(home, record.id) or record  # it may have ended by itself since it was read
+    if now.status != "running":
+        return now
+    return now.model_copy(update={"status": "failed", "error": KILLED, "finished_at": now_text()})
+
+
+def bury(home: Home, record: RunRecord) -> RunRecord | None:
+    """Write into the record that the run's process was killed; None where it lives, or has ended by itself.
+
+    Under the run's lock, so that nobody else writes the record: the run may have ended, or begun anew, since it was
+    read.
+    """
+    with try_lock(lock_path(home, record.id)) as held:
+        now = read_record(home, record.id) if held else None
+        if now is None or now.status != "running":
+            return None
+        now.status, now.error, now.finished_at = "failed", KILLED, now_text()
+        now.write(home)
+        return now
+
+
+def is_alive(home: Home, record: RunRecord) -> bool:
+    """Whether the run's process still works on it."""
+    return record.status == "running" and is_locked(lock_path(home, record.id))
+
+
+def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
+    """Return the records (of a recipe), newest first; files that are not records are passed over."""
+    records = []
+    for path in home.runs.glob("*.json"):
+        record = _read(path)
+        if record is not None and recipe in (None, record.recipe):
+            records.append(record)
+    return sorted(records, key=lambda record: record.started_at, reverse=True)
+
+
+def latest_run(home: Home, recipe: str) -> RunRecord:
+    """Return the newest record of a recipe. Raises RecipeError naming the recipes that have run."""
+    records = all_runs(home)
+    for record in records:
+        if recipe in (record.recipe, record.source, record.id):
+            return record
+    known = sorted({record.recipe for record in records})
+    raise RecipeError(
+        f"no run of {recipe!r} in {home.root}{did_you_mean(recipe, known)}; "
+        + (f"recipes that ran here: {', '.join(known)}" if known else f"start one with: graphmill run {recipe}")
+    )

@@ -1,0 +1,41 @@
+"""The environment of Prefect and MLflow, set before either is imported.
+
+Both read their settings from the environment when they are imported. What the user has set stays.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from flows.environment.quiet import QUIET
+from flows.services.addresses import connect
+from tasks.storage.home import Home
+
+
+def prepare_environment(home: Home, *, verbose: bool = False) -> None:
+    """Point Prefect at this home, switch analytics off and keep its console quiet (its API still gets all logs).
+
+    Where `graphmill up` keeps servers running, the process talks to those.
+    """
+    connect(home)
+    for name, value in {
+        **QUIET,
+        "GRAPHMILL_HOME": str(home.root),
+        "PREFECT_HOME": str(home.prefect),
+        # Prefect prints a traceback for every failed task and flow; graphmill says once, in words, what went wrong.
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO" if verbose else "CRITICAL",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home.prefect / "results"),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    }.items():
+        os.environ.setdefault(name, value)
+    if "prefect" in sys.modules:  # a test or a worker: its settings are read already
+        return
+    home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def own_server_url() -> str | None:
+    """Return the address of the user's own Prefect server, or None where graphmill starts one for the run."""
+    return os.environ.get("PREFECT_API_URL") or None

@@ -1,0 +1,62 @@
+"""What commands of the command line share: common options, and the options that stand before the command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of artifacts, cache and databases [env: GRAPHMILL_HOME; default: .graphmill]"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, the last line of stdout.")]
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust-code", metavar="SHA256", help="Let code of this digest run, now and later; may stand several times."
+    ),
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log too.")]
+
+
+class Before:
+    """Options before the command."""
+
+    home: Path | None = None
+    verbose = False
+    debug = False
+    opened: Path | None = None
+    """The home that the command has opened."""
+    takes_trust = False
+    """Whether the command has the option --trust-code."""
+
+
+before = Before()
+
+
+def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
+    """Open the home that the command or the options before it name, and let code of the given digests run in it.
+
+    `trust_code` is None for a command that has no such option. Raises RecipeError where the home cannot be used.
+    """
+    from configs.errors import RecipeError
+    from configs.trust import allow
+    from flows.terminal.room import check_address_space
+    from tasks.storage.home import Home
+    from tasks.storage.trusted_code import remember_in_home
+
+    check_address_space()
+    try:
+        place = Home.open(home or before.home)
+    except OSError as error:
+        raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
+    remember_in_home(place)
+    allow(trust_code or ())
+    before.opened = place.root
+    before.takes_trust = trust_code is not None
+    return place

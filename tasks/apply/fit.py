@@ -1,0 +1,56 @@
+"""Whether a model can read a graph that it was not trained on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from configs.errors import DataError, RecipeError
+from tasks.storage.manifests import GraphManifest
+
+if TYPE_CHECKING:
+    from models.base import GraphModel
+
+
+def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
+    """Refuse a graph whose features are not those that the model was sized for. Raises DataError."""
+    from tasks.storage.graph_facts import graph_facts
+
+    wanted, found = model.facts, graph_facts(manifest)
+    names = ["task", "feature_dim", "categories", "num_node_types"]
+    names += ["edge_feature_dim", "edge_categories"] if model.uses_edge_features else []
+    names += ["num_edge_types"] if model.uses_edge_types else []
+    names += ["has_edge_weights"] if model.config.edge_weights else []
+    for name in names:
+        if getattr(wanted, name) != getattr(found, name):
+            raise DataError(
+                f"{manifest.dataset}: the model was trained on a graph with {name}={getattr(wanted, name)}, this one "
+                f"has {getattr(found, name)}; give data with the same features, or train on this data"
+            )
+
+
+def refuse_own_rows(model: GraphModel) -> None:
+    """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises RecipeError."""
+    from torch import nn
+
+    from tasks.train.embeddings.sparse import HostEmbedding
+
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | HostEmbedding):
+            refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
+
+
+def refuse_known_rows(model: str, facts: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Do the same for graphmill's own models by the shapes of their weights: before any data is prepared."""
+    for name in ("encoder.embedding", "encoder.rows"):
+        shape = shapes.get(f"{name}.weight", (0,))
+        refuse_rows(model, name, shape[0], facts["num_nodes"], facts["task"])
+
+
+def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:
+    """Refuse a table with a row for each node. Graph tasks know no nodes: they share one row."""
+    if rows == num_nodes > 1 and task != "graph":
+        raise RecipeError(
+            f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
+            "be used on its training data only. Train on the new data, or train a model on features of the nodes (the "
+            "transform degree makes one)"
+        )

@@ -1,0 +1,150 @@
+"""Ids and pairs of ids that a user gives in a file."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.columns import EXACT, ids
+from tasks.ingest.tables.files import Batch, TableFiles
+from tasks.readers.columns import first_not_whole
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array
+
+logger = logging.getLogger(__name__)
+
+
+def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
+    """Return columns of ids of a file, each (n,): those of these names, else as many of the first ones.
+
+    Parquet, CSV, TSV and lists (`.txt`, an id or a pair a line; ids alone may have blanks), also compressed.
+
+    Args:
+        path: the file.
+        columns: names of the columns, and whether the data's ids there are texts; then `7` in a CSV is the text too.
+
+    Raises:
+        DataError: it cannot be read, has too few columns, no rows, cells that are no ids, or ids for its first line.
+    """
+    files = TableFiles((str(path),), whole_lines=len(columns) == 1)
+    there = files.column_names()
+    chosen = list(columns) if set(columns) <= set(there) else there[: len(columns)]
+    texts = [name for name, is_text in zip(chosen, columns.values(), strict=False) if is_text]
+    if files.has_name_line and any(name.isdecimal() for name in chosen if name not in texts):
+        line = ",".join(columns)
+        raise DataError(f"begins with ids, not with the columns' names; give it a first line {line!r}", path=path)
+    if len(chosen) < len(columns):
+        raise DataError(f"has {len(there)} column(s), {len(columns)} are needed: {', '.join(columns)}", path=path)
+    parts: list[list[pa.Array]] = [[] for _ in chosen]
+    unnamed = bool(texts) and files.has_name_line and chosen != list(columns)
+    for batch in files.batches(chosen, texts):
+        if unnamed:
+            _doubt_names(path, chosen, tuple(columns), batch)
+            unnamed = False
+        for place, name in enumerate(chosen):
+            parts[place].append(_of_kind(batch, name, name in texts))
+    if not sum(map(len, parts[0])):
+        raise DataError("has no rows", path=path)
+    return [pa.concat_arrays(part) for part in parts]
+
+
+def _doubt_names(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
+    """Tell a first line of ids from one of names that are not ours: the first id would be lost without a word.
+
+    Raises:
+        DataError: the line looks as the next one does, digits and all.
+    """
+    line, wanted = ",".join(names), ",".join(columns)
+    first = [str(batch.column(name)[0]) for name in names] if batch.data.num_rows else []
+    if any(_form(name) == _form(cell) and "0" in _form(name) for name, cell in zip(names, first, strict=False)):
+        raise DataError(
+            f"begins with {line!r}, which looks like ids, not like the columns' names; give it a first line {wanted!r}",
+            path=path,
+        )
+    logger.warning(
+        "%s: the first line, %r, is taken as the columns' names; if it holds ids, put a line %r before it",
+        path,
+        line,
+        wanted,
+    )
+
+
+def _form(text: str) -> str:
+    """Return a text with 0 for each run of digits and a for each of letters."""
+    return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
+
+
+def read_rows(path: Path, column: str = "row") -> Array | None:
+    """Return the rows' numbers in a file of ids, int64 (n,), -1 for cells that are none; None without such a column.
+
+    They tell nodes or graphs of one id apart, as files of predictions do. Whole decimal numbers are taken too: many
+    tools write 3.0 for 3 where a column has empty cells.
+    """
+    files = TableFiles((str(path),))
+    if column not in files.column_names():
+        return None
+    parts = []
+    for batch in files.batches([column], [column]):
+        cells = batch.column(column)
+        if pa.types.is_nested(cells.type):
+            return None
+        parts.append(_whole_floats(cells) if pa.types.is_floating(cells.type) else _whole_texts(cells))
+    return np.concatenate(parts)
+
+
+def _whole_floats(cells: pa.Array) -> Array:
+    # As numbers, since Arrow writes large ones as 1e+10.
+    values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
+    whole = (values >= 0) & (values < EXACT) & (values == np.floor(values))
+    return np.where(whole, values, -1).astype(np.int64)
+
+
+def _whole_texts(cells: pa.Array) -> Array:
+    texts = compute.replace_substring_regex(cells.cast(pa.string()), r"\.0*$", "")
+    whole = compute.fill_null(compute.match_substring_regex(texts, r"^[0-9]{1,18}$"), False)
+    return np.asarray(compute.if_else(whole, texts, "-1").cast(pa.int64()))
+
+
+@contextmanager
+def naming(path: Path, column: str) -> Iterator[None]:
+    """Add the file and its column to what `find_rows`, which sees ids only, refuses. Raises DataError."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), path=path, column=column) from None
+
+
+def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
+    found = ids(batch, column)
+    if texts or not is_text(found.type):
+        return found.cast(pa.string()) if texts else found
+    try:
+        return found.cast(pa.int64())
+    except pa.ArrowInvalid:
+        row = first_not_whole(found)
+        text = found[row].as_py()
+        raise batch.error(f"{text!r} is no id here: the data's ids are whole numbers", row, column) from None
+
+
+def ids_are_texts(dataset: DatasetStore, table: str) -> bool:
+    """Whether the original ids in an id table (`ids/TYPE`) are texts."""
+    return table in dataset and is_text(pa.type_for_alias(dataset.table(table).columns["original_id"]))
+
+
+def check_known(path: Path, column: str, given: pa.Array, found: Array) -> None:
+    """Refuse ids that the data or the graph has not (see `IdMap.find`). Raises DataError naming the first."""
+    missing = np.flatnonzero(found < 0)
+    if len(missing):
+        row = int(missing[0])
+        why = "is not in the data" if found[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
+        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise DataError(f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=column)

@@ -1,0 +1,249 @@
+"""What the gate's own process runs (started by `tasks.supervise`): models measured on the same rows.
+
+The rows are those of one graph, the new model's. Each model reads a graph of the same data that was prepared as its own
+training prepared it, where rows are found by the ids that the data set gave them: nodes, pairs of nodes or graphs. So
+both score the same items, links the same negatives too, and both are judged by the new graph's labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError, IntegrityError, UserError
+from configs.registry import EVALUATORS
+from tasks.apply.fit import check_facts, refuse_own_rows
+from tasks.apply.needs import label_order
+from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
+from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.metrics import metric_of
+from tasks.inference.opened import Opened, open_model
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.manifests import PartitionManifest
+from tasks.supervise import finish_job, say
+
+SPLIT = "valid"
+_UNLIKELY = 50.0  # a class that a model does not know gets this much less than all that it knows together
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model to measure, and the data as it reads it."""
+
+    model: str
+    """Folder of the model's files."""
+    graph: str
+    """Folder of a partition's artifact."""
+    own_graph: bool
+    """Whether it is the very graph that the model was trained on."""
+    classes: list[str] | None
+    """Names of the model's classes."""
+    labels: list[str] | None = None
+    """Names of the label columns that it predicts."""
+
+
+@dataclass(frozen=True)
+class MeasureJob:
+    """Which models are measured, and on what."""
+
+    models: tuple[Measured, ...]
+    """The first one's graph has the rows; it must be measured, the others may not be able to score them."""
+    dataset: str
+    """Folder of the ingest artifact."""
+    metric: str
+    evaluator: dict[str, Any]
+    left_out: str | None
+    """`.npy` file, bool (rows,): rows that are left out, in the order of the first graph's split."""
+    batch_size: int
+    device: str
+    threads: int
+    work: str
+    controls: bool = False
+    """Whether the first model's controls are measured too; not where rows are left out."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Validation rows by the ids of the data set."""
+
+    items: Array
+    """int64 (n,) nodes or graphs; links: (n, 2), positive pairs."""
+    label: Array | None
+    """(n,) or (n, T); None on link tasks."""
+    negative: Array | None
+    """Link tasks: int64 (m, 2) or (n, K, 2)."""
+
+    def without(self, left_out: Array) -> Rows:
+        """Leave rows out, bool (n,). A pool of negatives belongs to no row and stays."""
+        keep = ~left_out
+        each = self.negative is not None and self.negative.ndim == 3
+        return Rows(
+            self.items[keep],
+            None if self.label is None else self.label[keep],
+            self.negative[keep] if each and self.negative is not None else self.negative,
+        )
+
+
+def rows_of(opened: Opened) -> Rows:
+    """Return the validation rows of a graph."""
+    store, task = opened.store, opened.store.manifest.task
+    if task == "link":
+        positive, negative = opened.predictor.link_pairs(SPLIT)
+        return Rows(data_ids(store, positive), None, data_ids(store, negative))
+    index = np.asarray(store[f"{SPLIT}_idx"], np.int64)
+    if task == "graph":
+        return Rows(index, np.asarray(store["graph_label"][index]), None)
+    return Rows(data_ids(store, index), np.asarray(store["label"][index]), None)
+
+
+def data_ids(store: GraphStore, nodes: Array) -> Array:
+    """Return what the data set calls nodes of a graph: int64, types end to end."""
+    ids = store.get("node_ids")
+    return np.asarray(nodes if ids is None else ids[np.asarray(nodes)], np.int64)
+
+
+def find_nodes(store: GraphStore, ids: Array) -> Array:
+    """Return the nodes of a graph that the data set calls `ids`, int64. Raises DataError where one is not there."""
+    known = store.get("node_ids")
+    if known is None:
+        known = np.arange(store.manifest.num_nodes)
+    place = np.full(int(max(known.max(initial=0), ids.max(initial=0))) + 1, -1, np.int64)
+    place[known] = np.arange(len(known))
+    found = place[ids]
+    if (found < 0).any():
+        raise DataError(f"prepared as its training was, the data lacks {int((found < 0).sum()):,} of the rows")
+    return found
+
+
+def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[str] | None) -> Prediction:
+    """Score rows with a model; `classes` are the names of its classes, `names` those of the rows' labels."""
+    model, predictor, task = opened.model, opened.predictor, opened.store.manifest.task
+    if task == "link":
+        assert rows.negative is not None
+        pairs = (find_nodes(opened.store, ids) for ids in (rows.items, rows.negative))
+        return predictor.link_scores(model, *pairs)
+    if task == "graph":
+        scores = predictor.graph_scores(model, rows.items)
+    else:
+        scores = predictor.node_scores(model, find_nodes(opened.store, rows.items))
+    assert rows.label is not None
+    if rows.label.dtype.kind not in "iu":
+        return Prediction(scores=scores, label=rows.label)
+    num_classes = len(names) if names else max(2, opened.store.manifest.num_classes)
+    return Prediction(scores=as_classes(scores, classes, names, num_classes), label=rows.label, num_classes=num_classes)
+
+
+def as_classes(scores: Array, mine: list[str] | None, wanted: list[str] | None, num_wanted: int) -> Array:
+    """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
+
+    A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
+
+    Raises:
+        DataError: a single score tells two classes apart, and the data has others.
+    """
+    single = scores.shape[1] == 1
+    mine = mine or [str(number) for number in range(2 if single else scores.shape[1])]
+    wanted = wanted or [str(number) for number in range(num_wanted)]
+    if mine == wanted:
+        return scores
+    if single:
+        if mine == wanted[::-1]:
+            return -scores
+        raise DataError(f"it tells {' from '.join(mine)}, and the classes here are {', '.join(wanted)}")
+    names = [*wanted, *(name for name in mine if name not in wanted)]
+    highest = scores.max(axis=1, keepdims=True)
+    unknown = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) - _UNLIKELY
+    columns = [scores[:, mine.index(name), None] if name in mine else unknown for name in names]
+    return np.concatenate(columns, axis=1).astype(scores.dtype)
+
+
+class Measuring:
+    """All models on the rows of the first one's graph."""
+
+    def __init__(self, job: MeasureJob) -> None:
+        self.job = job
+        self.first = self._open(job.models[0])
+        graph = self.first.store.manifest
+        self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), graph)
+        self.extras = secondary_evaluators(graph, self.evaluator)
+        self.rows = rows_of(self.first)
+
+    def run(self) -> dict[str, Any]:
+        """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`, and `controls`."""
+        value, left_out = self._first()
+        outcomes: list[dict[str, Any]] = [{"value": value}]
+        say(1, len(self.job.models), "models", "measured")
+        for number, model in enumerate(self.job.models[1:], start=2):
+            try:
+                outcomes.append({"value": self._value(self._open(model), model)})
+            except (UserError, IntegrityError) as error:
+                outcomes.append({"why_not": " ".join(str(error).split())})
+            say(number, len(self.job.models), "models", "measured")
+        controls = self._controls() if self.job.controls else {}
+        return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}
+
+    def _controls(self) -> dict[str, float]:
+        """Return the metric of each control that has one, on all rows."""
+        prediction = self._predict(self.first, self.job.models[0])
+        with fitted_controls(self.first, Path(self.job.work)) as controls:
+            measured = dict(controls.measured(SPLIT, prediction, self._measure))
+        return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
+
+    def _first(self) -> tuple[float, bool]:
+        """Measure the first model; on all rows where the metric is not defined without those that are left out."""
+        if self.job.left_out is not None:
+            everything, mask = self.rows, np.load(self.job.left_out, allow_pickle=False)
+            self.rows = self.rows.without(mask)
+            try:
+                return self._value(self.first, self.job.models[0]), True
+            except UserError:
+                self.rows = everything
+        return self._value(self.first, self.job.models[0]), False
+
+    def _open(self, model: Measured) -> Opened:
+        from tasks.apply.model_files import load_published
+
+        graph = PartitionManifest.model_validate_json((Path(model.graph) / "manifest.json").read_text())
+        opened = open_model(
+            Path(model.graph),
+            Path(self.job.dataset),
+            lambda: load_published(Path(model.model)),
+            device=self.job.device,
+            threads=self.job.threads,
+            batch_size=self.job.batch_size,
+            scratch=Path(self.job.work),
+        )
+        check_facts(opened.model, graph)
+        if not model.own_graph:
+            refuse_own_rows(opened.model)
+        return opened
+
+    def _value(self, opened: Opened, model: Measured) -> float:
+        prediction = self._predict(opened, model)
+        return float(metric_of(self.job.metric, self._measure(prediction)))
+
+    def _measure(self, prediction: Prediction) -> dict[str, float]:
+        return measure(self.evaluator, self.extras, prediction)
+
+    def _predict(self, opened: Opened, model: Measured) -> Prediction:
+        order = label_order(model.labels, self.job.models[0].labels)
+        prediction = predict(opened, self.rows, model.classes, self.first.names)
+        if order is None or prediction.scores is None:
+            return prediction
+        return replace(prediction, scores=prediction.scores[:, order])
+
+
+def main(job_path: Path) -> int:
+    """Measure."""
+    return finish_job(job_path, lambda job: Measuring(_job(job)).run())
+
+
+def _job(values: dict[str, Any]) -> MeasureJob:
+    return MeasureJob(**{**values, "models": tuple(Measured(**one) for one in values["models"])})

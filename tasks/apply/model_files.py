@@ -1,0 +1,215 @@
+"""A trained model as plain files; no code runs when they are read but that of `model.py`, and that only if allowed.
+
+    model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
+    model.json          the model's name and options, and the facts of the graph that size it
+    model.py            where the model is the user's own: the file that it was trained with
+    data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
+    profile.json        what its training data looked like (`tasks/publish/profile.py`)
+    trained.json, .npy  hashes of the ids of its training rows (`tasks/publish/champion/trained.py`)
+    recipe.json         the whole recipe        lineage.json   digests of all artifacts, code version
+    README.md           how to load it
+
+`load_published(folder)` rebuilds the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from configs.errors import IntegrityError
+from configs.trust import allow
+from tasks.storage.artifacts import file_digest, write_atomic
+from tasks.storage.stored import of_kind, read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from models.base import GraphModel
+
+WEIGHTS = "model.safetensors"
+MODEL = "model.json"
+MARKS = frozenset({WEIGHTS, MODEL, "lineage.json"})
+"""What every model has among its files."""
+FILES = MARKS | {"README.md", "recipe.json", "model.py", "data.json", "data.npz"}
+FILES |= {"profile.json", "trained.json", "trained.npy"}
+"""All that a model may have among its files."""
+_ALIGN = 8
+_MAX_HEADER_BYTES = 100_000_000
+_NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+README = """# {name}
+
+A graph model trained by graphmill. Weights: `model.safetensors`; nothing here is pickled.
+
+```python
+from pathlib import Path
+from tasks.apply.model_files import load_published
+
+model = load_published(Path("."){trust})   # a torch.nn.Module in evaluation mode
+```
+
+`recipe.json` holds the recipe, `lineage.json` the digests of the data and of every stage's output, `data.json` and
+`data.npz` the feature columns that it reads and the transforms as they were fitted. `profile.json` tells sizes,
+degrees, labels and features of its training data, `trained.npy` holds hashes of the ids of its training rows: with them
+a later model is compared with this one on rows that neither has seen.
+"""
+OWN_CODE = """
+The model is not one of graphmill's: `model.py` is the file that it was trained with. Loading the model runs that file,
+so read it first, then say which content you have read: its sha256, as `sha256sum model.py` prints it. Without that, or
+with another file, nothing runs.
+"""
+
+
+def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any], lineage: dict[str, Any]) -> int:
+    """Write a model's files into `folder`; returns the number of weights.
+
+    Args:
+        checkpoint: `best.pt` of a training; read without unpickling code.
+
+    Raises:
+        IntegrityError: it is not a checkpoint.
+    """
+    from tasks.train.checkpoint import load
+    from tasks.train.job import OWN_MODEL
+
+    state = load(checkpoint, mapped=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = write_tensors(folder / WEIGHTS, state["model"], {"format": "pt", "made_by": "graphmill"})
+    told = {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
+    described = {"config": state["model_config"], **told}
+    for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
+        write_atomic(folder / file, json.dumps(content, indent=1).encode())
+    own_code = state["model_config"].get("file") is not None
+    readme = README.format(name=name, trust=', trust_code="SHA256 OF model.py"' if own_code else "")
+    if own_code:
+        shutil.copyfile(checkpoint.parent / OWN_MODEL, folder / OWN_MODEL)
+        readme += OWN_CODE
+    write_atomic(folder / "README.md", readme.encode())
+    return weights
+
+
+def model_digest(folder: Path) -> str:
+    """Return a digest of what decides a model's answers: weights, options, fitted transforms; not of how it is told."""
+    told = {"README.md", "recipe.json", "lineage.json", "profile.json", "trained.json", "trained.npy"}
+    files = {path.name: file_digest(path) for path in folder.iterdir() if path.name not in told}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
+    """Rebuild a model from its files, in evaluation mode.
+
+    Args:
+        folder: of the files.
+        trust_code: sha256 of the `model.py` that you have read: it runs from now on in this process (`configs.trust`).
+
+    Raises:
+        IntegrityError: they do not fit together.
+        RecipeError: `model.py` is not what the model was trained with, or does not run here.
+        UntrustedCodeError: nobody has allowed it to run.
+    """
+    from tasks.train.checkpoint import rebuild_model
+    from tasks.train.job import OWN_MODEL
+
+    if trust_code is not None:
+        allow([trust_code], "trust_code")
+    try:
+        described = of_kind(dict[str, Any], read_json(folder / MODEL), folder / MODEL)
+        for name in ("config", "facts"):
+            of_kind(dict[str, Any], described.get(name), f"{folder / MODEL}: {name}")
+        weights = read_tensors(folder / WEIGHTS)
+    except OSError as error:
+        raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
+    try:
+        return rebuild_model(described["config"], described, weights, folder / OWN_MODEL)
+    except (RuntimeError, KeyError) as error:
+        raise IntegrityError(f"{folder / WEIGHTS} does not fit {MODEL}: {error}") from error
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> int:
+    """Write tensors in the safetensors format, ordered by name, one after the other; returns the number of values."""
+    header: dict[str, Any] = {"__metadata__": notes}
+    end = 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        kind = _NAMES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGN)
+    parts = (_bytes_of(tensors[name]) for name in sorted(tensors))
+    write_atomic(path, itertools.chain([struct.pack("<Q", len(text)), text], parts))
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    import torch
+
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a safetensors file's tensors; reads its header only. Raises IntegrityError if damaged."""
+    with _whole(path):
+        return {name: tuple(entry["shape"]) for name, entry in _read_header(path)[0].items()}
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file onto the CPU, from the disk as its tensors are used. Raises IntegrityError if damaged.
+
+    The tensors may be written to, which does not change the file.
+    """
+    import torch
+
+    kinds = {short: getattr(torch, name) for name, short in _NAMES.items()}
+    tensors = {}
+    with _whole(path):
+        header, begin = _read_header(path)
+        size = path.stat().st_size
+        data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)[begin:]
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
+            if not 0 <= start <= stop <= len(data):
+                raise ValueError(f"{name} lies outside of the file")
+            kind, shape = kinds[entry["dtype"]], entry["shape"]
+            flat = data[start:stop]
+            aligned = flat if (begin + start) % kind.itemsize == 0 else flat.clone()
+            tensors[name] = aligned.view(kind).reshape(shape)
+    return tensors
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the entries of tensors, and where in the file their bytes begin."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError("the header is too long")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header, 8 + length
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as error:
+        raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error

@@ -1,0 +1,253 @@
+"""What a model expects of data, as its training saw it: written when it is published, compared before it is used.
+
+Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
+categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
+silently is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.base import ComponentConfig, cache_view
+from configs.errors import DataError, RecipeError
+from configs.schema import Recipe
+from tasks.apply.learned import Learned, learn, learned_transforms, recode_transform
+from tasks.apply.states import read_values, write_values
+from tasks.stage import Parent, StageContext
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array
+from tasks.storage.ids import class_names
+from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.storage.stored import of_kind
+
+FILES = "data"
+_TAKE_UNKNOWN = ("codes", "one_hot")  # transforms that have a place for categories that the training did not see
+_LISTED = 5
+
+
+@dataclass(frozen=True)
+class DataNeeds:
+    """Tables, categories, classes and fitted transforms of a model's training data."""
+
+    task: str
+    target_type: str
+    node_types: tuple[NodeType, ...]
+    edge_types: tuple[EdgeType, ...]
+    num_classes: int
+    classes: list[str] | None
+    """Names of the classes, where the data set kept them."""
+    categories: dict[str, list[str]]
+    """`TYPE/COLUMN` to the names of its codes."""
+    learned: tuple[Learned, ...]
+    labels: list[str] | None = None
+    """Names of the label columns in the order of the model's scores, where they are known."""
+
+    @classmethod
+    def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`."""
+        ingest: DatasetManifest = parents["ingest"].manifest
+        store = DatasetStore(parents["ingest"].folder, ingest)
+        learned = tuple(learn(context, recipe, parents))
+        return cls(
+            ingest.task,
+            ingest.target_type,
+            ingest.node_types,
+            ingest.edge_types,
+            ingest.num_classes,
+            class_names(store),
+            category_names(store),
+            learned,
+            label_columns(ingest),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `data.json` and `data.npz`."""
+        values = {
+            **asdict(self),
+            "node_types": [one.model_dump(mode="json") for one in self.node_types],
+            "edge_types": [one.model_dump(mode="json") for one in self.edge_types],
+        }
+        write_values(folder, FILES, values)
+
+    @classmethod
+    def read(cls, folder: Path) -> DataNeeds | None:
+        """Read them; None for a model that was published by an earlier graphmill. Raises IntegrityError."""
+        try:
+            values = read_values(folder, FILES)
+        except FileNotFoundError:
+            return None
+        # An earlier graphmill did not take down the labels' names.
+        if isinstance(values, dict) and set(values) | {"labels"} != {field.name for field in fields(cls)}:
+            return None  # it took down other things
+        return of_kind(cls, values, folder / f"{FILES}.json")
+
+
+def label_columns(data: DatasetManifest) -> list[str] | None:
+    """Return the names of the label's columns in their order; None where the data set is not of users' tables."""
+    options = data.config.get("dataset", {})
+    tables = [options.get("labels") or {}, *(options.get("nodes") or ())]
+    return next((list(table["label"]) for table in tables if table.get("label")), None)
+
+
+def label_order(mine: Sequence[str] | None, wanted: Sequence[str] | None) -> list[int] | None:
+    """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
+
+    Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
+
+    Raises:
+        DataError: the data has other label columns than the model.
+    """
+    if mine is None or wanted is None or list(mine) == list(wanted) or len(mine) == len(wanted) == 1:
+        return None
+    if sorted(mine) != sorted(wanted):
+        raise DataError(f"it predicts the label columns {_names(mine)}, and those of this data are {_names(wanted)}")
+    return [mine.index(name) for name in wanted]
+
+
+def category_names(store: DatasetStore) -> dict[str, list[str]]:
+    """Return the names of the codes of each categorical node column, `TYPE/COLUMN`, where the data set kept them."""
+    found = {}
+    for table in store.manifest.tables:
+        kind, _, place = table.partition("/")
+        if kind == "categories":
+            found[place] = [str(name) for name in store.read(table, ["name"]).column("name").to_pylist()]
+    return found
+
+
+def adapted_recipe(
+    recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, *, same_tables: bool = False
+) -> Recipe:
+    """Return the recipe by which other data becomes a graph that the model can read.
+
+    Args:
+        recipe: names the data.
+        trained: what the model was trained by.
+        needs: of the model.
+        store: the data, ingested.
+        same_tables: whether those are the very tables of the training, seen as of another moment, say.
+
+    Raises:
+        RecipeError: the recipe prepares data in another way than the training did.
+        DataError: the data is of another shape, or has categories that the model has no place for.
+    """
+    check_options(recipe, trained)
+    if any(one.config["name"] == "hops" and one.states is None for one in needs.learned):
+        raise RecipeError(
+            "the model's data was prepared by an earlier graphmill, which did not note how the transform hops scaled "
+            "it; prepare it again (graphmill run RECIPE --force preprocess) and take the new version"
+        )
+    recoded = []
+    if not same_tables:
+        check_tables(needs, store.manifest, recipe.dataset.name)
+        _check_classes(needs, trained, store)
+        recoded = _recode(needs, store)
+    transforms = (*recoded, *learned_transforms(needs.learned))
+    preprocess = recipe.preprocess.model_copy(update={"transforms": transforms})
+    # Inference reads the graph as one piece: nobody has to split it.
+    partition = recipe.partition.model_copy(update={"num_parts": 1})
+    return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
+
+
+def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:
+    hops = any(one.config.get("labels") for one in needs.learned if one.config["name"] == "hops")
+    reads = "model.label_reuse" if getattr(trained.model, "label_reuse", False) else "hops.labels" if hops else ""
+    same = (class_names(store), store.manifest.num_classes) == (needs.classes, needs.num_classes)
+    if reads and not same:
+        raise DataError(
+            f"{store.manifest.dataset}: the model reads labels ({reads}), and this data has other classes than its "
+            "training data; train on this data"
+        )
+
+
+def check_options(recipe: Recipe, trained: Recipe) -> None:
+    """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
+    mine, theirs = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    for name in theirs:
+        if mine[name] != theirs[name]:
+            raise RecipeError(
+                f"the model was trained with preprocess.{name}={theirs[name]}, and the recipe says {mine[name]}; "
+                "prepare the data as the training did"
+            )
+
+
+def check_tables(needs: DataNeeds, data: DatasetManifest, source: str) -> None:
+    """Compare node types, relations and feature columns. Raises DataError naming what differs.
+
+    `source` is the registered name of the data set.
+    """
+    for what, wanted, found in (("task", needs.task, data.task), ("target type", needs.target_type, data.target_type)):
+        _same(data, what, wanted, found)
+    _same(data, "node types", *(_names(t.name for t in types) for types in (needs.node_types, data.node_types)))
+    _same(data, "relations", *(_names(t.name for t in types) for types in (needs.edge_types, data.edge_types)))
+    for wanted_types, found_types in ((needs.node_types, data.node_types), (needs.edge_types, data.edge_types)):
+        columns = {t.name: _names(map(_described, t.features)) for t in found_types}
+        for one in wanted_types:
+            _same(data, f"feature columns of {one.name}", _names(map(_described, one.features)), columns[one.name])
+    for edge_type in data.edge_types:
+        named = [feature.column for feature in edge_type.features if feature.kind == "categorical"]
+        if named and source == "tables":
+            raise DataError(
+                f"{data.dataset}: what the codes of the edges' column {named[0]!r} mean is not kept, so they cannot be "
+                "compared with those of the training; train on this data"
+            )
+
+
+def _same(data: DatasetManifest, what: str, wanted: str, found: str) -> None:
+    if wanted != found:
+        raise DataError(f"{data.dataset}: {what}: the model was trained on {wanted}, this has {found}")
+
+
+def _names(names: Any) -> str:
+    return ", ".join(names) or "none"
+
+
+def _described(feature: FeatureColumn) -> str:
+    filled = ", empty cells filled by the mean" if feature.gaps else ""
+    return f"{feature.column} ({feature.kind}, width {feature.dim}{filled})"
+
+
+def _recode(needs: DataNeeds, store: DatasetStore) -> list[ComponentConfig]:
+    """Return a transform that numbers categories as the training did, or none where they are numbered so already."""
+    here = category_names(store)
+    codes: dict[str, Array] = {}
+    cardinalities: dict[str, int] = {}
+    for node_type, trained_type in zip(store.manifest.node_types, needs.node_types, strict=True):
+        for feature, trained in zip(node_type.features, trained_type.features, strict=True):
+            place = f"{node_type.name}/{feature.column}"
+            wanted, found = needs.categories.get(place), here.get(place)
+            if wanted is not None and found is not None:
+                table, cardinalities[feature.column] = _table(needs, place, wanted, found)
+                if not np.array_equal(codes.setdefault(feature.column, table), table):
+                    raise DataError(
+                        f"{store.manifest.dataset}: the categories of {feature.column} come in another order than in "
+                        "the training data, and not alike in all node types; train on this data"
+                    )
+            elif feature.cardinalities != trained.cardinalities:
+                raise DataError(
+                    f"{store.manifest.dataset}: {place} has {feature.cardinalities} codes, the training data had "
+                    f"{trained.cardinalities}, and what they mean is not kept; train on this data"
+                )
+    as_they_are = all(np.array_equal(table, np.arange(cardinalities[column])) for column, table in codes.items())
+    return [] if as_they_are else [recode_transform(codes, cardinalities)]
+
+
+def _table(needs: DataNeeds, place: str, wanted: Sequence[str], found: Sequence[str]) -> tuple[Array, int]:
+    """Return the training's code for each code here, int32, and how many codes there are then."""
+    column = place.rpartition("/")[2]
+    number = {name: code for code, name in enumerate(wanted)}
+    unknown = [name for name in found if name not in number]
+    takes = any(one.config["name"] in _TAKE_UNKNOWN and column in (one.states or {}) for one in needs.learned)
+    if unknown and not takes:
+        listed = ", ".join(map(repr, unknown[:_LISTED])) + (", ..." if len(unknown) > _LISTED else "")
+        raise DataError(
+            f"{place} has {len(unknown):,} categories that the model was not trained on ({listed}); train on this "
+            "data, or with the transform codes, which keeps a code for unknown ones"
+        )
+    table: Array = np.array([number.get(name, len(wanted)) for name in found], np.int32)
+    return table, len(wanted) + bool(unknown)

@@ -1,0 +1,58 @@
+"""Ingested data prepared for a registered model: its own `preprocess` section, its fitted transforms, one graph."""
+
+from __future__ import annotations
+
+from configs.schema import Recipe
+from tasks.apply.published import Published
+from tasks.calls import load_stage, mark_used
+from tasks.stage import Listener, Parent, StageContext, run_stage, stage_key
+from tasks.storage.dataset_store import DatasetStore
+
+_STAGES = ("preprocess", "components", "partition")
+
+
+class _Aside(Listener):
+    """Passes on what matters of stages that run inside of another one."""
+
+    def __init__(self, context: StageContext, note: str) -> None:
+        self.context, self.note = context, note
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """As the outer stage's."""
+        self.context.progress(done, total, unit, f"{self.note}: {stage} {note}".strip())
+
+    def message(self, stage: str, text: str) -> None:
+        """Heard already, when the same stage prepared the data for the new model."""
+
+    def warning(self, stage: str, text: str) -> None:
+        """Likewise."""
+
+
+def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: StageContext) -> Parent:
+    """Return a partition's artifact of ingested data as the model reads it; what is there is found.
+
+    Args:
+        published: the model. Its `preprocess` and `partition` sections are taken, with its fitted transforms.
+        recipe: the moment, and which components stay.
+        ingest: the data.
+        context: of the stage that asks.
+
+    Raises:
+        UserError: the model cannot read such data.
+        StageError: the disk is full, say; that says nothing about the model.
+    """
+    own = published.recipe
+    spread = {name: getattr(recipe.preprocess, name) for name in recipe.preprocess.runtime_fields}
+    preprocess = own.preprocess.model_copy(update=spread)
+    wanted = recipe.model_copy(update={"preprocess": preprocess, "partition": own.partition})
+    parents = {"ingest": ingest}
+    key = stage_key(load_stage("preprocess"), wanted, parents, context.home)
+    fitted = published.recipe_for(wanted, key, DatasetStore(ingest.folder, ingest.manifest))
+    listener = _Aside(context, f"data for {published.name}")
+    for name in _STAGES:
+        outcome = run_stage(
+            load_stage(name), fitted, parents, context.home, listener=listener, map_shards=context.map_shards
+        )
+        mark_used(outcome.folder)
+        parents[name] = outcome.parent
+    return parents["partition"]

@@ -1,0 +1,183 @@
+"""A registered model's files as serving reads them, and which recipe makes data fit for it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from configs.errors import IntegrityError, RecipeError
+from configs.load import build_recipe
+from configs.moved import upgraded
+from configs.registry import MODELS
+from configs.schema import Recipe
+from tasks.apply.fit import refuse_known_rows
+from tasks.apply.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
+from tasks.apply.needs import DataNeeds, adapted_recipe
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.file_names import beside
+from tasks.storage.ids import class_names
+from tasks.storage.stored import of_kind, read_json
+from tasks.train.job import OWN_MODEL
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model's files."""
+
+    folder: Path
+    name: str
+    """`NAME@VERSION`, for messages."""
+    values: dict[str, Any]
+    """The recipe that it was trained by, as plain values."""
+    lineage: dict[str, dict[str, Any]]
+    """Stage to key, digest and code version of the artifact that it comes from."""
+    described: dict[str, Any]
+    """`config` of the model and `facts` of its graph."""
+    needs: DataNeeds | None
+    """None for a model that was published by an earlier graphmill."""
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What it was trained by. Runs the model's own file, where it has one: nothing that only copies asks for it.
+
+        Raises:
+            RecipeError: this graphmill cannot read it.
+            UntrustedCodeError: nobody has allowed the file to run.
+        """
+        return model_recipe(self.folder, self.values)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        return _Record(self.described["facts"], f"{self.folder / MODEL}: facts")
+
+    @property
+    def task(self) -> str:
+        """What the model scores: `node`, `link` or `graph`."""
+        return str(self._facts["task"])
+
+    def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
+        """Return the recipe by which ingested data becomes a graph for this model.
+
+        Args:
+            recipe: names the data.
+            preprocess_key: key that the preprocess stage gives the recipe as it is.
+            store: the data.
+
+        Raises:
+            RecipeError: the model or the recipe cannot be used so.
+            DataError: the data is not of the training data's kind.
+        """
+        if self.lineage["preprocess"]["key"] == preprocess_key:
+            return recipe  # the training data: fitting finds what it found
+        if self.needs is None:
+            raise RecipeError(
+                f"{self.name} was registered without what it expects of data, so it predicts for its training data "
+                "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
+            )
+        refuse_known_rows(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
+        same = store.manifest.digest == self.lineage["ingest"]["digest"]
+        return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
+
+    def classes(self, store: DatasetStore) -> list[str] | None:
+        """Return the names of the model's classes; `store` is the data it is used on."""
+        return class_names(store) if self.needs is None else self.needs.classes
+
+    def export(self, output: Path, format: str) -> None:
+        """Copy the files into a folder (`files`), or write weights, options and facts as one `safetensors` file.
+
+        A folder that holds an exported model is replaced. Raises RecipeError where it holds anything else.
+        """
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if format == "safetensors":
+            notes = {"format": "pt", "made_by": "graphmill", "model": (self.folder / MODEL).read_text(encoding="utf-8")}
+            write_tensors(output, read_tensors(self.folder / WEIGHTS), notes)
+            return
+        if (output.exists() or output.is_symlink()) and not _is_export(output):
+            raise RecipeError(
+                f"--output {output} is there and holds no exported model, or other files too; name a folder that is "
+                "not there"
+            )
+        draft, former = beside(output, ".partial"), beside(output, ".former")
+        _set_right(output, former)
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(self.folder, draft)
+        with contextlib.suppress(FileNotFoundError):
+            output.rename(former)
+        draft.rename(output)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether a folder is empty, or has the files of an exported model and no others: nobody misses what it holds."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    found = list(folder.iterdir())
+    names = {path.name for path in found}
+    plain = all(path.is_file() and not path.is_symlink() for path in found)
+    return not found or (plain and MARKS <= names <= FILES)
+
+
+def _set_right(output: Path, former: Path) -> None:
+    """Undo, or complete, a replacement that was killed half-way."""
+    if not _is_export(former):
+        return
+    if output.exists():
+        shutil.rmtree(former, ignore_errors=True)
+    else:
+        former.rename(output)
+
+
+class _Record(dict[str, Any]):
+    """A record that somebody else may have made: what it lacks is damage."""
+
+    def __init__(self, values: Any, source: str) -> None:
+        super().__init__(of_kind(dict[str, Any], values, source))
+        self.source = source
+
+    def __missing__(self, key: str) -> Any:
+        raise IntegrityError(f"{self.source} is damaged: it has no {key!r}; publish the model again")
+
+
+def read_published(folder: Path, name: str) -> Published:
+    """Read a model's files, without its weights and without running any. Raises IntegrityError if they are damaged."""
+    try:
+        values = of_kind(dict[str, Any], read_json(folder / "recipe.json"), "recipe.json")
+        described = _Record(read_json(folder / MODEL), MODEL)
+        told = of_kind(dict[str, Any], read_json(folder / "lineage.json"), "lineage.json")
+        lineage = _Record(
+            {stage: _Record(one, f"lineage.json: {stage}") for stage, one in told.items()}, "lineage.json"
+        )
+        needs = DataNeeds.read(folder)
+    except (OSError, IntegrityError) as error:
+        raise IntegrityError(
+            f"{folder} does not hold a whole model: {error}; remove it, it is fetched again"
+        ) from error
+    return Published(folder, name, values, lineage, described, needs)
+
+
+def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of a model's training with `dotted.key=value` changes of the data that it is used on.
+
+    Raises:
+        RecipeError: a change of the model itself, or an unknown option.
+        IntegrityError: the recipe is missing or damaged.
+        UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
+    """
+    place = folder / "recipe.json"
+    try:
+        values = _Record(values or read_json(place), str(place))
+    except FileNotFoundError as error:
+        raise IntegrityError(f"{folder} does not hold a whole model: {error}") from error
+    changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
+    if changed:
+        raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
+    # Where the model is the user's own, the file may have gone from where it was.
+    model = MODELS.config(values["model"], folder / OWN_MODEL)
+    # How it was tracked matters no more, and an earlier graphmill may have known other ways.
+    recorded = upgraded({**values, "model": model, "tracking": {}})
+    return build_recipe(recorded, overrides, source=str(place))

@@ -1,0 +1,151 @@
+"""From a model and a graph to files that its users asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from configs.errors import RecipeError
+from configs.schema import Recipe
+from configs.source_files import is_folder, user_path
+from tasks.apply.needs import label_columns, label_order
+from tasks.apply.outputs import ids_path
+from tasks.apply.published import Published
+from tasks.apply.worker import ServeJob
+from tasks.ingest.tables.files import TableFiles
+from tasks.processes.memory import PeakMemory
+from tasks.stage import Listener, Parent, StageContext
+from tasks.storage.artifacts import disk_errors, file_lock
+from tasks.storage.caching import PickleCache
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.file_names import beside, file_name
+from tasks.storage.home import Home
+from tasks.supervise import run_job
+
+What = Literal["predictions", "embeddings", "model"]
+_FORMATS: dict[What, dict[str, str]] = {
+    "predictions": {"parquet": ".parquet", "npy": ".npy"},
+    "embeddings": {"parquet": ".parquet", "npy": ".npy"},
+    "model": {"files": "", "safetensors": ".safetensors"},
+}
+_GIVEN = {
+    ("predictions", "node"): "nodes",
+    ("predictions", "link"): "pairs",
+    ("predictions", "graph"): "graphs",
+    ("embeddings", "node"): "nodes",
+    ("embeddings", "link"): "nodes",
+    ("embeddings", "graph"): "graphs",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody wants of a model."""
+
+    what: What
+    output: str | None = None
+    format: str | None = None
+    given: dict[str, str] = field(default_factory=dict)
+    """`nodes`, `pairs` or `graphs`: a file of ids."""
+    node_type: str | None = None
+
+    def place(self, stem: str) -> tuple[Path, str]:
+        """Return where to write and in which format; `stem` is the name where none is given. Raises RecipeError."""
+        endings = _FORMATS[self.what]
+        known = ", ".join(endings)
+        if self.format is not None and self.format not in endings:
+            raise RecipeError(f"--format {self.format} is none of {self.what}'s: {known}")
+        chosen = self.format or next(iter(endings))
+        if self.output is None:
+            return Path(f"{file_name(stem)}-{self.what}{endings[chosen]}").resolve(), chosen
+        path = user_path(self.output).resolve()
+        by_ending = next((name for name, ending in endings.items() if ending and path.suffix == ending), None)
+        if self.what != "model" and by_ending is None:
+            raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
+        if self.format is not None and by_ending not in (None, self.format):
+            raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
+        if self.what != "model":
+            _check_place(self.output, path)
+        return path, by_ending or chosen
+
+    def check(self, task: str) -> None:
+        """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
+        wanted = _GIVEN.get((self.what, task))
+        for name, path in self.given.items():
+            if name != wanted:
+                raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{wanted}" if wanted else ""))
+            TableFiles((path,)).column_names()
+        if wanted == "pairs" and not self.given:
+            raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
+        if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
+            raise RecipeError("--node-type is for embeddings of nodes")
+
+
+def _check_place(output: str, path: Path) -> None:
+    """Refuse what no file can be written to, before all the work. Raises UserError."""
+    if is_folder(path):
+        raise RecipeError(f"--output {output} is a folder; name a file")
+    there = next(folder for folder in path.parents if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise RecipeError(f"--output {output}: {there} is no folder that may be written to")
+
+
+def write_outputs(
+    home: Home, listener: Listener, published: Published, wanted: Wanted, recipe: Recipe, parents: dict[str, Parent]
+) -> dict[str, Any]:
+    """Score in a process of its own and put the files in place, whole or not at all; says what was written.
+
+    Args:
+        home: for locks.
+        listener: hears how far it is.
+        published: the model.
+        wanted: what to write and where (`output` and `format` are set).
+        recipe: batch size, device and threads.
+        parents: `ingest` and `partition`.
+
+    Raises:
+        UserError: ids that the data has not, or a graph that does not fit the model.
+        StageError: the process died, or the disk is full.
+    """
+    assert wanted.output is not None
+    assert wanted.what != "model"
+    output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
+    mine = published.needs.labels if published.needs is not None and wanted.what == "predictions" else None
+    order = label_order(mine, label_columns(ingest.manifest))  # may refuse: before anything is written
+    work = beside(output, ".partial")
+    name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
+    with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        job = ServeJob(
+            what=wanted.what,
+            format="npy" if wanted.format == "npy" else "parquet",
+            model=str(published.folder),
+            graph=str(graph.folder),
+            dataset=str(ingest.folder),
+            work=str(work),
+            own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
+            given={key: str(user_path(path).resolve()) for key, path in wanted.given.items()},
+            node_type=wanted.node_type,
+            classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
+            batch_size=recipe.evaluate.batch_size,
+            device=recipe.train.device,
+            threads=recipe.train.threads,
+            label_order=order,
+        )
+        context = StageContext(wanted.what, work, home, PickleCache(home), listener)
+        try:
+            with PeakMemory() as memory:
+                fields = run_job("tasks.apply.worker", dataclasses.asdict(job), context)
+            # The ids first: whoever sees the matrix finds them too.
+            for file in reversed(fields.pop("files")):
+                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    ids = str(ids_path(output)) if job.format == "npy" else None
+    return {"output": str(output), "ids": ids, **fields, "peak_bytes": memory.peak_bytes}

@@ -1,0 +1,283 @@
+"""What serving's own process runs (started by `tasks.supervise`): scores and vectors of a registered model.
+
+Nodes, pairs and graphs are scored as evaluation scores them: full neighbourhoods, layer by layer where the graph is
+large. What is written is streamed, so that memory does not grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean
+from tasks.apply.fit import check_facts, refuse_own_rows
+from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.outputs import NpyVectors, ParquetVectors, as_probabilities
+from tasks.evaluate.predictions import PredictionWriter
+from tasks.inference.opened import open_model
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array
+from tasks.storage.manifests import SPLITS, DatasetManifest
+from tasks.supervise import finish_job, say
+
+_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class ServeJob:
+    """What is wanted of which model, and of which graph."""
+
+    what: Literal["predictions", "embeddings"]
+    format: Literal["parquet", "npy"]
+    model: str
+    """Folder of the model's files."""
+    graph: str
+    """Folder of the partition's artifact."""
+    dataset: str
+    """Folder of the ingest artifact."""
+    work: str
+    """Folder to write into."""
+    own_graph: bool
+    """Whether it is the very graph that the model was trained on."""
+    given: dict[str, str]
+    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything."""
+    node_type: str | None
+    classes: list[str] | None
+    """Names of the model's classes."""
+    batch_size: int
+    device: str
+    threads: int
+    label_order: list[int] | None = None
+    """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
+
+
+class Scored(NamedTuple):
+    """Some nodes or graphs with what the model says of them."""
+
+    ids: dict[str, pa.Array]
+    """Columns that name them, (n,) each."""
+    items: Array
+    """Nodes or graphs, int64 (n,)."""
+    label: Array
+    scores: Array
+    """float32 (n, C)."""
+
+
+class Serving:
+    """One model on one graph."""
+
+    def __init__(self, job: ServeJob) -> None:
+        """Open both. Raises RecipeError where the model knows the nodes of its own graph only."""
+        from tasks.apply.model_files import load_published
+
+        self.job = job
+        opened = open_model(
+            Path(job.graph),
+            Path(job.dataset),
+            lambda: load_published(Path(job.model)),
+            device=job.device,
+            threads=job.threads,
+            batch_size=job.batch_size,
+            scratch=Path(job.work),
+        )
+        self.store, self.ids, self.model, self.predictor = opened.store, opened.ids, opened.model, opened.predictor
+        self.manifest = self.store.manifest
+        data = DatasetManifest.model_validate_json((Path(job.dataset) / "manifest.json").read_text())
+        self.dataset = DatasetStore(Path(job.dataset), data)
+        self.data_classes = opened.names
+        check_facts(self.model, self.manifest)
+        if not job.own_graph:
+            refuse_own_rows(self.model)
+        self.rows = 0
+
+    def run(self) -> dict[str, Any]:
+        """Write what is wanted; returns the files (in the work folder), rows and columns."""
+        from tasks.inference.predictor import evaluating
+
+        task, embeddings = self.manifest.task, self.job.what == "embeddings"
+        with evaluating(self.model):
+            if task == "link" and not embeddings:
+                return {"files": self._pairs(), "rows": self.rows}
+            items = self._graphs() if task == "graph" else self._nodes(self._node_type())
+            if not len(items):
+                raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
+            if embeddings:
+                vectors = self._graph_vectors(items) if task == "graph" else self._node_vectors(items)
+                files = self._embeddings(len(items), vectors)
+                return {"files": files, "rows": self.rows, "dim": int(self.model.head_dim)}
+            scored = self._graph_scores(items) if task == "graph" else self._node_scores(items)
+            files = self._items(len(items), scored)
+            return {"files": files, "rows": self.rows, "classes": self.job.classes}
+
+    # ---- which nodes and graphs
+
+    def _node_type(self) -> str:
+        wanted, known = self.job.node_type or self.manifest.target_type, self.manifest.node_types
+        if wanted not in known:
+            raise RecipeError(f"no node type {wanted!r}{did_you_mean(wanted, known)}; there are {', '.join(known)}")
+        return wanted
+
+    def _nodes(self, kind: str) -> Array:
+        """Return the nodes that are asked about, int64 (n,): those given, in their order, else all of a type."""
+        given = self._given("nodes", id=f"ids/{kind}")
+        if given is None:
+            return self.ids.nodes_of_type(kind)
+        path, [ids] = given
+        rows = read_rows(path)
+        with naming(path, "id"):
+            found = self.ids.find(ids, kind, rows)
+        check_known(path, "id", ids, found)
+        return found
+
+    def _graphs(self) -> Array:
+        from tasks.storage.ids import find_rows
+
+        given = self._given("graphs", graph_id="ids/graphs")
+        if given is None:
+            return np.arange(self.manifest.num_graphs)
+        path, [ids] = given
+        rows = read_rows(path)
+        with naming(path, "graph_id"):
+            found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, rows)
+        check_known(path, "graph_id", ids, found)
+        return found
+
+    def _given(self, what: str, **columns: str) -> tuple[Path, list[pa.Array]] | None:
+        """Return a file of ids that was named, and its columns; `columns` says which id table each one's ids are of."""
+        if what not in self.job.given:
+            return None
+        path = Path(self.job.given[what])
+        return path, read_ids(path, {name: ids_are_texts(self.dataset, table) for name, table in columns.items()})
+
+    # ---- predictions
+
+    def _node_scores(self, nodes: Array) -> Iterator[Scored]:
+        label = self.store["label"]
+        for part, vectors in self._vectors(nodes):
+            scores = self.model.score(vectors).cpu().numpy()
+            yield Scored(self.ids.columns(nodes[part]), nodes[part], np.asarray(label[nodes[part]]), scores)
+
+    def _graph_scores(self, graphs: Array) -> Iterator[Scored]:
+        label = self.store["graph_label"]
+        for part, batch in self._batches(graphs):
+            some, scores = graphs[part], self.model(batch).cpu().numpy()
+            yield Scored(self.ids.graph_columns(some), some, np.asarray(label[some]), scores)
+
+    def _items(self, count: int, scored: Iterator[Scored]) -> list[str]:
+        task_type, work = self.manifest.task_type, Path(self.job.work)
+        if self.job.label_order is not None:
+            scored = (one._replace(scores=one.scores[:, self.job.label_order]) for one in scored)
+        if self.job.format == "npy":
+            with NpyVectors(work / "predictions.npy", count, self.model.facts.out_dim) as matrix:
+                for one in scored:
+                    matrix.add(one.ids, as_probabilities(one.scores, task_type))
+                    self.rows += len(one.items)
+            return [path.name for path in matrix.files]
+        splits = self._splits()
+        with PredictionWriter(work, task_type, self.job.classes, self.data_classes) as writer:
+            for one in scored:
+                split = _SPLIT_NAMES.take(pa.array(splits[one.items]))
+                writer.items(one.ids, split, one.label, one.scores)
+                self.rows += len(one.items)
+        return [writer.path.name]
+
+    def _splits(self) -> Array:
+        """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
+        count = self.manifest.num_nodes if self.manifest.task == "node" else self.manifest.num_graphs
+        codes = np.full(count, len(SPLITS), np.int8)
+        for code, split in enumerate(SPLITS):
+            index = self.store.get(f"{split}_idx")
+            if index is not None:
+                codes[index] = code
+        return codes
+
+    def _pairs(self) -> list[str]:
+        source_type, target_type = self._end_types()
+        given = self._given("pairs", source=f"ids/{source_type}", target=f"ids/{target_type}")
+        assert given is not None, "checked before the process was started"
+        path, (sources, targets) = given
+        ends = []
+        for column, ids, kind in (("source", sources, source_type), ("target", targets, target_type)):
+            row_column = f"{column}_row"  # as `IdMap.columns` calls it
+            rows = read_rows(path, row_column)
+            with naming(path, column):
+                ends.append(self.ids.find(ids, kind, rows, row_column))
+            check_known(path, column, ids, ends[-1])
+        pairs = np.stack(ends, 1)
+        distinct, place = np.unique(pairs, return_inverse=True)
+        vectors, place = self.predictor.node_vectors(self.model, distinct), place.reshape(pairs.shape)
+        with PredictionWriter(Path(self.job.work), self.manifest.task_type) as writer:
+            for part in _parts(len(pairs)):
+                named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
+                writer.pairs(named, self.predictor.pair_scores(self.model, vectors, place[part]))
+                say(part.stop, len(pairs), "pairs", "predictions")
+        self.rows = len(pairs)
+        return [writer.path.name]
+
+    def _end_types(self) -> tuple[str, str]:
+        types = self.dataset.manifest.edge_types
+        if len(self.manifest.node_types) == 1:
+            return self.manifest.node_types[0], self.manifest.node_types[0]
+        return types[0].source, types[0].target  # preprocess refuses held-out edges of several relations
+
+    # ---- vectors
+
+    def _embeddings(self, count: int, found: Iterator[tuple[dict[str, pa.Array], Array]]) -> list[str]:
+        path, dim = Path(self.job.work) / f"embeddings.{self.job.format}", int(self.model.head_dim)
+        with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, count, dim) as writer:
+            for ids, vectors in found:
+                writer.add(ids, vectors)
+                self.rows += len(vectors)
+        return [file.name for file in writer.files]
+
+    def _node_vectors(self, nodes: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
+        for part, vectors in self._vectors(nodes):
+            yield self.ids.columns(nodes[part]), self.model.finish(vectors).cpu().numpy()
+
+    def _graph_vectors(self, graphs: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
+        from models.kernels.segment import segment_reduce
+        from models.output_heads import GraphHead
+
+        head = self.model.head
+        if not isinstance(head, GraphHead):
+            raise RecipeError(f"{self.model.config.name} has a head of its own: it has no vectors of graphs to export")
+        for part, batch in self._batches(graphs):
+            assert batch.graph_offsets is not None
+            x = self.model.finish(self.model.represent(batch))
+            pooled = segment_reduce(x, batch.graph_offsets, head.pooling)
+            yield self.ids.graph_columns(graphs[part]), pooled.cpu().numpy()
+
+    def _batches(self, graphs: Array) -> Iterator[tuple[slice, Any]]:
+        for part, batch in self.predictor.graph_batches(self.model, graphs):
+            yield part, batch
+            say(part.stop, len(graphs), "graphs", self.job.what)
+
+    def _vectors(self, nodes: Array) -> Iterator[tuple[slice, Any]]:
+        """Yield the model's vectors of nodes, int64 (n,), on the device, some at a time."""
+        if 2 * len(nodes) > self.manifest.num_nodes:
+            vectors, rows = self.predictor.node_vectors(self.model), nodes
+        else:
+            distinct, rows = np.unique(nodes, return_inverse=True)
+            vectors = self.predictor.node_vectors(self.model, distinct)
+        for part in _parts(len(nodes)):
+            yield part, self.predictor.tensor(vectors[rows[part]])
+            say(part.stop, len(nodes), "nodes", self.job.what)
+
+
+_SPLIT_NAMES = pa.array([*SPLITS, None], pa.string())
+
+
+def _parts(count: int) -> Iterator[slice]:
+    for start in range(0, count, _ROWS):
+        yield slice(start, min(start + _ROWS, count))
+
+
+def main(job_path: Path) -> int:
+    """Score."""
+    return finish_job(job_path, lambda job: Serving(ServeJob(**job)).run())

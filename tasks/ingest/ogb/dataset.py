@@ -1,0 +1,160 @@
+"""Data sets of the Open Graph Benchmark, by name, and folders in its layout."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean
+from configs.moments import TimeUnit
+from configs.registry import DATASETS
+from configs.source_files import is_folder, read_json, user_path
+from tasks.ingest.configs import OgbConfig
+from tasks.ingest.ogb.meta import OgbMeta, listed_meta, listed_names
+from tasks.stage import StageContext
+from tasks.storage.artifacts import file_lock, write_atomic
+from tasks.storage.file_names import beside, file_name
+from tasks.storage.home import Home
+from tasks.storage.source_digests import SourceDigests, files_below
+
+_READ = ("raw", "split", "mapping")
+"""Folders of a data set that are read."""
+_META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "split", "directed", "categorical")
+
+
+@DATASETS.register("ogb")
+class Ogb:
+    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout.
+
+    `<root>/<name>` (with `_` for `-`) is used if it is there, and nothing is downloaded then. raw/ and split/ are read
+    by graphmill's own readers in chunks; whatever disagrees is refused. What the layout itself does not say (task,
+    classes, metric, split) comes from the `ogb` package for OGB's own data sets and from the options for others.
+    """
+
+    Config = OgbConfig
+
+    def __init__(self, config: OgbConfig) -> None:
+        self.config = config
+
+    @property
+    def meta(self) -> OgbMeta:
+        """What OGB or the options say of the data set. Raises RecipeError."""
+        config = self.config
+        name = config.dataset.replace("_", "-")
+        if name in listed_names():
+            # Not `model_fields_set`: a recipe that travelled through Prefect has all of its defaults written out.
+            defaults = OgbConfig.model_fields
+            given = [name for name in _META_OPTIONS if getattr(config, name) != defaults[name].default]
+            if given:
+                raise RecipeError(f"dataset.{given[0]}: {name} is OGB's own, which says this itself; leave it out")
+            return listed_meta(name)
+        if config.task is None:
+            if config.root is None or not is_folder(self.folder(Path())):
+                hint = did_you_mean(name, listed_names())
+                raise RecipeError(
+                    f"dataset.dataset: OGB has no {config.dataset!r}{hint}. For your own folder in OGB's layout give "
+                    "dataset.root (the folder above it) and dataset.task"
+                )
+            raise RecipeError(f"dataset.task: OGB does not list {config.dataset!r}; say node, link or graph")
+        return _own_meta(config)
+
+    def folder(self, default_root: Path) -> Path:
+        """Folder of the data set."""
+        root = user_path(self.config.root) if self.config.root else default_root
+        return root / self.config.dataset.replace("-", "_")
+
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """OGB's name and version for what is still to be downloaded or is as this home downloaded it, else the content.
+
+        A download is known by the home, not by the folder: whoever hands a folder on could write into it that it is
+        OGB's.
+        """
+        meta, home = self.meta, digests.home
+        as_listed = {"ogb": meta.name, "version": meta.version}
+        files = files_below(self.folder(home.downloads / "ogb"), _READ)
+        if meta.listed and not files:
+            return as_listed
+        found = digests.describe({"files": files})
+        return as_listed if meta.listed and _downloaded(home, meta) == {**as_listed, **found} else found
+
+    def time_unit(self) -> TimeUnit | None:
+        """Years; None where there are none. What is still to be downloaded may have some."""
+        from tasks.ingest.ogb.raw import open_raw
+
+        folder = self.folder(Path())
+        if self.meta.task == "graph":
+            return None
+        if self.config.root is None or not is_folder(folder):
+            return "years"
+        raw = open_raw(folder, self.meta)
+        dated = [raw.node_rows(kind, "node_year") for kind in raw.num_nodes]
+        dated += [raw.edge_rows(triplet, "edge_year") for triplet in raw.num_edges]
+        return "years" if any(rows is not None for rows in dated) else None
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Download if need be, then read raw/ and split/ into tables."""
+        from tasks.ingest.ogb.folder import ingest_folder
+
+        meta = self.meta
+        folder = self.folder(context.home.downloads / "ogb")
+        if not is_folder(folder):
+            if not meta.listed:
+                raise DataError("there is no such folder; check dataset.root and dataset.dataset", path=folder)
+            self._download(meta, folder, context)
+        return ingest_folder(folder, meta, self.config.categorical or meta.molecules, context)
+
+    def _download(self, meta: OgbMeta, folder: Path, context: StageContext) -> None:
+        if self.config.offline:
+            raise DataError(
+                f"{meta.name} is not here and dataset.offline forbids a download; fetch {meta.url} elsewhere and "
+                "unpack it as this folder, give dataset.root, or allow the download (dataset.offline=false)",
+                path=folder,
+            )
+        from tasks.ingest.ogb.download import download_archive
+
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with file_lock(beside(folder, ".lock"), lambda: context.message("another run downloads this")):
+            if not is_folder(folder):
+                download_archive(meta.url, folder, meta.archive_folder, context)
+                found = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
+                known = {"ogb": meta.name, "version": meta.version, **found}
+                write_atomic(_record(context.home, meta), json.dumps(known).encode())
+
+
+def _own_meta(config: OgbConfig) -> OgbMeta:
+    """Check the options that describe a folder which OGB does not list."""
+    assert config.task is not None
+    task_type = config.task_type or ("link" if config.task == "link" else "multiclass")
+    if (task_type == "link") != (config.task == "link"):
+        raise RecipeError(f"dataset.task_type: {task_type} does not go with a {config.task} task")
+    if task_type == "multiclass" and config.num_classes is None:
+        raise RecipeError("dataset.num_classes: a multiclass label needs it")
+    if task_type in ("multiclass", "binary") and config.num_tasks != 1:
+        raise RecipeError(f"dataset.num_tasks: a {task_type} label has one column; several are multilabel")
+    metrics = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
+    classes = {"multiclass": config.num_classes or 0, "binary": 2, "multilabel": 2}
+    return OgbMeta(
+        name=config.dataset,
+        task=config.task,
+        task_type=task_type,
+        num_classes=classes.get(task_type, 0),
+        num_tasks=config.num_tasks,
+        metric=config.metric or metrics.get(task_type, "rocauc"),
+        split=config.split or "",
+        directed=config.directed,
+    )
+
+
+def _record(home: Home, meta: OgbMeta) -> Path:
+    """File that tells what this home downloaded."""
+    return home.downloads / "records" / f"{file_name(meta.name)}.json"
+
+
+def _downloaded(home: Home, meta: OgbMeta) -> dict[str, Any] | None:
+    """Return name, version and content of a data set as this home downloaded it; None where it did not."""
+    try:
+        return dict(read_json(_record(home, meta)))
+    except (DataError, ValueError, TypeError):
+        return None

@@ -1,0 +1,363 @@
+"""A folder in OGB's layout to tables.
+
+Memory: one chunk of every file that is read in step, plus one byte a node for each of the split and the labels, plus
+(link tasks) the split files, which are not made for reading in pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.source_files import is_file
+from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.ingest.features import FeatureKind
+from tasks.ingest.ids.id_maps import write_mapping
+from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
+from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
+from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
+from tasks.ingest.ogb.raw_rows import Rows, Taker
+from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
+from tasks.ingest.writer import DatasetWriter
+from tasks.readers.limits import check_memory
+from tasks.stage import StageContext
+from tasks.storage.file_names import joined_name
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+
+Array = NDArray[Any]
+
+_CHUNK_ROWS, _CHUNK_BYTES = 1 << 18, 8 << 20
+# Additional files that mean something to later stages: name to column and dtype.
+_NODE_FILES = {"node_year": ("time", np.int64), "node_species": ("species", np.int64)}
+_EDGE_FILES = {"edge_weight": ("weight", np.float32), "edge_year": ("time", np.int64)}
+
+
+@dataclass
+class _Job:
+    """What the functions below share."""
+
+    raw: Raw
+    meta: OgbMeta
+    categorical: bool
+    writer: DatasetWriter
+    context: StageContext
+    label_kind: LabelKind
+    target: str
+    labelled: Array | None = None
+    node_features: dict[str, tuple[FeatureColumn, ...]] = field(default_factory=dict)
+    edge_features: dict[Triplet, tuple[FeatureColumn, ...]] = field(default_factory=dict)
+    checks: list[EdgeCheck] = field(default_factory=list)
+
+    def total_nodes(self, kind: str) -> int:
+        return int(self.raw.num_nodes[kind].sum())
+
+
+def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: StageContext) -> dict[str, Any]:
+    """Read raw/, split/ and mapping/; return the fields of DatasetManifest. Raises DataError."""
+    _check_release(folder, meta, context)
+    raw = open_raw(folder, meta)
+    splits = split_folder(folder, meta)
+    target = _target_type(raw, meta)
+    kind = LabelKind(meta.task_type, meta.num_classes, meta.num_tasks)
+    with DatasetWriter(context.work) as writer:
+        job = _Job(raw, meta, categorical, writer, context, kind, target)
+        for node_type in raw.num_nodes:
+            _write_nodes(job, node_type)
+        for triplet in raw.num_edges:
+            _write_edges(job, triplet)
+        if meta.task == "graph":
+            _write_graphs(job)
+        sizes = _write_link_splits(job, splits) if meta.task == "link" else _write_index_splits(job, splits)
+        _write_mappings(job, folder)
+    return _fields(job, sizes)
+
+
+def _fields(job: _Job, sizes: dict[str, int]) -> dict[str, Any]:
+    raw, meta = job.raw, job.meta
+    return {
+        "dataset": meta.name,
+        "task": meta.task,
+        "task_type": meta.task_type,
+        "num_classes": meta.num_classes,
+        "num_tasks": meta.num_tasks,
+        "metric": meta.metric,
+        "ogb_name": meta.name if meta.listed else None,
+        "directed": meta.directed,
+        "node_types": tuple(
+            NodeType(name=kind, num_nodes=job.total_nodes(kind), features=job.node_features[kind])
+            for kind in raw.num_nodes
+        ),
+        "edge_types": tuple(
+            EdgeType(
+                source=triplet[0],
+                relation=triplet[1],
+                target=triplet[2],
+                num_edges=int(counts.sum()),
+                features=job.edge_features[triplet],
+            )
+            for triplet, counts in raw.num_edges.items()
+        ),
+        "target_type": job.target,
+        "num_graphs": len(raw.num_nodes[job.target]) if meta.task == "graph" else 1,
+        "splits": sizes,
+        "num_self_loops": sum(check.num_self_loops for check in job.checks),
+        "num_duplicate_edges": total_duplicates(job.checks),
+        "tables": job.writer.tables,
+    }
+
+
+def _check_release(folder: Path, meta: OgbMeta, context: StageContext) -> None:
+    releases = sorted(path.name for path in folder.glob("RELEASE_v*.txt"))
+    if meta.listed and releases and f"RELEASE_v{meta.version}.txt" not in releases:
+        context.warn(f"{folder} is {releases[-1]}, OGB's present version is {meta.version}; results may not compare")
+
+
+def _target_type(raw: Raw, meta: OgbMeta) -> str:
+    """Return the node type that carries labels."""
+    if meta.task != "graph" and any(len(counts) != 1 for counts in raw.num_nodes.values()):
+        graphs = len(next(iter(raw.num_nodes.values())))
+        raise DataError(
+            f"counts {graphs:,} graphs; a {meta.task} task has one", path=raw.folder / "raw" / raw.count_file
+        )
+    if list(raw.num_nodes) == [NODE]:
+        return NODE
+    if meta.task != "node":
+        raise DataError(
+            f"has several node types; graphmill reads those for node tasks, not {meta.task}", path=raw.folder
+        )
+    marks = raw.folder / "raw" / "nodetype-has-label.csv.gz"
+    kinds = labelled_types(marks)
+    if len(kinds) != 1 or kinds[0] not in raw.num_nodes:
+        raise DataError(f"marks {kinds or 'no node type'} as labelled; exactly one known type is needed", path=marks)
+    return kinds[0]
+
+
+def _chunk_rows(width: int) -> int:
+    """Rows to handle at a time, so that a chunk of `width` numbers a row stays small."""
+    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
+
+
+def _feature_taker(
+    rows: Rows | None, categorical: bool, cardinalities: tuple[int, ...], total: int, counted_by: str
+) -> tuple[FeatureKind | None, Taker | None]:
+    if rows is None:
+        return None, None
+    features = FeatureKind("feat", categorical, cardinalities, rows.path)
+    chunks = features.checked(rows.chunks(features.dtype, len(cardinalities) or None))
+    return features, Taker(rows.path, chunks, total, counted_by)
+
+
+def _extra_takers(files: dict[str, tuple[str, Any]], find: Any, total: int, counted_by: str) -> dict[str, Taker]:
+    """Open the additional files that there are, by the column that they become."""
+    takers = {}
+    for name, (column, dtype) in files.items():
+        rows = find(name)
+        if rows is not None:
+            takers[column] = Taker(rows.path, rows.chunks(dtype, 1), total, counted_by)
+    return takers
+
+
+def _write_nodes(job: _Job, kind: str) -> None:
+    raw, total = job.raw, job.total_nodes(kind)
+    codes = atom_cardinalities() if job.meta.molecules else ()
+    features, feature_taker = _feature_taker(raw.node_rows(kind, "feat"), job.categorical, codes, total, raw.count_file)
+    takers = _extra_takers(_NODE_FILES, lambda name: raw.node_rows(kind, name), total, raw.count_file)
+    label_taker = _label_taker(job, total) if kind == job.target and job.meta.task == "node" else None
+    step = _chunk_rows(features.width if features else 1)
+    with job.writer.table(f"nodes/{kind}") as table:
+        for first, n in _portions(total, step):
+            columns: dict[str, Array] = {"node_id": np.arange(first, first + n, dtype=np.int64)}
+            if feature_taker is not None:
+                columns["feat"] = feature_taker.take(n)
+            if label_taker is not None:
+                columns["label"] = _take_labels(job, label_taker, first, n)
+            columns |= {column: np.ascontiguousarray(taker.take(n)[:, 0]) for column, taker in takers.items()}
+            table.write(columns)
+            job.context.progress(first + n, total, f"{kind} nodes" if kind != NODE else "nodes")
+    for taker in (feature_taker, label_taker, *takers.values()):
+        if taker is not None:
+            taker.finish()
+    job.node_features[kind] = (features.describe(),) if features else ()
+
+
+def _portions(total: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield (first, count) portions; one empty portion where there is nothing."""
+    for first in range(0, max(1, total), step):
+        yield first, min(step, total - first)
+
+
+def _label_taker(job: _Job, total: int) -> Taker:
+    rows = job.raw.graph_labels() if job.meta.task == "graph" else job.raw.node_rows(job.target, "label")
+    if rows is None:
+        raise DataError(f"has no labels: raw/ lacks the {job.meta.task}-label file", path=job.raw.folder)
+    check_memory(total, f"a mark for each of {total:,} labels", job.raw.count_file)
+    job.labelled = np.zeros(total, np.bool_)
+    chunks = rows.chunks(np.float64, job.label_kind.width, missing=True)
+    return Taker(rows.path, chunks, total, job.raw.count_file)
+
+
+def _take_labels(job: _Job, taker: Taker, first: int, count: int) -> Array:
+    values = taker.take(count).reshape(count, job.label_kind.width)
+    labels = to_labels(values, job.label_kind, taker.path, first)
+    assert job.labelled is not None
+    job.labelled[first : first + count] = has_label(labels)
+    return labels
+
+
+@njit(cache=True, nogil=True)
+def _globalise(src, dst, first, graph, node_offsets, edge_offsets, out_src, out_dst):  # type: ignore[no-untyped-def]
+    """Turn ids within graphs into ids over all; return (first bad row or -1, its column, graph of the last edge)."""
+    for i in range(len(src)):
+        while first + i >= edge_offsets[graph + 1]:
+            graph += 1
+        size = node_offsets[graph + 1] - node_offsets[graph]
+        if src[i] < 0 or src[i] >= size:
+            return i, 0, graph
+        if dst[i] < 0 or dst[i] >= size:
+            return i, 1, graph
+        out_src[i] = src[i] + node_offsets[graph]
+        out_dst[i] = dst[i] + node_offsets[graph]
+    return -1, 0, graph
+
+
+class _GraphOffsets:
+    """Where each graph's nodes and edges begin when all graphs lie end to end."""
+
+    def __init__(self, num_nodes: Array, num_edges: Array) -> None:
+        self.nodes = np.concatenate([[0], np.cumsum(num_nodes)]).astype(np.int64)
+        self.edges = np.concatenate([[0], np.cumsum(num_edges)]).astype(np.int64)
+        self._graph = 0
+
+    def globalise(self, src: Array, dst: Array, first: int, path: object) -> tuple[Array, Array]:
+        """Return ids over all graphs. Raises DataError for an id that its graph has not."""
+        kind = id_dtype(int(self.nodes[-1]))
+        out_src, out_dst = np.empty(len(src), kind), np.empty(len(dst), kind)
+        row, side, graph = _globalise(src, dst, first, self._graph, self.nodes, self.edges, out_src, out_dst)
+        if row >= 0:
+            size = int(self.nodes[graph + 1] - self.nodes[graph])
+            value = int((src, dst)[side][row])
+            raise DataError(
+                f"node id {value} is not in 0..{size - 1}; graph {graph} has {size} nodes",
+                path=path,
+                row=first + row,
+                column=side,
+            )
+        self._graph = graph
+        return out_src, out_dst
+
+
+def _write_edges(job: _Job, triplet: Triplet) -> None:
+    raw, total = job.raw, int(job.raw.num_edges[triplet].sum())
+    source, _, target = triplet
+    rows = raw.edge_rows(triplet, "edge")
+    assert rows is not None, triplet
+    num_src, num_dst = job.total_nodes(source), job.total_nodes(target)
+    kind = id_dtype(max(num_src, num_dst))
+    codes = bond_cardinalities() if job.meta.molecules else ()
+    edges = Taker(rows.path, rows.chunks(kind, 2), total, "num-edge-list")
+    features, feature_taker = _feature_taker(
+        raw.edge_rows(triplet, "feat"), job.categorical, codes, total, "num-edge-list"
+    )
+    takers = _extra_takers(_EDGE_FILES, lambda name: raw.edge_rows(triplet, name), total, "num-edge-list")
+    graphs = _GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
+    check = EdgeCheck(num_src, num_dst, same_type=source == target)
+    job.checks.append(check)
+    with job.writer.table(f"edges/{joined_name(triplet)}") as table:
+        for first, n in _portions(total, _chunk_rows(features.width if features else 1)):
+            pair = edges.take(n) if n else np.empty((0, 2), kind)
+            src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
+            if graphs is not None:
+                src, dst = graphs.globalise(src, dst, first, rows.path)
+            check.add(src, dst, rows.path)
+            columns = {"src": src, "dst": dst}
+            if feature_taker is not None:
+                columns["feat"] = feature_taker.take(n)
+            columns |= {column: np.ascontiguousarray(taker.take(n)[:, 0]) for column, taker in takers.items()}
+            table.write(columns)
+            job.context.progress(first + n, total, "edges", "" if triplet == EDGE else " ".join(triplet))
+    for taker in (edges, feature_taker, *takers.values()):
+        if taker is not None:
+            taker.finish()
+    job.edge_features[triplet] = (features.describe(),) if features else ()
+
+
+def _write_graphs(job: _Job) -> None:
+    nodes, edges = job.raw.num_nodes[NODE], job.raw.num_edges[EDGE]
+    taker = _label_taker(job, len(nodes))
+    with job.writer.table("graphs") as table:
+        for first, n in _portions(len(nodes), _chunk_rows(job.label_kind.width)):
+            table.write(
+                {
+                    "graph_id": np.arange(first, first + n, dtype=np.int64),
+                    "num_nodes": nodes[first : first + n],
+                    "num_edges": edges[first : first + n],
+                    "label": _take_labels(job, taker, first, n),
+                }
+            )
+    taker.finish()
+
+
+def _write_index_splits(job: _Job, folder: Path) -> dict[str, int]:
+    if is_file(folder / "nodetype-has-split.csv.gz"):
+        kinds = labelled_types(folder / "nodetype-has-split.csv.gz")
+        if kinds != [job.target]:
+            raise DataError(f"marks {kinds}; labels are on {job.target}", path=folder / "nodetype-has-split.csv.gz")
+        folder = folder / job.target
+    what, column = ("graph", "graph_id") if job.meta.task == "graph" else ("node", "node_id")
+    assert job.labelled is not None
+    found = index_splits(folder, len(job.labelled), what)
+    for split, ids in found.items():
+        check_labelled(job.labelled, ids, split, what, folder)
+        job.writer.write(f"split/{split}", {column: ids})
+    return {split: len(ids) for split, ids in found.items()}
+
+
+def _write_link_splits(job: _Job, folder: Path) -> dict[str, int]:
+    sizes = {}
+    for split in SPLITS:
+        positive, negative = link_split(folder, split, job.total_nodes(job.target))
+        sizes[split] = len(positive["src"])
+        job.writer.write(f"split/{split}", positive)
+        if negative is not None and split != "train":
+            job.writer.write(f"split/{split}_negative", negative)
+    return sizes
+
+
+def _write_mappings(job: _Job, folder: Path) -> None:
+    """Keep original ids and class names, where mapping/ has them."""
+    mapping = folder / "mapping"
+    for kind in job.raw.num_nodes:
+        for pattern in job.raw.mapping_names(kind):
+            for path in sorted(mapping.glob(pattern))[:1]:
+                if job.meta.task != "graph":
+                    write_mapping(job.writer, f"ids/{kind}", "node_id", path, job.total_nodes(kind), job.context)
+    for path in sorted(mapping.glob("labelidx2*.csv.gz"))[:1]:
+        if job.meta.task_type == "multiclass":
+            write_mapping(job.writer, "classes", "label", path, job.meta.num_classes, job.context, names="name")
+    molecules = mapping / "mol.csv.gz"
+    if job.meta.task == "graph" and is_file(molecules):
+        _write_molecule_names(job, molecules)
+
+
+def _write_molecule_names(job: _Job, path: Path) -> None:
+    """Molecules are known by mol_id where there is one, else by SMILES."""
+    from tasks.ingest.ids.id_maps import read_text_table
+
+    graphs = len(job.raw.num_nodes[NODE])
+    names = read_text_table(path, graphs, ("mol_id", "smiles"))
+    column = next(iter(names.column_names), None)
+    if column is None or names.num_rows != graphs:
+        job.context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
+        return
+    original = names.column(column).combine_chunks()
+    ids = np.arange(graphs, dtype=np.int64)
+    job.writer.write("ids/graphs", {"graph_id": ids, "original_id": original.cast(pa.string())})

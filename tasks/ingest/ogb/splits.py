@@ -1,0 +1,151 @@
+"""Read `split/`: indices as CSV, or NumPy arrays and tensors in torch's format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.matching import listed
+from configs.source_files import is_file, is_folder, names_in
+from tasks.ingest.csv.reader import read_numbers
+from tasks.ingest.ogb.meta import OgbMeta
+from tasks.ingest.ogb.raw_rows import checked_cast
+from tasks.ingest.ogb.torch_files import load_torch
+from tasks.storage.manifests import SPLITS
+
+Array = NDArray[Any]
+
+
+def split_folder(folder: Path, meta: OgbMeta) -> Path:
+    """Return the folder of the split that counts. Raises DataError."""
+    split = folder / "split"
+    there = sorted(path.name for path in names_in(split) if is_folder(path)) if is_folder(split) else []
+    name = meta.split or (there[0] if len(there) == 1 else "")
+    if not name:
+        what = f"several splits ({', '.join(there)}); choose one by dataset.split" if there else "no split/ folder"
+        raise DataError(f"has {what}", path=folder)
+    if name not in there:
+        raise DataError(f"has no split/{name}; it has {', '.join(there) or 'none'}", path=folder)
+    return split / name
+
+
+def index_splits(folder: Path, num_items: int, what: str) -> dict[str, Array]:
+    """Return ascending ids (int64) of train, valid and test: nodes of one type, or graphs.
+
+    Raises:
+        DataError: a missing file, an empty split, an id out of range or twice, or in two splits.
+    """
+    packed = folder / "split_dict.pt"
+    loaded = load_torch(packed) if is_file(packed) else None
+    owner = np.full(num_items, -1, np.int8)
+    found = {}
+    for code, split in enumerate(SPLITS):
+        if loaded is None:
+            path: Path | str = folder / f"{split}.csv.gz"
+            ids = read_numbers(Path(path), np.int64, num_columns=1, most=2 * num_items)[:, 0]
+        else:
+            path = f"{packed}[{split}]"
+            ids = _cast(as_array(loaded, split, packed).reshape(-1), np.int64, path)
+        claim(owner, ids, code, what, path)
+        found[split] = np.sort(ids)
+    return found
+
+
+def claim(owner: Array, ids: Array, code: int, what: str, path: Path | str) -> None:
+    """Mark `ids` as belonging to split `code` in `owner`, int8 (num_items,), -1 where free. Raises DataError."""
+    if len(ids) == 0:
+        raise DataError(f"the {SPLITS[code]} split is empty", path=path)
+    wrong = np.flatnonzero((ids < 0) | (ids >= len(owner)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(f"{what} id {int(ids[row])} is not in 0..{len(owner) - 1}", path=path, row=row)
+    taken = np.flatnonzero(owner[ids] >= 0)
+    if len(taken):
+        row = int(taken[0])
+        other = SPLITS[int(owner[ids[row]])]
+        raise DataError(f"{what} {int(ids[row])} is in the {other} split too; splits overlap", path=path, row=row)
+    owner[ids] = code
+    if np.count_nonzero(owner == code) != len(ids):
+        ordered = np.sort(ids)
+        twice = int(ordered[:-1][ordered[1:] == ordered[:-1]][0])
+        row = int(np.flatnonzero(ids == twice)[1])
+        raise DataError(f"{what} {twice} stands in the split twice", path=path, row=row)
+
+
+def as_array(loaded: Any, key: str, path: Path) -> Array:
+    """Return one entry of a loaded dictionary as NumPy. Raises DataError naming the keys that there are."""
+    if not isinstance(loaded, dict) or key not in loaded:
+        names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, dict) else []
+        raise DataError(f"has no {key!r}; it has {listed(names) or 'no names'}", path=path)
+    value = loaded[key]
+    # A list of lists can stand for any number of values: each may be the same one.
+    nested = isinstance(value, list | tuple) and any(not isinstance(item, int | float | np.generic) for item in value)
+    array = np.empty(0, object) if nested or isinstance(value, dict) else np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{key!r} holds {array.dtype}; numbers are needed", path=path)
+    return array
+
+
+def _cast(values: Array, dtype: Any, path: Path | str) -> Array:
+    """Return values of any shape as `dtype`. Raises DataError where one changed its meaning, naming its row."""
+    return checked_cast(values.reshape(len(values), -1), dtype, path, 0).reshape(values.shape)
+
+
+def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Array], dict[str, Array] | None]:
+    """Return positive and negative edges of one split as columns of the `split/...` tables.
+
+    Positives: src, dst (m,), with weight and time where the file has them. Negatives: src, dst (n,), or src (m,) and
+    dst (m, K) where each positive edge has its own candidates; None where the file has none.
+    """
+    path = folder / f"{split}.pt"
+    loaded = load_torch(path)
+    if isinstance(loaded, dict) and "source_node" in loaded:
+        positive = {"src": as_array(loaded, "source_node", path), "dst": as_array(loaded, "target_node", path)}
+        negative = None
+        if "target_node_neg" in loaded:
+            negative = {"src": positive["src"], "dst": as_array(loaded, "target_node_neg", path)}
+            if len(negative["dst"]) != len(negative["src"]):
+                raise DataError("'target_node_neg' and 'source_node' differ in length", path=path)
+    else:
+        positive = _pairs(loaded, "edge", path)
+        negative = _pairs(loaded, "edge_neg", path) if "edge_neg" in loaded else None
+    extras = {"weight": ("weight", np.float32), "year": ("time", np.int64)}
+    for key, (column, dtype) in extras.items():
+        if isinstance(loaded, dict) and key in loaded:
+            positive[column] = _cast(as_array(loaded, key, path).reshape(-1), dtype, path)
+    for column, values in positive.items():
+        if values.ndim != 1:
+            raise DataError(f"{column!r} has the shape {values.shape}; one value an edge is needed", path=path)
+    sizes = {column: len(values) for column, values in positive.items()}
+    if len(set(sizes.values())) != 1:
+        raise DataError(f"columns differ in length: {sizes}", path=path)
+    if not len(positive["src"]):
+        raise DataError(f"the {split} split is empty", path=path)
+    for columns in (positive, negative or {}):
+        for name in ("src", "dst"):
+            if name in columns:
+                columns[name] = _checked_nodes(columns[name], num_nodes, name, path)
+    return positive, negative
+
+
+def _pairs(loaded: Any, key: str, path: Path) -> dict[str, Array]:
+    edges = as_array(loaded, key, path)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise DataError(f"{key!r} has the shape {edges.shape}; (number of edges, 2) is needed", path=path)
+    return {"src": edges[:, 0], "dst": edges[:, 1]}
+
+
+def _checked_nodes(ids: Array, num_nodes: int, column: str, path: Path) -> Array:
+    from tasks.storage.graph_store import id_dtype
+
+    wrong = (ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids))
+    if wrong.any():
+        where = np.nonzero(wrong)
+        row = int(where[0][0])
+        value = ids[tuple(int(x[0]) for x in where)]
+        raise DataError(f"node id {value} is not in 0..{num_nodes - 1}", path=path, row=row, column=column)
+    return np.ascontiguousarray(ids, dtype=id_dtype(num_nodes))

@@ -1,0 +1,62 @@
+"""A generated graph with communities, power-law degrees and features of known difficulty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from configs.registry import DATASETS
+from tasks.ingest.configs import SyntheticConfig
+from tasks.ingest.synthetic.difficulty import features_alone
+from tasks.ingest.synthetic.generator import generate
+from tasks.stage import StageContext
+from tasks.storage.source_digests import SourceDigests
+
+
+@DATASETS.register("synthetic")
+class Synthetic:
+    """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges.
+
+    A degree-corrected planted partition (Karrer, Newman: Stochastic blockmodels and community structure in networks,
+    Phys. Rev. E 83, 2011). Every node belongs to a community, every community to a class. An edge picks its first end
+    by weight; its second end lies in the same community with probability `within_community`, else in the same class
+    with probability `within_class`, else anywhere. Weights fall as rank^(-1/(exponent - 1)) inside a community, so
+    degrees follow a power law. A share of nodes sits in small tree-shaped components of one class each.
+
+    What accuracy is possible (node task):
+
+    - **Ceiling.** A share `label_noise` of labels, in all splits, is replaced by another class, so no model can expect
+      more than 1 - label_noise.
+    - **Features alone.** Class k's features are N(delta * q_k, I) with orthonormal q_k, so the best classifier without
+      the graph is right with probability integral of phi(x - delta) * Phi(x)^(K-1) dx on the clean labels; delta is
+      solved so that this is `feature_accuracy`. Against the noisy labels it gets
+      feature_accuracy * (1 - label_noise) + (1 - feature_accuracy) * label_noise / (K - 1).
+    - **Graph and features.** In between: a node's neighbours mostly share its class, and averaging d neighbours divides
+      the features' noise by sqrt(d). With the defaults GraphSAGE comes within a few points of the ceiling.
+
+    Link task: edges are held out at random (a pair that was drawn twice goes to one split as a whole) and negatives are
+    uniform pairs that are no edges, so a model is good if it finds communities and degrees.
+
+    Everything comes from counters, not from a running state: chunks are independent, memory does not grow with the
+    graph, and the same options give the same bytes on every machine.
+    """
+
+    Config = SyntheticConfig
+
+    def __init__(self, config: SyntheticConfig) -> None:
+        self.config = config
+
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """The options say it all; raise `generator` when the same options give other data."""
+        return {"generator": 1}
+
+    def time_unit(self) -> None:
+        """None: the graph has no times."""
+        return None
+
+    def ingest(self, context: StageContext) -> dict[str, Any]:
+        """Write the tables in chunks; peak memory is a few row groups, whatever the size."""
+        config = self.config
+        if config.task == "node" and config.feature_dim:
+            ceiling, alone = 1 - config.label_noise, features_alone(config)
+            context.message(f"test accuracy possible: {ceiling:.3f} at most, {alone:.3f} by features alone")
+        return generate(config, context)

@@ -1,0 +1,296 @@
+"""The kernels of the synthetic graph, and the loop that writes them chunk by chunk.
+
+A node has a position and an id. Positions are laid out by community (community c holds positions c * size to
+(c + 1) * size, class c % K), which makes every property of a node a formula of its position; ids are a random
+permutation of the positions, so that nothing about the graph can be read off an id. No table of nodes is ever needed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from tasks.counter_random import below, bits, permute, uniform, unpermute
+from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.synthetic.difficulty import solve_delta
+from tasks.ingest.writer import DatasetWriter, TableWriter, written_pairs
+from tasks.negatives import draw_pool
+from tasks.stage import StageContext
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+
+if TYPE_CHECKING:
+    from tasks.ingest.configs import SyntheticConfig
+
+Array = NDArray[Any]
+EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
+_COMPONENT_SIZE = 8
+# Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
+_RANK_OFFSET = 8.0
+# Streams of random numbers; one for each use, so that no two uses are correlated.
+_NODE, _COMMUNITY, _MIX, _RANK, _OTHER, _SPLIT, _NOISE = range(10, 17)
+_PARENT, _FEATURE = 18, 19  # 17 is of negatives.py
+_RETRIES = 8
+
+
+class Layout(NamedTuple):
+    """Where everything lies; a flat tuple, so that numba takes it as it is."""
+
+    num_nodes: int
+    num_main: int
+    """Positions 0..num_main-1 are the main graph, the others small components."""
+    num_communities: int
+    num_classes: int
+    num_main_edges: int
+    num_edges: int
+    decay: float
+    """Exponent of a weight: rank^-decay."""
+    within_community: float
+    within_class: float
+    label_noise: float
+    seed: int
+
+
+def make_layout(config: SyntheticConfig) -> Layout:
+    """Turn options into a layout: communities a multiple of the classes, small components at the end."""
+    num_small = int(config.num_nodes * config.small_components) // _COMPONENT_SIZE * _COMPONENT_SIZE
+    num_main = config.num_nodes - num_small
+    rounds = max(1, round(num_main / (config.community_size * config.num_classes)))
+    num_communities = min(rounds * config.num_classes, num_main // 2)
+    num_communities -= num_communities % config.num_classes
+    # A tree of n nodes has n - 1 edges; a graph with few edges leaves trees unfinished.
+    tree_edges = min(num_small // _COMPONENT_SIZE * (_COMPONENT_SIZE - 1), config.num_edges // 2)
+    return Layout(
+        config.num_nodes,
+        num_main,
+        num_communities,
+        config.num_classes,
+        config.num_edges - tree_edges,
+        config.num_edges,
+        1.0 / (config.exponent - 1.0),
+        config.within_community,
+        config.within_class,
+        config.label_noise,
+        config.seed,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _community_start(c, layout):  # type: ignore[no-untyped-def]
+    return c * layout.num_main // layout.num_communities
+
+
+@njit(cache=True, nogil=True)
+def _clean_class(position, layout):  # type: ignore[no-untyped-def]
+    if position >= layout.num_main:
+        group = (position - layout.num_main) // _COMPONENT_SIZE
+        return below(layout.seed, _PARENT, group, layout.num_classes)
+    c = position * layout.num_communities // layout.num_main
+    while c + 1 < layout.num_communities and _community_start(c + 1, layout) <= position:
+        c += 1
+    return c % layout.num_classes
+
+
+@njit(cache=True, nogil=True)
+def _label(position, layout):  # type: ignore[no-untyped-def]
+    """The clean class, or another one with probability label_noise."""
+    clean = _clean_class(position, layout)
+    if uniform(layout.seed, _NOISE, 2 * position) < layout.label_noise:
+        return (clean + 1 + below(layout.seed, _NOISE, 2 * position + 1, layout.num_classes - 1)) % layout.num_classes
+    return clean
+
+
+@njit(cache=True, nogil=True)
+def _draw_rank(share, size, decay):  # type: ignore[no-untyped-def]
+    """Invert the cumulative weight of ranks 0..size-1, weight (rank + offset)^-decay, at `share` in [0, 1)."""
+    power = 1.0 - decay
+    low, high = _RANK_OFFSET**power, (size + _RANK_OFFSET) ** power
+    rank = np.int64((low + share * (high - low)) ** (1.0 / power) - _RANK_OFFSET)
+    return min(max(rank, 0), size - 1)
+
+
+@njit(cache=True, nogil=True)
+def _draw_in(community, share, layout):  # type: ignore[no-untyped-def]
+    start = _community_start(community, layout)
+    return start + _draw_rank(share, _community_start(community + 1, layout) - start, layout.decay)
+
+
+@njit(cache=True, nogil=True)
+def _main_edge(e, layout):  # type: ignore[no-untyped-def]
+    """Return the positions of main edge e; never a self-loop."""
+    seed, communities, classes = layout.seed, layout.num_communities, layout.num_classes
+    c = below(seed, _COMMUNITY, e, communities)
+    u = _draw_in(c, uniform(seed, _RANK, e), layout)
+    chance = uniform(seed, _MIX, 2 * e)
+    d = c
+    if chance >= layout.within_community:
+        if uniform(seed, _MIX, 2 * e + 1) < layout.within_class:
+            d = below(seed, _NODE, e, communities // classes) * classes + c % classes
+        else:
+            d = below(seed, _NODE, e, communities)
+    v = u
+    for attempt in range(_RETRIES):
+        v = _draw_in(d, uniform(seed, _OTHER, e * _RETRIES + attempt), layout)
+        if v != u:
+            return u, v
+    start, end = _community_start(d, layout), _community_start(d + 1, layout)
+    return u, start + (v - start + 1) % (end - start)
+
+
+@njit(cache=True, nogil=True)
+def _tree_edge(t, layout):  # type: ignore[no-untyped-def]
+    """Return the positions of edge t of the small components: a node and a random earlier node of its tree."""
+    per_tree = _COMPONENT_SIZE - 1
+    start = layout.num_main + t // per_tree * _COMPONENT_SIZE
+    child = t % per_tree + 1
+    return start + child, start + below(layout.seed, _PARENT, layout.num_nodes + t, child)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def make_edges(first, src, dst, layout):  # type: ignore[no-untyped-def]
+    """Fill in the ids of edges first, first + 1, ... of the graph."""
+    for i in prange(len(src)):
+        e = first + i
+        if e < layout.num_main_edges:
+            u, v = _main_edge(e, layout)
+        else:
+            u, v = _tree_edge(e - layout.num_main_edges, layout)
+        src[i] = permute(layout.seed, layout.num_nodes, u)
+        dst[i] = permute(layout.seed, layout.num_nodes, v)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def make_nodes(first, label, feat, centres, layout):  # type: ignore[no-untyped-def]
+    """Fill in labels (n,) and features (n, D) of the nodes with ids first, first + 1, ...; centres is (K, D)."""
+    width = feat.shape[1]
+    for i in prange(len(label)):
+        position = unpermute(layout.seed, layout.num_nodes, first + i)
+        label[i] = _label(position, layout)
+        centre = centres[_clean_class(position, layout)]
+        for j in range(0, width, 2):  # Box-Muller: two normals from two uniforms
+            at = np.int64(position) * width + j
+            radius = math.sqrt(-2.0 * math.log(1.0 - uniform(layout.seed, _FEATURE, at)))
+            angle = 2.0 * math.pi * uniform(layout.seed, _FEATURE + 1, at)
+            feat[i, j] = centre[j] + radius * math.cos(angle)
+            if j + 1 < width:
+                feat[i, j + 1] = centre[j + 1] + radius * math.sin(angle)
+
+
+@njit(cache=True, nogil=True)
+def pick_splits(counters, seed, valid_share, test_share):  # type: ignore[no-untyped-def]
+    """Return 0 (train), 1 (valid) or 2 (test) for each counter, int8."""
+    out = np.empty(len(counters), np.int8)
+    for i in range(len(counters)):
+        u = uniform(seed, _SPLIT, counters[i])
+        out[i] = 1 if u < valid_share else (2 if u < valid_share + test_share else 0)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def pair_keys(src, dst):  # type: ignore[no-untyped-def]
+    """Return a number for each unordered pair, uint64: both drawings of a pair go to one split."""
+    out = np.empty(len(src), np.uint64)
+    for i in range(len(src)):
+        low, high = min(src[i], dst[i]), max(src[i], dst[i])
+        out[i] = bits(low, 0, high) >> np.uint64(1)
+    return out
+
+
+def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest."""
+    layout = make_layout(config)
+    with DatasetWriter(context.work) as writer:
+        sizes = {split: writer.table(f"split/{split}") for split in SPLITS}
+        with sizes["train"], sizes["valid"], sizes["test"]:
+            _write_nodes(config, layout, writer, sizes, context)
+            check = _write_edges(config, layout, writer, sizes, context)
+        if config.task == "link":
+            _write_negatives(config, writer)
+    width = config.feature_dim
+    features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()
+    num_edges = writer.tables["edges/node__to__node"].num_rows
+    return {
+        "dataset": "synthetic",
+        "task": config.task,
+        "task_type": "multiclass" if config.task == "node" else "link",
+        "num_classes": config.num_classes if config.task == "node" else 0,
+        "metric": "accuracy" if config.task == "node" else "hits@50",
+        "directed": False,
+        "node_types": (NodeType(name="node", num_nodes=config.num_nodes, features=features),),
+        "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=num_edges),),
+        "target_type": "node",
+        "splits": {split: writer.tables[f"split/{split}"].num_rows for split in SPLITS},
+        "num_self_loops": check.num_self_loops,
+        "num_duplicate_edges": check.num_duplicates,
+        "tables": writer.tables,
+    }
+
+
+def _class_centres(config: SyntheticConfig) -> Array:
+    """Return orthogonal class means of length delta, (num_classes, feature_dim)."""
+    if not config.feature_dim:
+        return np.zeros((config.num_classes, 0))
+    rng = np.random.default_rng(config.seed)
+    directions, _ = np.linalg.qr(rng.standard_normal((config.feature_dim, config.num_classes)))
+    return np.ascontiguousarray(directions.T) * solve_delta(config.feature_accuracy, config.num_classes)
+
+
+def _write_nodes(
+    config: SyntheticConfig,
+    layout: Layout,
+    writer: DatasetWriter,
+    splits: dict[str, TableWriter],
+    context: StageContext,
+) -> None:
+    centres = _class_centres(config)
+    with writer.table("nodes/node") as table:
+        for first in range(0, config.num_nodes, NODE_CHUNK):
+            n = min(NODE_CHUNK, config.num_nodes - first)
+            label, feat = np.empty(n, np.int64), np.empty((n, config.feature_dim), np.float32)
+            make_nodes(first, label, feat, centres, layout)
+            ids = np.arange(first, first + n, dtype=np.int64)
+            columns: dict[str, Array] = {"node_id": ids}
+            if config.feature_dim:
+                columns["feat"] = feat
+            if config.task == "node":
+                columns["label"] = label
+                which = pick_splits(ids, config.seed, config.valid_share, config.test_share)
+                for code, split in enumerate(SPLITS):
+                    splits[split].write({"node_id": ids[which == code]})
+            table.write(columns)
+            context.progress(first + n, config.num_nodes, "nodes")
+
+
+def _write_edges(
+    config: SyntheticConfig,
+    layout: Layout,
+    writer: DatasetWriter,
+    splits: dict[str, TableWriter],
+    context: StageContext,
+) -> EdgeCheck:
+    check = EdgeCheck(config.num_nodes, config.num_nodes)
+    kind = id_dtype(config.num_nodes)
+    with writer.table("edges/node__to__node") as table:
+        for first in range(0, config.num_edges, EDGE_CHUNK):
+            m = min(EDGE_CHUNK, config.num_edges - first)
+            src, dst = np.empty(m, kind), np.empty(m, kind)
+            make_edges(first, src, dst, layout)
+            if config.task == "link":
+                which = pick_splits(pair_keys(src, dst), config.seed, config.valid_share, config.test_share)
+                for code, split in enumerate(SPLITS):
+                    splits[split].write({"src": src[which == code], "dst": dst[which == code]})
+                src, dst = src[which == 0], dst[which == 0]
+            check.add(src, dst)
+            table.write({"src": src, "dst": dst})
+            context.progress(first + m, config.num_edges, "edges")
+    return check
+
+
+def _write_negatives(config: SyntheticConfig, writer: DatasetWriter) -> None:
+    for code, split in enumerate(SPLITS[1:]):
+        pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
+        writer.write(f"split/{split}_negative", pool)

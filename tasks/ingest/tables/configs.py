@@ -1,0 +1,329 @@
+"""Users' own tables: Parquet, CSV, TSV and edge lists."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs.matching import did_you_mean
+from configs.metric_names import MetricName
+from configs.registry import DATASETS
+from tasks.ingest.tables.policies import (
+    Missing,
+    MissingOption,
+    Texts,
+    check_columns,
+    check_time_format,
+    missing_by_column,
+    refuse_repeated,
+)
+from tasks.storage.manifests import SPLITS
+
+if TYPE_CHECKING:
+    pass
+
+_WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+
+
+class FilesConfig(ConfigModel):
+    """Where a table lies."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})  # what the files hold is the source's fingerprint
+
+    files: StrTuple = ()
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
+    """auto: by the name's ending. edgelist: numbers (or texts) separated by blanks, # or % comments, columns `0`, `1`,
+    ..."""
+    header: bool = True
+    """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ..."""
+    delimiter: str | None = Field(default=None, min_length=1, max_length=1)
+    """Another separator than the format's own."""
+    missing_values: Texts = ("",)
+    """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too, and so
+    does a number that such a text writes (`"-999"`)."""
+
+
+class NodesConfig(FilesConfig):
+    """Nodes of one type, a row a node. Without files they are found in the edges."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files", "feature_file"})
+
+    type: str = Field(default="node", pattern=_WORD)
+    """Name of the node type."""
+    id: str | None = "id"
+    """Column of the node's own id, a whole number or a text; null: the row's number from 0."""
+    count: int | None = Field(default=None, ge=1, le=10**10)
+    """Without files: ids are 0..count-1 already, isolated nodes included."""
+    features: StrTuple = ()
+    """Columns of numbers, or of lists of numbers of one length."""
+    categorical: StrTuple = ()
+    """Columns of categories: texts or whole numbers; an empty cell is a category of its own."""
+    feature_file: str | None = None
+    """A `.npy` matrix with a row for each row of the table, in its order."""
+    label: StrTuple = ()
+    """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
+    0, -1 too."""
+    time: str | None = None
+    """Column of a whole number, a date or a time stamp (kept as seconds)."""
+    time_format: str | None = None
+    """How the times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); null: ISO 8601
+    (2023-12-31, with a time and an offset if there is one; without an offset it is UTC)."""
+    missing: MissingOption = "error"
+    """Empty cells of features: error; mean (of the training rows) or zero, with a column NAME_missing of 0 and 1 as a
+    further feature. One word for all columns of numbers, or a word for a column: `{age: mean, country: error}`;
+    category is what columns of categories have."""
+    on_duplicate_id: Literal["error", "first", "last"] = "error"
+    """A row whose id another row has: refused, or the first or last row of an id is taken."""
+
+    @property
+    def missing_by_column(self) -> dict[str, Missing]:
+        """What becomes of each feature's empty cells."""
+        return missing_by_column(self.missing, self.features, self.categorical)
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> NodesConfig:
+        where = f"nodes of type {self.type}"
+        refuse_repeated(where, (*self.features, *self.categorical))
+        check_columns(
+            where, {"id": self.id if self.files else None, "time": self.time}, self.label, self.missing_by_column
+        )
+        if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
+            raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
+        if self.time_format and not self.time:
+            raise ValueError(f"{where}: time_format without a column `time`")
+        if self.time_format:
+            check_time_format(where, self.time_format)
+        return self
+
+    @model_validator(mode="after")
+    def _files_or_count(self) -> NodesConfig:
+        if not self.files:
+            if self.features or self.categorical or self.label or self.time:
+                raise ValueError(f"nodes of type {self.type}: columns are named, but no files")
+            if self.feature_file and self.count is None:
+                raise ValueError(f"nodes of type {self.type}: feature_file without files needs count")
+        elif self.count is not None:
+            raise ValueError(f"nodes of type {self.type}: count is for nodes without files; the files' rows count")
+        return self
+
+
+class EdgesConfig(FilesConfig):
+    """Edges, a row an edge."""
+
+    files: StrTuple = Field(min_length=1)
+    """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
+    source: str = "src"
+    """Column of the source's id (`0` in an edge list)."""
+    target: str = "dst"
+    """Column of the target's id (`1` in an edge list)."""
+    source_type: str = Field(default="node", pattern=_WORD)
+    """Node type of the sources."""
+    target_type: str = Field(default="node", pattern=_WORD)
+    """Node type of the targets."""
+    relation: str = Field(default="to", pattern=_WORD)
+    """Name of the relation."""
+    relation_column: str | None = None
+    """Column that names each edge's relation, instead of one for all."""
+    weight: str | None = None
+    """Column of weights."""
+    time: str | None = None
+    """Column of a whole number, a date or a time stamp (kept as seconds)."""
+    features: StrTuple = ()
+    """Columns of numbers, or of lists of numbers of one length."""
+    categorical: StrTuple = ()
+    """Columns of categories."""
+    time_format: str | None = None
+    """How the times are written; see nodes."""
+    missing: MissingOption = "error"
+    """Empty cells of features: error or zero, with a column NAME_missing; see nodes."""
+    on_unknown_id: Literal["error", "drop", "add"] = "error"
+    """An end that is not in its table of nodes: refused, or the edge is left out, or the node added to those of the
+    table, without a label and with empty cells."""
+
+    @property
+    def missing_by_column(self) -> dict[str, Missing]:
+        """What becomes of each feature's empty cells."""
+        return missing_by_column(self.missing, self.features, self.categorical)
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> EdgesConfig:
+        where = f"edges {self.relation}"
+        refuse_repeated(where, (*self.features, *self.categorical))
+        if "mean" in self.missing_by_column.values():
+            raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
+        roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
+        check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
+        if self.time_format and not self.time:
+            raise ValueError(f"{where}: time_format without a column `time`")
+        if self.time_format:
+            check_time_format(where, self.time_format)
+        return self
+
+
+class LabelsConfig(FilesConfig):
+    """Labels in a table of their own."""
+
+    files: StrTuple = Field(min_length=1)
+    """Paths, folders or patterns. Compressed: .gz, .zst."""
+    id: str = "id"
+    """Column of the node's id."""
+    label: StrTuple = ("label",)
+    """Column of the label; several for multilabel and regression."""
+
+    @model_validator(mode="after")
+    def _columns_have_one_meaning(self) -> LabelsConfig:
+        check_columns("labels", {"id": self.id}, self.label, {})
+        return self
+
+
+class SplitConfig(ConfigModel):
+    """Which nodes (or edges) train, validate and test."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"files"})
+
+    by: Literal["ratio", "stratified", "time", "column", "files"] = "ratio"
+    """ratio: at random; stratified: the same shares of each class; time: oldest train, newest test; column or files:
+    as you say. Only labelled nodes are dealt out."""
+    train: float = Field(default=0.6, ge=0, le=1)
+    """Share of the training split (ratio, stratified, time)."""
+    valid: float = Field(default=0.2, ge=0, le=1)
+    """Share of the validation split."""
+    test: float = Field(default=0.2, ge=0, le=1)
+    """Share of the test split."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the random ones."""
+    column: str | None = None
+    """by column: its cells are train, valid (or val, validation), test, or empty: of no split. Edges of no split (link
+    tasks) neither train nor carry messages, and are no negatives."""
+    files: dict[str, str] = Field(default={})
+    """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs, which
+    neither train nor carry messages, whether or not they stand in the edge table too)."""
+    header: bool = False
+    """Whether the split's CSV files begin with a line of names."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SplitConfig:
+        shares = self.train + self.valid + self.test
+        if self.by in ("ratio", "stratified", "time") and abs(shares - 1) > 1e-6:
+            raise ValueError(f"train, valid and test are shares of 1; they add up to {shares:g}")
+        if (self.by == "column") != (self.column is not None):
+            raise ValueError("`column` and `by: column` go together")
+        if (self.by == "files") != bool(self.files):
+            raise ValueError("`files` and `by: files` go together")
+        for name in self.files:
+            if name not in SPLITS:
+                raise ValueError(f"unknown split {name!r}{did_you_mean(name, SPLITS)} in split.files")
+        return self
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, dict | ConfigModel) else value
+
+
+@DATASETS.options("tables", "tables.dataset")
+class TablesConfig(ComponentConfig):
+    """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind."""
+
+    title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
+    """Name of the data set, for people."""
+    task: Literal["node", "link"] = "node"
+    """What is predicted: a property of nodes, or missing edges."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
+    """Kind of label (node tasks)."""
+    num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
+    """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
+    metric: MetricName | None = None
+    """accuracy, rocauc, ap, rmse, mae, r2, f1, mrr or hits@K; null: by kind of label accuracy, rocauc, rmse (of
+    several label columns r2) or hits@50."""
+    text_ids: bool = False
+    """Take all ids as texts, also where they look like numbers: `007` and `7` are then two nodes."""
+    directed: bool = False
+    """Whether an edge means one direction only."""
+    nodes: Annotated[tuple[NodesConfig, ...], BeforeValidator(_as_list)] = ()
+    """Node tables, one a type. A type that stands only in edges may be left out."""
+    edges: Annotated[tuple[EdgesConfig, ...], BeforeValidator(_as_list)]
+    """Edge tables."""
+    labels: LabelsConfig | None = None
+    """Labels that stand in files of their own; they belong to `target_type`."""
+    target_type: str | None = None
+    """Node type that carries the labels; null: the one that has a label column, or the only one."""
+    split: SplitConfig = SplitConfig()
+    """Training, validation and test."""
+    num_negatives: int = Field(default=100_000, ge=1)
+    """Random pairs, edges of no split, that validation and test are ranked against (link tasks)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TablesConfig:
+        if not self.edges:
+            raise ValueError("edges: at least one table of edges is needed")
+        types = [nodes.type for nodes in self.nodes]
+        if len(set(types)) != len(types):
+            raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
+        labelled = [nodes.type for nodes in self.nodes if nodes.label]
+        if self.task == "node":
+            self._check_labels(labelled)
+        else:
+            self._check_link(labelled)
+        self._check_split_column()
+        self._check_added()
+        return self
+
+    def _check_split_column(self) -> None:
+        tables: tuple[NodesConfig | EdgesConfig, ...] = self.edges if self.task == "link" else self.nodes
+        column = self.split.column
+        if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
+            raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
+
+    def _check_added(self) -> None:
+        """Nodes that only edges name have no row: refuse what every node needs one for."""
+        tables = {table.type: table for table in self.nodes}
+        for edges in self.edges:
+            for kind in (edges.source_type, edges.target_type) if edges.on_unknown_id == "add" else ():
+                table = tables.get(kind)
+                if table is None:
+                    continue
+                for name in ("time", "feature_file", "count"):
+                    if getattr(table, name) is not None:
+                        raise ValueError(f"edges: on_unknown_id: add cannot make up {name} of {kind} nodes; use drop")
+                if table.files and table.id is None:
+                    raise ValueError(f"edges: on_unknown_id: add needs a column `id` in the {kind} nodes")
+
+    def _check_labels(self, labelled: list[str]) -> None:
+        if len(labelled) + (self.labels is not None) != 1:
+            raise ValueError(
+                f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found "
+                f"{len(labelled) + (self.labels is not None)})"
+            )
+        columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
+        for table in self.nodes:
+            if self.labels and set(self.labels.files) & set(table.files):
+                known = sorted(set(columns) & {*table.features, *table.categorical})
+                if known:
+                    raise ValueError(
+                        f"column {known[0]!r} of {', '.join(table.files)} is a label (labels.label) and a feature; "
+                        "a model that reads the label has nothing left to learn"
+                    )
+        if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
+            raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
+        if self.num_classes is not None and self.task_type != "multiclass":
+            raise ValueError(f"num_classes goes with multiclass labels, not {self.task_type}")
+        if self.target_type not in (None, *labelled) and not self.labels:
+            raise ValueError(f"target_type {self.target_type} has no label column; {labelled[0]} has")
+        if self.split.by == "files" and set(self.split.files) != set(SPLITS):
+            raise ValueError("split.files needs train, valid and test")
+        if self.split.by == "stratified" and self.task_type not in ("multiclass", "binary"):
+            raise ValueError(f"a {self.task_type} label has no classes to stratify by")
+
+    def _check_link(self, labelled: list[str]) -> None:
+        if labelled or self.labels:
+            raise ValueError("a link task has no labels: leave out `label` and `labels`")
+        edges = self.edges[0]
+        if len(self.edges) != 1 or edges.relation_column or edges.source_type != edges.target_type:
+            raise ValueError("a link task needs one edge table, of one relation within one node type")
+        if self.split.by == "stratified":
+            raise ValueError("a link task has no classes to stratify by")
+        if self.split.by == "files" and set(self.split.files) != {"valid", "test"}:
+            raise ValueError("split.files of a link task are valid and test; the edge table is what trains")

@@ -1,0 +1,199 @@
+"""Edges of users' tables: original ids looked up, relations told apart, link splits dealt out on the way.
+
+Memory: one batch, plus 8 bytes an edge only where a link task is split by time (the cut has to be found first).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from configs.errors import DataError, RecipeError
+from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.tables.columns import float32, numbers
+from tasks.ingest.tables.configs import EdgesConfig
+from tasks.ingest.tables.features import FeatureReader
+from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.times import TimeReader
+from tasks.ingest.writer import DatasetWriter, TableWriter
+from tasks.stage import StageContext
+from tasks.storage.file_names import file_name, joined_name
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import EdgeType
+
+Array = NDArray[Any]
+Triplet = tuple[str, str, str]
+
+_MAX_RELATIONS = 256
+
+
+def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
+    """Add the ids that an edge table holds to those of `nodes`, by type."""
+    ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
+    columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
+    texts = [column for column, node_set in columns if node_set.texts(column)]
+    heard_later = Intake()  # the edges are read once more, and their mistakes would count twice
+    for batch in heard_later.batches(edges, [column for column, _ in columns], texts):
+        for column, node_set in columns:
+            node_set.discover(batch, column)
+
+
+class _Sink:
+    """The table of one (source type, relation, target type)."""
+
+    def __init__(self, triplet: Triplet, table: TableWriter, check: EdgeCheck) -> None:
+        self.triplet, self.table, self.check = triplet, table, check
+
+
+class EdgeReader:
+    """Reads one edge table into one table for each relation."""
+
+    def __init__(self, edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+        self.edges, self.intake = edges, intake
+        self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
+        self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
+        self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
+        self.sinks: dict[str, _Sink] = {}
+        self.num_dropped = 0
+        self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
+
+    def read(self, writer: DatasetWriter, context: StageContext, taken: set[Triplet], splits: Any = None) -> None:
+        """Write all edges; `splits` (a link splitter) takes those that do not train.
+
+        Raises:
+            DataError: a file that cannot be read to its end, or holds no edges.
+        """
+        edges = self.edges
+        plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]
+        columns = [edges.source, edges.target, *plain, *edges.features, *edges.categorical]
+        texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
+        texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
+        texts += self.times.texts if self.times else ()
+        if splits is not None and splits.column:
+            columns.append(splits.column)
+            texts.append(splits.column)
+        values = [*((edges.weight,) if edges.weight else ()), *edges.features]
+        self.features.look_ahead(edges, self.intake)
+        count = 0
+        with ExitStack() as stack:
+            inferred = self.times.inferred if self.times else ()
+            for whole in self.intake.batches(edges, columns, texts, values, inferred):
+                batch, parts = self._ends(whole)
+                parts |= self._columns(batch)
+                if splits is not None:
+                    parts = splits.deal(batch, parts, count)
+                count += whole.num_rows
+                if not self.intake.problems:
+                    self._deliver(batch, parts, writer, stack, taken)
+                context.progress(count, count, "edges")
+            if count == 0:
+                raise DataError("has no edges", path=", ".join(edges.files))
+            self.intake.problems.raise_any()
+        if self.num_dropped == count:
+            raise DataError(
+                f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
+                path=", ".join(edges.files),
+            )
+        self._note_policies(context)
+
+    def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
+        """Return the rows that are edges, and the dense ids of their ends."""
+        edges = self.edges
+        src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
+        if edges.on_unknown_id == "drop" and not (self.source.broken or self.target.broken):
+            known = (src != UNKNOWN) & (dst != UNKNOWN)
+            batch, src, dst = batch.keep(known), src[known], dst[known]
+            self.num_dropped += int(np.count_nonzero(~known))
+        way_out = "; on_unknown_id: drop leaves edges with unknown ends out, add makes nodes of them"
+        self.source.refuse_unknown(batch, edges.source, src, way_out=way_out)
+        self.target.refuse_unknown(batch, edges.target, dst, way_out=way_out)
+        return batch, {"src": np.maximum(src, 0).astype(self.kind), "dst": np.maximum(dst, 0).astype(self.kind)}
+
+    def _columns(self, batch: TableBatch) -> dict[str, Array]:
+        edges = self.edges
+        parts: dict[str, Array] = {}
+        if edges.relation_column:
+            self._check_relation(batch, edges.relation_column)
+        if edges.weight:
+            weight = numbers(batch, edges.weight, way_out="; an edge without a weight has to be left out, or given one")
+            if weight.ndim != 1:
+                batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
+                weight = np.zeros(len(weight))
+            parts["weight"] = float32(batch, edges.weight, weight)
+        if self.times:
+            parts["time"] = self.times.read(batch)
+        return parts | self.features.read(batch)
+
+    @staticmethod
+    def _check_relation(batch: TableBatch, column: str) -> None:
+        names = batch.column(column)
+        batch.wrong(compute.is_null(names), column, "the relation is missing")
+        if pa.types.is_nested(names.type):
+            batch.wrong_column(column, f"holds {names.type}; relations are texts or whole numbers")
+
+    def _note_policies(self, context: StageContext) -> None:
+        self.intake.adjust(self.edges, "edges with an unknown end dropped", self.num_dropped)
+        for column, count in self.features.num_empty.items():
+            self.intake.adjust(self.edges, f"empty cells of {column} filled", count)
+        if self.num_dropped:
+            context.warn(
+                f"{', '.join(self.edges.files)}: {self.num_dropped:,} edges are left out, for an end of theirs is in "
+                "no table of nodes (on_unknown_id: drop)"
+            )
+
+    def _deliver(
+        self, batch: TableBatch, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
+    ) -> None:
+        if self.edges.relation_column is None:
+            self._write(self._sink(self.edges.relation, writer, stack, taken), parts)
+            return
+        names = batch.column(self.edges.relation_column)
+        encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
+        codes = np.asarray(encoded.indices)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            chosen = codes == code
+            self._write(
+                self._sink(name, writer, stack, taken), {column: values[chosen] for column, values in parts.items()}
+            )
+
+    def _sink(self, relation: str, writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> _Sink:
+        if relation not in self.sinks:
+            triplet = (self.edges.source_type, file_name(relation), self.edges.target_type)
+            if triplet in taken:
+                raise RecipeError(
+                    f"dataset.edges: {' '.join(triplet)} stands twice; put the files into one table or name another "
+                    "relation"
+                )
+            if len(self.sinks) == _MAX_RELATIONS:
+                column = self.edges.relation_column
+                raise RecipeError(f"dataset.edges.relation_column: {column} has more than {_MAX_RELATIONS} relations")
+            taken.add(triplet)
+            check = EdgeCheck(self.source.num_nodes, self.target.num_nodes, same_type=self.source is self.target)
+            table = stack.enter_context(writer.table(f"edges/{joined_name(triplet)}"))
+            self.sinks[relation] = _Sink(triplet, table, check)
+        return self.sinks[relation]
+
+    @staticmethod
+    def _write(sink: _Sink, parts: dict[str, Array]) -> None:
+        sink.check.add(parts["src"], parts["dst"])
+        sink.table.write(parts)
+
+    def describe(self) -> list[EdgeType]:
+        """Return the manifest's entries."""
+        features = self.features.describe()
+        return [
+            EdgeType(
+                source=sink.triplet[0],
+                relation=sink.triplet[1],
+                target=sink.triplet[2],
+                num_edges=sink.check.num_edges,
+                features=features,
+            )
+            for sink in self.sinks.values()
+        ]

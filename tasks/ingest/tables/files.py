@@ -1,0 +1,348 @@
+"""Users' table files: found by path or pattern, read batch by batch, whatever their format."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.csv as pc
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.matching import did_you_mean
+from configs.source_files import check_file, is_folder, look_up, names_in, user_path
+from tasks.ingest.csv.reader import NumberReader, comment_mark, count_columns
+from tasks.readers.columns import check_columns, plain
+from tasks.readers.csv_tables import check_delimiter, open_table, read_rows
+from tasks.readers.parquet import open_parquet, read_parquet
+
+Array = NDArray[Any]
+Format = Literal["auto", "parquet", "csv", "tsv", "edgelist"]
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".txt": "edgelist",
+    ".edges": "edgelist",
+    ".edgelist": "edgelist",
+    ".el": "edgelist",
+}
+_NO_DELIMITER = "\x1f"  # whole lines: it stands in no text
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a file."""
+
+    path: Path
+    first_row: int
+    """Row of the file that is the batch's first, counted from 0 without the header."""
+    data: pa.RecordBatch
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column as one array."""
+        return self.data.column(self.data.schema.get_field_index(name))
+
+    def error(self, message: str, row: int, column: object) -> DataError:
+        """Return an error at a row of this batch."""
+        return DataError(message, path=self.path, row=self.first_row + row, column=column)
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """One table in one or many files of one format."""
+
+    patterns: tuple[str, ...]
+    format: Format = "auto"
+    header: bool = True
+    delimiter: str | None = None
+    missing_values: tuple[str, ...] = ("",)
+    """Cells of texts that count as empty."""
+    whole_lines: bool = False
+    """Whether each line of an edge list is one text, blanks and all, where texts are read: a list of ids."""
+
+    def __post_init__(self) -> None:
+        """Raise RecipeError for a delimiter that cannot be one."""
+        if self.delimiter is not None:
+            check_delimiter(self.delimiter)
+
+    def paths(self) -> list[Path]:
+        """Return the files in the order of patterns, each pattern's sorted.
+
+        Raises:
+            DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling
+                link, a folder).
+        """
+        found: dict[str, Path] = {}
+        for pattern in self.patterns:
+            path = user_path(pattern)
+            if is_folder(path):
+                matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+                if not matches:
+                    raise DataError("is a folder without files", path=pattern)
+            elif look_up(path) is None and glob.has_magic(pattern):
+                matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 -- absolute patterns
+            else:
+                matches = [path] if look_up(path) is not None else []
+            if not matches:
+                raise DataError(f"there is no such file{self._hint(path)}", path=pattern)
+            for match in matches:
+                check_file(match)
+                place = os.path.realpath(match)
+                if place in found:
+                    raise DataError(
+                        "is named twice in the files of one table, and its rows would count twice", path=match
+                    )
+                found[place] = match
+        return list(found.values())
+
+    @staticmethod
+    def _hint(path: Path) -> str:
+        if not is_folder(path.parent):
+            return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
+        return did_you_mean(path.name, [p.name for p in names_in(path.parent)]) or f" in {path.parent.resolve()}"
+
+    def named(self) -> list[tuple[str, Path]]:
+        """Return name and path of each file in order; none where one is missing."""
+        try:
+            return [(path.name, path) for path in self.paths()]
+        except DataError:
+            return []
+
+    def batches(
+        self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
+    ) -> Iterator[Batch]:
+        """Yield batches with at least these columns. CSV columns in `texts` stay text, those in `numbers` are float64.
+
+        Files without a header have columns named `0`, `1`, ...
+
+        Raises:
+            DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
+        """
+        wanted = list(dict.fromkeys(columns))
+        for path in self.paths():
+            kind, row = self._kind(path), 0
+            if kind == "parquet":
+                read = read_parquet(path, wanted)
+            elif kind == "edgelist":
+                read = self._read_edge_list(path, wanted, texts, numbers)
+            else:
+                convert = self._conversion(wanted, texts, numbers)
+                read = _read_csv(path, self._delimiter(kind), self.header, convert)
+            for data in read:
+                columns_read = [plain(data.column(i), path, row, name) for i, name in enumerate(data.schema.names)]
+                yield Batch(path, row, pa.RecordBatch.from_arrays(columns_read, names=data.schema.names))
+                row += data.num_rows
+
+    def _read_edge_list(
+        self, path: Path, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read lines of numbers by our own parser as far as it goes, others as texts."""
+        delimiter, done = self.delimiter or "", 0
+        # An empty number, or a word that stands for one, is a matter of policies; the parser knows none.
+        if not texts and not (numbers and (self.delimiter or set(self.missing_values) - {""})):
+            try:
+                for batch in _read_number_list(path, wanted, delimiter, numbers):
+                    yield batch
+                    done += batch.num_rows
+                return
+            except DataError as error:
+                if error.column is None or str(error.column) in numbers:
+                    raise
+                if str(error.column) in wanted:
+                    hint = "; dataset.text_ids=true reads ids as texts" if "is not an integer" in str(error) else ""
+                    raise DataError(f"{error}{hint}", column=error.column) from None
+                # A column that nobody asked for may hold anything: go on behind the rows that were good.
+        lines = _TextList(path, wanted, delimiter, whole_lines=self.whole_lines)
+        for batch in lines.batches():
+            skipped, done = min(done, batch.num_rows), done - min(done, batch.num_rows)
+            if skipped < batch.num_rows:
+                yield lines.convert(batch.slice(skipped), texts, numbers, self.missing_values)
+
+    def _conversion(self, wanted: list[str], texts: Sequence[str], numbers: Sequence[str]) -> pc.ConvertOptions:
+        """Say how the cells of a CSV are read."""
+        kinds = {name: pa.string() for name in texts} | {name: pa.float64() for name in numbers}
+        return pc.ConvertOptions(
+            include_columns=wanted,
+            column_types=kinds,
+            strings_can_be_null=True,
+            null_values=list(self.missing_values),
+            check_utf8=False,  # what is no UTF-8 is found by `plain`, which names the byte
+        )
+
+    def column_names(self) -> list[str]:
+        """Return the columns of the first file. Raises DataError."""
+        path = self.paths()[0]
+        kind = self._kind(path)
+        if kind == "parquet":
+            with open_parquet(path) as file:
+                return list(file.schema_arrow.names)
+        if kind == "edgelist":
+            return [str(i) for i in range(count_columns(path, self.delimiter or ""))]
+        with open_table(path, self._delimiter(kind), self.header) as (names, _):
+            return names
+
+    @property
+    def has_name_line(self) -> bool:
+        """Whether the first line of the first file is taken as the columns' names."""
+        return self.header and self._kind(self.paths()[0]) in ("csv", "tsv")
+
+    def _delimiter(self, kind: Format) -> str:
+        return self.delimiter or ("\t" if kind == "tsv" else ",")
+
+    def _kind(self, path: Path) -> Format:
+        if self.format != "auto":
+            return self.format
+        suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
+        kind = _SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+        if kind is None:
+            known = ", ".join(_SUFFIXES)
+            raise DataError(
+                f"the name does not tell the format; known: {known} (and .gz, .zst); or give format", path=path
+            )
+        return kind
+
+
+def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
+    with open_table(path, delimiter, header) as (names, stream):
+        yield from read_rows(path, names, stream, delimiter, convert)
+
+
+def _read_number_list(
+    path: Path, wanted: list[str], delimiter: str, numbers: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Lines of numbers, `#` or `%` comments skipped: integers unless a weight asks for more."""
+    dtype = np.float64 if numbers else np.int64
+    reader = NumberReader(path, dtype, delimiter=delimiter, comment=comment_mark(path))
+    row = 0
+    for chunk in reader:
+        check_columns(path, wanted, [str(i) for i in range(chunk.shape[1])])
+        arrays = []
+        for name in wanted:
+            values = np.ascontiguousarray(chunk[:, int(name)])
+            if name not in numbers and values.dtype.kind == "f":
+                values = _whole(path, values, row, name)
+            arrays.append(pa.array(values))
+        yield pa.RecordBatch.from_arrays(arrays, names=wanted)
+        row += len(chunk)
+    if row == 0:
+        raise DataError("is empty", path=path)
+
+
+class _TextList:
+    """Lines whose cells are texts, `#` or `%` comments and blank lines skipped."""
+
+    def __init__(self, path: Path, wanted: list[str], delimiter: str, *, whole_lines: bool) -> None:
+        """`delimiter` "": runs of blanks; `whole_lines`: a line is a cell."""
+        self.path, self.wanted, self.delimiter, self.whole_lines = path, wanted, delimiter, whole_lines
+        self.width = 1 if whole_lines else count_columns(path, delimiter)
+        self._row = 0
+        check_columns(path, wanted, [str(i) for i in range(self.width)])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the wanted columns as texts. Raises DataError for a line with another number of cells."""
+        mark = f"^{comment_mark(self.path)}" + (r"(\s|$)" if self.whole_lines else "")  # `#topic` may be an id
+        convert = pc.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}, check_utf8=False)
+        with open_table(self.path, _NO_DELIMITER, False) as (names, stream):
+            for data in read_rows(self.path, names, stream, _NO_DELIMITER, convert, quotes=False):
+                lines = plain(data.column(0), self.path, self._row, "0")
+                # Blanks between delimiters are a cell.
+                seen = lines if self.delimiter else compute.utf8_trim_whitespace(lines)
+                skipped = compute.or_(compute.match_substring_regex(seen, mark), compute.equal(seen, ""))
+                yield self._cells(lines.filter(compute.invert(skipped)))
+
+    def _cells(self, lines: pa.Array) -> pa.RecordBatch:
+        """Return the wanted columns of some lines."""
+        if self.whole_lines:
+            self._row += len(lines)
+            return pa.RecordBatch.from_arrays([lines], names=self.wanted)
+        if self.delimiter:
+            words = compute.split_pattern(lines, self.delimiter)
+        else:
+            words = compute.utf8_split_whitespace(compute.utf8_trim_whitespace(lines))
+        lengths = np.asarray(compute.list_value_length(words))
+        ragged = np.flatnonzero(lengths != self.width)
+        if len(ragged):
+            bad = int(ragged[0])
+            raise DataError(
+                f"the row has {lengths[bad]} columns, the others have {self.width}", path=self.path, row=self._row + bad
+            )
+        cells = words.flatten()
+        if self.delimiter:
+            cells = compute.utf8_trim_whitespace(cells)
+            self._refuse_quotes(cells)
+        places = (np.arange(int(name), len(cells), self.width) for name in self.wanted)
+        arrays = [cells.take(pa.array(found)) for found in places]
+        self._row += len(lines)
+        return pa.RecordBatch.from_arrays(arrays, names=self.wanted)
+
+    def _refuse_quotes(self, cells: pa.Array) -> None:
+        quoted = np.flatnonzero(np.asarray(compute.starts_with(cells, '"')))
+        if len(quoted):
+            row, column = divmod(int(quoted[0]), self.width)
+            raise DataError(
+                f"{cells[int(quoted[0])].as_py()[:40]!r} begins with a quote, and edge lists have none; read the file "
+                "as a CSV: format: csv, header: false",
+                path=self.path,
+                row=self._row + row,
+                column=column,
+            )
+
+    def convert(
+        self, batch: pa.RecordBatch, texts: Sequence[str], numbers: Sequence[str], missing: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Return a batch with `numbers` as float64; others but `texts` are integers where all cells are.
+
+        Raises:
+            DataError: a cell of `numbers` is none, or the first line holds names.
+        """
+        arrays = []
+        for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+            if name in texts:
+                arrays.append(cells)
+                continue
+            known = compute.if_else(compute.is_in(cells, pa.array(list(missing), pa.string())), None, cells)
+            try:
+                arrays.append(known.cast(pa.float64() if name in numbers else pa.int64()))
+            except pa.ArrowInvalid as error:
+                self._refuse_names(batch, name, known)
+                if name in numbers:
+                    raise DataError(f"holds a cell that is no number ({error})", path=self.path, column=name) from error
+                arrays.append(cells)
+        return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+    def _refuse_names(self, batch: pa.RecordBatch, column: str, cells: pa.Array) -> None:
+        """Refuse a first line that holds no number where all others do."""
+        if self._row != batch.num_rows or len(cells) < 2:
+            return
+        with contextlib.suppress(pa.ArrowInvalid):
+            cells.slice(1).cast(pa.float64())
+            raise DataError(
+                f"{cells[0].as_py()[:40]!r} stands over numbers; if the first line names the columns, begin it with # "
+                "or say format: csv",
+                path=self.path,
+                row=0,
+                column=column,
+            )
+
+
+def _whole(path: Path, values: Array, first_row: int, column: str) -> Array:
+    """Return numbers that were read as float64 as int64. Raises DataError where that would change one."""
+    wrong = np.flatnonzero((values != np.floor(values)) | (np.abs(values) >= 2**53))
+    if len(wrong):
+        bad = int(wrong[0])
+        why = "is not an integer"
+        if abs(values[bad]) >= 2**53:
+            why = "is 2^53 or more, where numbers beside fractions are not exact; store the table as CSV or Parquet"
+        raise DataError(f"{values[bad]:.17g} {why}", path=path, row=first_row + bad, column=column)
+    return values.astype(np.int64)

@@ -1,0 +1,239 @@
+"""Users' tables to ours: nodes, then edges, then splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean
+from tasks.ingest.edges import total_duplicates
+from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.tables.configs import TablesConfig
+from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.labels import LabelStore, read_labels
+from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
+from tasks.ingest.tables.splits import LinkSplitter, node_splits
+from tasks.ingest.writer import DatasetWriter
+from tasks.stage import StageContext
+from tasks.storage.manifests import NodeType
+
+Array = NDArray[Any]
+
+_UNLIKE = 10.0  # times
+_METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
+
+
+def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest.
+
+    Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
+
+    Raises:
+        DataError: naming all mistakes.
+        RecipeError: options that do not go together.
+    """
+    nodes = _node_sets(config)
+    target = _target_type(config, nodes)
+    labels = LabelStore(config) if config.task == "node" else None
+    owner = _scan(config, nodes, target, labels, context, intake)
+    with DatasetWriter(context.work) as writer:
+        column, names = None, None
+        if labels is not None:
+            with intake.problems.gathering():
+                if config.labels is not None:
+                    read_labels(config.labels, nodes[target], intake, labels)
+                if not intake.problems:
+                    column, names = labels.finish(nodes[target].num_nodes, intake)
+        node_types = []
+        for kind, node_set in nodes.items():
+            files = ", ".join(node_set.config.files) if node_set.config else ""
+            with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
+                features = write_nodes(node_set, intake, writer, column if kind == target else None)
+                node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
+                node_set.write_ids(writer)
+        readers, sizes = _write_edges(config, nodes, writer, context, intake)
+        if column is not None:
+            with intake.problems.gathering():
+                sizes = _write_splits(node_splits(config, nodes[target], column, owner, intake), writer)
+        for hint in intake.hints:
+            context.warn(hint)
+        for what in intake.problems.unread:
+            context.warn(f"a mistake ended the reading of a table; not checked: {what}")
+        intake.problems.raise_any()
+        if names is not None:
+            writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
+    task_type = config.task_type if config.task == "node" else "link"
+    return {
+        "dataset": config.title,
+        "task": config.task,
+        "task_type": task_type,
+        "num_classes": _num_classes(config, names),
+        "num_tasks": column.shape[1] if column is not None and column.ndim == 2 else 1,
+        "metric": _metric(config, task_type, column, context),
+        "directed": config.directed,
+        "node_types": tuple(node_types),
+        "edge_types": tuple(edge_type for reader in readers for edge_type in reader.describe()),
+        "target_type": target,
+        "splits": sizes,
+        "num_self_loops": sum(s.check.num_self_loops for reader in readers for s in reader.sinks.values()),
+        "num_duplicate_edges": total_duplicates([s.check for reader in readers for s in reader.sinks.values()]),
+        "adjusted": intake.adjusted,
+        "tables": writer.tables,
+    }
+
+
+def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:
+    """Return the metric: of several amounts R2, for in an error of them all the largest unit hides the others."""
+    several = task_type == "regression" and column is not None and column.shape[1] > 1
+    metric = config.metric or ("r2" if several else _METRICS.get(task_type, "rocauc"))
+    if several and column is not None and metric in ("rmse", "mae"):
+        spread = np.nanstd(column.astype(np.float64), axis=0)
+        if spread.max() > _UNLIKE * spread.min():
+            context.warn(
+                f"{metric} is the mean over {column.shape[1]} labels whose standard deviations lie between "
+                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
+                "dataset.metric out (then it is r2), or scale the columns"
+            )
+    return metric
+
+
+def _write_splits(found: dict[str, Array], writer: DatasetWriter) -> dict[str, int]:
+    for split, ids in found.items():
+        writer.write(f"split/{split}", {"node_id": ids})
+    return {split: len(ids) for split, ids in found.items()}
+
+
+def _num_classes(config: TablesConfig, names: pa.Array | None) -> int:
+    if config.task == "link" or config.task_type == "regression":
+        return 0
+    if config.task_type != "multiclass":
+        return 2
+    return config.num_classes or (0 if names is None else len(names))
+
+
+def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
+    """All node types: those with a table first, then those that only edges name."""
+    nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
+    used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
+    if config.nodes:
+        for kind in sorted(used - set(nodes)):
+            hint = did_you_mean(kind, nodes)
+            if hint:
+                raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
+    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in sorted(used - set(nodes))}
+
+
+def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
+    labelled = [table.type for table in config.nodes if table.label]
+    target = config.target_type or (labelled[0] if labelled else None)
+    if config.task == "link":
+        target = config.edges[0].source_type
+    if target is None and len(nodes) == 1:
+        target = next(iter(nodes))
+    if target not in nodes:
+        known = ", ".join(nodes)
+        raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")
+    return target
+
+
+def _scan(
+    config: TablesConfig,
+    nodes: dict[str, NodeSet],
+    target: str,
+    labels: LabelStore | None,
+    context: StageContext,
+    intake: Intake,
+) -> Array | None:
+    """First pass: get to know all ids; return the split column's codes of the target nodes, where there is one."""
+    owner = None
+    split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
+    for kind, node_set in nodes.items():
+        if node_set.config is not None:
+            inside = labels if kind == target and node_set.config.label else None
+            read = False
+            files = ", ".join(node_set.config.files)
+            with intake.problems.gathering(f"{files} behind that mistake, and which ends of edges are in it"):
+                found = scan_nodes(node_set, intake, inside, split if kind == target else None)
+                owner = found if kind == target else owner
+                read = True
+            node_set.broken |= not read
+    if split is not None and owner is None and not nodes[target].broken:
+        raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
+    _discover(config, nodes, intake)
+    for node_set in nodes.values():
+        _note_policies(node_set, context, intake)
+    return owner
+
+
+def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
+    """Say what the policies of a node table did."""
+    if nodes.config is None:
+        return
+    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
+    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
+    where = ", ".join(nodes.config.files) or f"nodes of type {nodes.kind}"
+    if nodes.num_repeated:
+        context.warn(
+            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
+            f"{nodes.config.on_duplicate_id})"
+        )
+    if nodes.num_added:
+        context.warn(
+            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
+            "features (on_unknown_id: add)"
+        )
+
+
+def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
+    """Get to know the nodes that only edges name, then drop the indexes that say nothing."""
+    only_in_edges = {kind: found for kind, found in nodes.items() if not found.has_files and found.num_nodes == 0}
+    before = {kind: found.index.count for kind, found in nodes.items() if found.index is not None}
+    for edges in config.edges:
+        ends = {edges.source_type, edges.target_type}
+        wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
+        if wanted:
+            read = False
+            with intake.problems.gathering():
+                discover_nodes(edges, {kind: nodes[kind] for kind in wanted})
+                read = True
+            for kind in wanted:
+                nodes[kind].broken |= not read
+    for kind, node_set in nodes.items():
+        if node_set.index is None or node_set.broken:
+            continue
+        if kind not in only_in_edges:
+            node_set.num_added = node_set.index.count - before[kind]
+        elif node_set.index.count:
+            node_set.index.sort()
+        elif not intake.problems:
+            raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
+        if node_set.config is not None and node_set.config.id and node_set.index.is_text:
+            intake.hint_alike(node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False)
+        node_set.settle()
+
+
+def _write_edges(
+    config: TablesConfig,
+    nodes: dict[str, NodeSet],
+    writer: DatasetWriter,
+    context: StageContext,
+    intake: Intake,
+) -> tuple[list[EdgeReader], dict[str, int]]:
+    taken: set[Triplet] = set()
+    readers, sizes = [], {}
+    for edges in config.edges:
+        with intake.problems.gathering(f"{', '.join(edges.files)} behind that mistake"):
+            reader = EdgeReader(edges, nodes, intake)
+            splitter = None
+            if config.task == "link":
+                splitter = LinkSplitter(config, nodes[edges.source_type], edges, writer, intake)
+            reader.read(writer, context, taken, splitter)
+            if splitter is not None and not intake.problems:
+                sizes = splitter.finish()
+            readers.append(reader)
+    return readers, sizes

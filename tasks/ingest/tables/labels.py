@@ -1,0 +1,167 @@
+"""Labels of users' tables: read with the nodes or from a table of their own, classes numbered at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from tasks.ingest.ids.id_index import IdIndex, is_text
+from tasks.ingest.ids.id_maps import whole_numbers
+from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
+from tasks.ingest.tables.columns import EXACT, numbers
+from tasks.ingest.tables.configs import LabelsConfig, NodesConfig, TablesConfig
+from tasks.ingest.tables.intake import Intake, TableBatch
+
+Array = NDArray[Any]
+
+
+class LabelStore:
+    """Labels as they are read."""
+
+    def __init__(self, config: TablesConfig) -> None:
+        width = len(config.labels.label) if config.labels else 1
+        self._kind = LabelKind(config.task_type, config.num_classes or 2, width)
+        self._named = config.task_type == "multiclass" and config.num_classes is None
+        self._classes = IdIndex()
+        self._parts: list[tuple[Array, Array]] = []
+        self._path: object = None
+        self._table = _table_of_labels(config)
+        self._column = self._table.label[0]
+        self._num_minus_one = 0
+
+    def csv_kinds(self, columns: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+        """Return how the label columns of a CSV are read."""
+        return {"texts": columns} if self._named else {"numbers": columns}
+
+    def put(self, batch: TableBatch, columns: tuple[str, ...], rows: Array) -> None:
+        """Remember the labels of nodes `rows`; of a node that has several the last."""
+        self._path = batch.path
+        if self._named:
+            self._parts.append((rows, self._class_codes(batch, columns[0])))
+            return
+        read = [self._numbers(batch, column) for column in columns]
+        values = np.column_stack(read)
+        kind = LabelKind(self._kind.task_type, self._kind.num_classes, values.shape[1])
+        for column, cells in zip(columns, values.T, strict=True):
+            wrong = wrong_labels(cells, kind)
+            said = lambda row, cells=cells: wrong_label(cells[row], kind)  # noqa: E731
+            if batch.wrong(wrong, column, "wrong label", said) is not None:
+                cells[wrong] = np.nan
+        self._parts.append((rows, label_codes(values, kind)))
+
+    def _numbers(self, batch: TableBatch, column: str) -> Array:
+        values = numbers(batch, column, missing=True)
+        if values.ndim != 1:
+            batch.wrong_column(column, "is a column of lists; a label is a value, several of them are several columns")
+            return np.full(len(values), np.nan)
+        if self._kind.task_type == "multiclass":
+            self._num_minus_one += int(np.count_nonzero(values == -1))
+            values[values == -1] = np.nan
+        return values
+
+    def _class_codes(self, batch: TableBatch, column: str) -> Array:
+        values = batch.column(column)
+        if pa.types.is_floating(values.type):
+            whole = numbers(batch, column, missing=True)
+            known = np.nan_to_num(whole)
+            odd = (known != np.floor(known)) | (np.abs(known) > EXACT)
+            batch.wrong(odd, column, "no class", lambda row: f"the class {whole[row]} is not a whole number or a text")
+            values = pa.array(np.where(odd, 0, known).astype(np.int64), mask=odd | np.isnan(whole))
+        if pa.types.is_null(values.type):
+            return np.full(len(values), -1, np.int64)
+        if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):
+            batch.wrong_column(column, f"is {values.type}; classes are texts or whole numbers")
+            return np.full(len(values), -1, np.int64)
+        texts = compute.fill_null(values.cast(pa.string()), "")
+        none = np.asarray(compute.equal(texts, ""))
+        codes = np.full(len(values), -1, np.int64)
+        codes[~none] = self._classes.add(texts.filter(pa.array(~none)))
+        return codes
+
+    def renumber(self, new_id: Array) -> None:
+        """Give the nodes other ids: int64, by the old one."""
+        self._parts = [(new_id[rows], values) for rows, values in self._parts]
+
+    def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array | None]:
+        """Return the `label` column and, where classes were found, their names in the order of their codes.
+
+        Raises:
+            DataError: there are not two classes.
+        """
+        rows = np.concatenate([part[0] for part in self._parts])
+        values = np.concatenate([part[1] for part in self._parts])
+        if self._named:
+            labels = np.full(num_nodes, -1, np.int64)
+            labels[rows] = values  # of a node that stands in several rows the last
+            labelled = labels >= 0
+            names, rank = self._ordered_classes(np.unique(labels[labelled]))
+            labels[labelled] = rank[labels[labelled]]
+            self._num_minus_one = int(np.count_nonzero(labels[labelled] == -1))
+            self._hint(intake)
+            intake.hint_alike(self._table, self._column, "classes", names)
+            return labels, names
+        self._hint(intake)
+        shape = (num_nodes, *values.shape[1:])
+        labels = np.full(shape, -1, np.int64) if values.ndim == 1 else np.full(shape, np.nan, np.float32)
+        labels[rows] = values
+        return labels, None
+
+    def _hint(self, intake: Intake) -> None:
+        """Say that -1 was taken for no label: to somebody it is a class."""
+        if self._num_minus_one:
+            intake.hints.append(
+                f"{', '.join(self._table.files)} (column {self._column}): -1 stands for no label in "
+                f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
+            )
+
+    def _ordered_classes(self, met: Array) -> tuple[pa.Array, Array]:
+        """Return the classes that nodes have, ascending, and the number of each class that was met, -1 for none.
+
+        They are compared as numbers where all are numbers. Then a -1 below all others is no class, as in many public
+        data sets. `met` are the codes that nodes have: a class of rows that were dropped is none.
+        """
+        keys = whole_numbers(self._classes.keys().take(pa.array(met)))
+        order = np.asarray(compute.sort_indices(keys))
+        said = ""
+        if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
+            order, said = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
+        if len(order) < 2:
+            found = f"has 1 class ({keys[order[0]]}){said}" if len(order) else f"has no labelled row{said}"
+            raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
+        rank = np.full(self._classes.count, -1, np.int64)
+        rank[met[order]] = np.arange(len(order))
+        return keys.take(pa.array(order)).cast(pa.string()), rank
+
+
+def _table_of_labels(config: TablesConfig) -> NodesConfig | LabelsConfig:
+    return config.labels or next(table for table in config.nodes if table.label)
+
+
+def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
+    """Read labels that stand in a table of their own. Raises DataError."""
+    kinds = {"texts": (), "numbers": ()} | labels.csv_kinds(table.label)
+    texts = [*kinds["texts"], *nodes.texts(table.id)]
+    seen = np.zeros(nodes.num_nodes, np.bool_)
+    rows = 0
+    for batch in intake.batches(table, [table.id, *table.label], texts, kinds["numbers"]):
+        found = nodes.look_up(batch, table.id)
+        nodes.refuse_unknown(batch, table.id, found)
+        rows += len(found)
+        known = batch.keep(found >= 0)
+        codes = found[found >= 0]
+        order = np.argsort(codes, kind="stable")
+        again = seen[codes]
+        again[order[1:]] |= codes[order][1:] == codes[order][:-1]
+        ids = known.column(table.id)
+        said = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
+        known.wrong(again, table.id, "a node has two labels", said)
+        seen[codes] = True
+        labels.put(known, table.label, codes)
+    if rows == 0:
+        raise DataError("has no rows", path=", ".join(table.files))

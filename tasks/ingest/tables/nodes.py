@@ -1,0 +1,181 @@
+"""Nodes of users' tables: ids, labels, split column, features.
+
+A node table is read twice: first ids, labels and times, which decide classes and splits, then features, which are
+written as they come. Memory: the id index, 8 to 16 bytes a node for labels, times and the split, and where rows repeat
+an id 9 bytes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.source_files import user_path
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.ogb.raw_rows import NpyRows, Taker
+from tasks.ingest.tables.features import FeatureReader
+from tasks.ingest.tables.intake import Intake, TableBatch, table_files
+from tasks.ingest.tables.labels import LabelStore
+from tasks.ingest.tables.policies import stored_name
+from tasks.ingest.tables.times import TimeReader
+from tasks.ingest.writer import DatasetWriter
+from tasks.storage.manifests import FeatureColumn
+
+Array = NDArray[Any]
+
+SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
+_ROWS = 1 << 18
+
+
+class SplitColumn:
+    """A column whose cells say train, valid or test."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def codes(self, batch: TableBatch) -> Array:
+        """Return 0, 1, 2 or -1 (none), int8 (n,)."""
+        values = batch.column(self.column)
+        if not is_text(values.type) and not pa.types.is_null(values.type):
+            batch.wrong_column(self.column, f"is {values.type}; train, valid and test are needed")
+            return np.zeros(len(values), np.int8)
+        texts = compute.fill_null(values.cast(pa.string()), "")
+        words = compute.utf8_lower(compute.utf8_trim_whitespace(texts))
+        out = np.full(len(values), -2, np.int8)
+        for word, code in (*SPLIT_CODES.items(), ("", -1)):
+            out[np.asarray(compute.equal(words, word))] = code
+        batch.wrong(
+            out == -2,
+            self.column,
+            "unknown split",
+            lambda row: f"unknown split {texts[row].as_py()!r}; train, valid and test are known",
+        )
+        return out
+
+
+def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split: SplitColumn | None) -> Array | None:
+    """Read ids, labels, times and the split column of a node table; return the split of each node, int8, or None."""
+    table = nodes.config
+    assert table is not None
+    if not table.files:
+        if table.count is not None:
+            nodes.settle_dense(table.count)
+        return None
+    clock = TimeReader(table.time, table.time_format) if table.time else None
+    kinds = {"texts": (), "numbers": ()} | (labels.csv_kinds(table.label) if labels else {})
+    texts = [*kinds["texts"], *(clock.texts if clock else ()), *((split.column,) if split else ())]
+    texts += nodes.texts(table.id) if table.id else ()
+    wanted = [name for name in (table.id, table.time) if name]
+    wanted += [*(table.label if labels else ()), *((split.column,) if split else ())]
+    # A table without anything to look at still says how many nodes there are.
+    columns = wanted or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
+    owners, times, count = [], [], 0
+    for whole in intake.batches(table, columns, texts, kinds["numbers"], clock.inferred if clock else ()):
+        batch, rows = nodes.add_rows(whole) if table.id else (whole, np.arange(count, count + whole.num_rows))
+        count += batch.num_rows
+        if labels:
+            labels.put(batch, table.label, rows)
+        if split:
+            owners.append(split.codes(batch))
+        if clock:
+            times.append(clock.read(batch))
+    if count == 0:
+        raise DataError("has no rows", path=", ".join(table.files))
+    kept = None
+    if table.id:
+        kept, order = nodes.drop_repeated()
+        if order is not None and labels:
+            labels.renumber(order)
+    else:
+        nodes.settle_dense(count)
+    nodes.time = _kept(times, kept)
+    return _kept(owners, kept)
+
+
+def _kept(parts: list[Array], kept: Array | None) -> Array | None:
+    if not parts:
+        return None
+    whole = np.concatenate(parts)
+    return whole if kept is None else whole[kept]
+
+
+def write_nodes(
+    nodes: NodeSet, intake: Intake, writer: DatasetWriter, labels: Array | None
+) -> tuple[FeatureColumn, ...]:
+    """Write `nodes/TYPE`; return its features. Raises DataError."""
+    table = nodes.config
+    reader = FeatureReader((), (), {})
+    if table is not None:
+        reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
+    matrix, taker = None, None
+    if table and table.feature_file:
+        path = user_path(table.feature_file)
+        matrix = NpyRows(path)
+        shape, _ = matrix.shape()
+        if shape[0] != nodes.num_nodes:
+            raise DataError(f"has {shape[0]:,} rows, there are {nodes.num_nodes:,} {nodes.kind} nodes", path=path)
+        taker = Taker(matrix.path, matrix.chunks(np.float32), nodes.num_nodes, "the node table")
+    with writer.table(f"nodes/{nodes.kind}") as out:
+        first = 0
+        for columns, n in _feature_parts(nodes, intake, reader):
+            if intake.problems:  # it goes on for the sake of further mistakes; nobody will see what is written
+                continue
+            written: dict[str, Array] = {"node_id": np.arange(first, first + n, dtype=np.int64)}
+            if taker is not None:
+                written["feat"] = taker.take(n)
+            written |= columns
+            if labels is not None:
+                written["label"] = labels[first : first + n]
+            if nodes.time is not None:
+                written["time"] = nodes.time[first : first + n]
+            out.write(written)
+            first += n
+        intake.problems.raise_any()
+    _write_categories(reader, writer, nodes.kind)
+    if table is not None:
+        for column, count in reader.num_empty.items():
+            intake.adjust(table, f"empty cells of {column} filled", count)
+    features = reader.describe()
+    if matrix is not None:
+        shape, _ = matrix.shape()
+        width = shape[1] if len(shape) == 2 else 1
+        features = (FeatureColumn(column="feat", kind="numeric", dim=width), *features)
+    return features
+
+
+def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Iterator[tuple[dict[str, Array], int]]:
+    """Yield feature columns and the number of rows, in the order of the nodes."""
+    table, first = nodes.config, 0
+    columns = [*reader.features, *reader.categorical]
+    if table is not None and table.files and columns:
+        read = 0
+        reader.look_ahead(table, intake)
+        for whole in intake.batches(table, columns, reader.categorical, reader.features):
+            batch = whole if nodes.kept is None else whole.keep(nodes.kept[read : read + whole.num_rows])
+            read += whole.num_rows
+            first += batch.num_rows
+            yield reader.read(batch), batch.num_rows
+        if nodes.num_added and "error" in (reader.missing[column] for column in columns):
+            raise DataError(
+                f"{nodes.num_added:,} {nodes.kind} nodes that only edges name have no features; set nodes.missing "
+                "(mean or zero), or edges.on_unknown_id: drop",
+                path=", ".join(table.files),
+            )
+    for start in range(first, max(1, nodes.num_nodes), _ROWS):
+        n = min(_ROWS, nodes.num_nodes - start)
+        yield reader.absent(n), n
+
+
+def _write_categories(reader: FeatureReader, writer: DatasetWriter, kind: str) -> None:
+    """Keep what the codes of categorical columns mean."""
+    for column, index in reader.codes.items():
+        if index.count:
+            codes = np.arange(index.count, dtype=np.int64)
+            writer.write(f"categories/{kind}/{stored_name(column)}", {"code": codes, "name": index.keys()})

@@ -1,0 +1,185 @@
+"""Times in users' tables: whole numbers as they are, dates and time stamps as seconds since 1970 (UTC)."""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import datetime
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from configs.moments import TimeUnit
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.columns import EXACT, int64, numbers
+from tasks.ingest.tables.files import Batch
+from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.policies import full_width
+
+Array = NDArray[Any]
+
+# Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
+_FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
+_MAX_CHARACTERS = 200  # of a time as a text
+_MAX_NUMBER = 2**62  # what is beyond leaves no room for "always" and "never"
+_EVERY_ROW = "every row needs one: fill it in, leave the row out, or leave `time` out of the recipe"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def time_unit(batch: Batch, column: str) -> TimeUnit:
+    """Return what `TimeReader` makes of a column: seconds of dates and time stamps, else numbers of the user's own."""
+    kind = _cells(batch, column).type
+    dates = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_text(kind) or pa.types.is_dictionary(kind)
+    return "seconds" if dates else "number"
+
+
+def _cells(batch: Batch, column: str) -> pa.Array:
+    """Return a column, texts that are all whole numbers as these: a CSV's are texts where they are categories too."""
+    values = batch.column(column)
+    if is_text(values.type):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return values.cast(pa.int64())
+    return values
+
+
+class TimeReader:
+    """The time column of one table, batch by batch."""
+
+    def __init__(self, column: str, time_format: str | None) -> None:
+        """`time_format`: as of Python's strptime, for texts; None: ISO 8601."""
+        self.column, self.format = column, time_format
+        self._full_width = full_width(time_format) if time_format else None
+        self._unit: TimeUnit | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns that a CSV gives as texts."""
+        return (self.column,) if self.format else ()
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        """Columns that a CSV gives as it understands their cells."""
+        return () if self.format else (self.column,)
+
+    def read(self, batch: TableBatch) -> Array:
+        """Return times, int64 (n,)."""
+        values = batch.column(self.column) if self.format else _cells(batch, self.column)
+        missing = compute.is_null(values, nan_is_null=True)
+        none = batch.wrong(missing, self.column, "the time is missing", f"the time is missing; {_EVERY_ROW}")
+        if none is not None and none.all():
+            return np.zeros(len(values), np.int64)
+        unit = "seconds" if self.format else time_unit(batch, self.column)
+        if self._unit not in (None, unit):
+            words = {"seconds": "dates or time stamps", "number": "whole numbers"}
+            batch.wrong_column(
+                self.column, f"holds {words[unit]} here and {words[self._unit or unit]} before; they do not compare"
+            )
+        self._unit = self._unit or unit
+        out = np.zeros(len(values), np.int64)
+        there = slice(None) if none is None else ~none
+        found = self._read(batch, values)
+        out[there] = found[there]
+        return out
+
+    def _read(self, batch: TableBatch, values: pa.Array) -> Array:
+        kind = values.type
+        if self.format or is_text(kind):
+            return self._parse(batch, values)
+        if pa.types.is_timestamp(kind):
+            return self._calendar(batch, _whole(values) // _PER_SECOND[kind.unit])
+        if pa.types.is_date32(kind):
+            return self._calendar(batch, _whole(values.cast(pa.int32())) * 86400)
+        if pa.types.is_date64(kind):
+            return self._calendar(batch, _whole(values) // 1000)
+        if pa.types.is_integer(kind):
+            return self._whole_numbers(batch, values)
+        if pa.types.is_boolean(kind):
+            batch.wrong_column(self.column, "holds true and false; a time is a whole number, a date or a time stamp")
+            return np.zeros(len(values), np.int64)
+        out = numbers(batch, self.column, missing=True)
+        if out.ndim != 1:
+            batch.wrong_column(self.column, "is a column of lists; a time is one value")
+            return np.zeros(len(values), np.int64)
+        known = np.nan_to_num(out)  # NaN is a missing time, which was said
+        broken = known != np.floor(known)
+        if (
+            batch.wrong(
+                broken,
+                self.column,
+                "not whole",
+                lambda row: f"the time {out[row]} is no whole number, date or time stamp",
+            )
+            is None
+        ):
+            inexact = np.abs(known) > EXACT
+            batch.wrong(
+                inexact,
+                self.column,
+                "not exact",
+                lambda row: f"the time {out[row]} is not exact as a decimal number; store whole numbers as int64",
+            )
+            known = np.where(inexact, 0, known)
+        return np.asarray(known, np.int64) if not broken.any() else np.zeros(len(values), np.int64)
+
+    def _whole_numbers(self, batch: TableBatch, values: pa.Array) -> Array:
+        out = _whole(int64(batch, self.column, values, "time")[0])
+        large = (out > _MAX_NUMBER) | (out < -_MAX_NUMBER)
+        batch.wrong(large, self.column, "out of range", lambda row: f"the time {out[row]} is beyond 2^62")
+        return out
+
+    def _calendar(self, batch: TableBatch, seconds: Array) -> Array:
+        beyond = (seconds < _FIRST) | (seconds > _LAST)
+        batch.wrong(
+            beyond,
+            self.column,
+            "beyond the calendar",
+            lambda row: (
+                f"the date is {seconds[row]:,} seconds from 1970, beyond the years 1 to 9999; was it stored in another "
+                "unit than it says?"
+            ),
+        )
+        return seconds
+
+    def _parse(self, batch: TableBatch, values: pa.Array) -> Array:
+        """Read texts. Each distinct one is read once: most days come again and again."""
+        if not is_text(values.type) and not pa.types.is_integer(values.type):
+            batch.wrong_column(self.column, f"is {values.type} already: leave time_format out")
+            return np.zeros(len(values), np.int64)
+        encoded = compute.dictionary_encode(compute.utf8_trim_whitespace(values.cast(pa.string())))
+        found = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
+        codes = np.asarray(compute.fill_null(encoded.indices, 0))
+        bad = np.array([seconds is None for seconds in found], np.bool_)[codes] & np.asarray(compute.is_valid(values))
+        how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
+        hint = "" if self.format else f' ({_FORMS}); say which: time_format: "%d.%m.%Y"'
+        batch.wrong(
+            bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {how}{hint}"
+        )
+        return np.array([seconds or 0 for seconds in found], np.int64)[codes]
+
+    def _seconds(self, text: str) -> int | None:
+        """Return seconds since 1970; without a zone the time is UTC."""
+        try:
+            if len(text) > _MAX_CHARACTERS:
+                return None
+            if self._full_width is not None and not self._full_width.fullmatch(text):
+                return None
+            if self.format:
+                moment = datetime.datetime.strptime(text, self.format)
+            elif _ISO.fullmatch(text):
+                moment = datetime.datetime.fromisoformat(text.replace(" Z", "Z").replace(",", "."))
+            else:
+                return None
+            return calendar.timegm(moment.utctimetuple())
+        except (ValueError, OverflowError):
+            return None
+
+
+def _whole(values: pa.Array) -> Array:
+    """Return the integers of whole numbers or times, int64 (n,); 0 for null."""
+    return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))

@@ -1,0 +1,290 @@
+"""Edges: Parquet shards to CSC (and CSR), symmetrised, merged, with their data.
+
+First each shard by itself (in parallel, kept as a pickle): ids of the graph, reverses, self-loops, sorted by
+destination and source. Then a counting sort over all shards: count the rows, place the shards' runs one after the
+other, sort and merge within rows.
+
+Memory: 16 bytes a node and one shard at a time, plus 16 bytes an edge of a shard in each worker (32 when symmetrised;
+ingest writes shards of at most 4 M edges). Everything as long as the edge list lies in memory-mapped files, of which
+the shards' order makes the access run forward; scratch files take 4 to 16 bytes an edge until the stage ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from configs.schema import PreprocessConfig
+from tasks.preprocess.edges import coo
+from tasks.preprocess.edges.edge_data import EdgeData
+from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.layout import Layout
+from tasks.preprocess.shards import ShardJob, result, run_jobs
+from tasks.preprocess.splits.held_out import HeldOut
+from tasks.preprocess.splits.snapshot import EdgeFilter
+from tasks.stage import StageContext
+from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
+from tasks.storage.graph_store import ArrayWriter, id_dtype
+
+Array = NDArray[Any]
+
+SORT_VERSION = 1
+_MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """How a shard's edges enter the graph; everything here decides the shard's result."""
+
+    src_offset: int
+    dst_offset: int
+    bits: int
+    symmetrize: bool
+    drop_loops: bool
+    merge: bool
+    """Merge repeated edges within the shard; only where edges carry no data."""
+    keep_rows: bool
+    """Remember which row of the table each edge came from; only where edges carry data."""
+
+
+def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
+    """Return a shard's edges sorted by destination, then source, as runs.
+
+    Returns:
+        rows: id (R,), destinations that occur, ascending.   counts: int64 (R,), edges of each.
+        cols: id (E,), sources.   table_rows: int32 or int64 (E,), row within the shard; empty unless kept.
+        loops: self-loops met.   merged: repetitions left out.
+    """
+    size = shard.num_rows * (2 if plan.symmetrize else 1)
+    # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
+    keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
+    count, loops = expand_shard(shard, plan, keys, 0, table_rows)
+    rows, counts, cols, table_rows = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
+    return {
+        "rows": rows,
+        "counts": counts,
+        "cols": cols,
+        "table_rows": table_rows,
+        "loops": loops,
+        "merged": count - len(cols),
+    }
+
+
+def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
+    """Append a shard's edges to keys[:count], a row group in memory at a time; `table_rows` is empty or follows.
+
+    Returns:
+        the number of keys now, and of self-loops met. Raises IntegrityError where the file does not fit the manifest.
+    """
+    options = (plan.src_offset, plan.dst_offset, plan.symmetrize, plan.drop_loops, plan.bits)
+    loops = first_row = 0
+    for group in iter_row_groups(shard, ["src", "dst"]):
+        src, dst = group.column("src").to_numpy(), group.column("dst").to_numpy()
+        count, met = expand_edges(src, dst, *options, keys, count, table_rows, first_row)
+        loops += met
+        first_row += len(src)
+    return count, loops
+
+
+def build_edges(
+    context: StageContext,
+    store: DatasetStore,
+    layout: Layout,
+    config: PreprocessConfig,
+    writer: ArrayWriter,
+    existing: EdgeFilter | None = None,
+    source: Layout | None = None,
+    held_out: HeldOut | None = None,
+) -> tuple[dict[str, Any], EdgeData]:
+    """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry.
+
+    Of a snapshot, `existing` leaves the edges that are in the graph, and `source` is the data set's own layout: shards
+    are sorted in its ids, once for all snapshots. On link tasks `held_out` takes out what is to be predicted.
+    """
+    scratch = context.work / "scratch"
+    scratch.mkdir(exist_ok=True)
+    try:
+        merge = _Merge(context, store, layout, config, writer, scratch, existing, source or layout, held_out)
+        return merge.run(), merge.data
+    finally:
+        shutil.rmtree(scratch)
+
+
+class _Merge:
+    """One run of the counting sort over all shards."""
+
+    def __init__(
+        self,
+        context: StageContext,
+        store: DatasetStore,
+        layout: Layout,
+        config: PreprocessConfig,
+        writer: ArrayWriter,
+        scratch: Path,
+        existing: EdgeFilter | None,
+        source: Layout,
+        held_out: HeldOut | None,
+    ) -> None:
+        self.context, self.layout, self.config, self.writer = context, layout, config, writer
+        self.existing, self.held_out = existing, held_out
+        self.scratch = ArrayWriter(scratch)
+        self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
+        self.threads = thread_count(config)
+        self.jobs: list[ShardJob] = []
+        self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
+        for index, edge_type in enumerate(store.manifest.edge_types):
+            plan = ShardPlan(
+                src_offset=source.offset(edge_type.source),
+                dst_offset=source.offset(edge_type.target),
+                bits=source.id_bits,
+                symmetrize=layout.symmetrize,
+                drop_loops=config.self_loops != "keep",
+                merge=config.deduplicate and not layout.carries_data,
+                keep_rows=layout.carries_data,
+            )
+            for shard in store.shards(f"edges/{edge_type.name}"):
+                self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
+                self.bases.append(int(layout.table_starts[index]) + shard.first_row)
+
+    def run(self) -> dict[str, Any]:
+        """Count, place, sort, merge; then the data and the other direction."""
+        layout = self.layout
+        indptr, report = self._count()
+        indices, eids = self._place(indptr)
+        coo.over_rows(coo.sort_rows, self.threads, indptr, indices, eids)
+        out_indptr, out_eids = self._emit(indptr, indices, eids)
+        num_edges = int(out_indptr[-1])
+        added = layout.num_nodes if layout.add_loops else 0
+        report["num_merged"] += int(indptr[-1]) - (num_edges - added)
+        if self.existing is not None:  # shards count what they hold, which is not what exists
+            report = {}
+        report["num_edges"] = num_edges
+        self.data.follow(out_indptr, out_eids, self.writer)
+        self._other_direction(out_indptr)
+        return report
+
+    def _count(self) -> tuple[Array, dict[str, Any]]:
+        """First sight of every shard: edges of each row, before merging over shards."""
+        indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
+        loops = merged = 0
+        for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
+            found = self._filtered(found, job)
+            indptr[1:][found["rows"]] += found["counts"]  # a row occurs once a shard
+            loops += found["loops"]
+            merged += found["merged"]
+        np.cumsum(indptr, out=indptr)
+        return indptr, {"num_self_loops": loops, "num_merged": merged}
+
+    def _filtered(self, found: dict[str, Any], job: ShardJob) -> dict[str, Any]:
+        """Return a shard's runs in the graph's ids, without what is not in the graph."""
+        if self.existing is not None:
+            found = self.existing(found, job.shard)
+        return found if self.held_out is None else self.held_out(found)
+
+    def _place(self, indptr: Array) -> tuple[Array, Array]:
+        """Put every shard's runs into their rows."""
+        size = int(indptr[-1])
+        layout = self.layout
+        indices = self.scratch.create("indices", (size,), layout.id_type)
+        eid_type = id_dtype(int(layout.table_starts[-1]) + 1)
+        eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
+        cursor = indptr[:-1].copy()
+        for job, base in zip(self.jobs, self.bases, strict=True):
+            found = self._filtered(result(job), job)
+            place = (found["rows"], found["counts"], found["cols"], found["table_rows"])
+            coo.place_runs(*place, base, cursor, np.asarray(indices), np.asarray(eids))
+        assert np.array_equal(cursor, indptr[1:])
+        return np.asarray(indices), np.asarray(eids)
+
+    def _emit(self, indptr: Array, indices: Array, eids: Array) -> tuple[Array, Array]:
+        """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
+        config, layout = self.config, self.layout
+        out_indptr = np.zeros(layout.num_nodes + 1, np.int64)
+        shared = (indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
+        coo.over_rows(coo.count_merged, self.threads, indptr, *shared, out_indptr[1:])
+        np.cumsum(out_indptr, out=out_indptr)
+        size = int(out_indptr[-1])
+        out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
+        out_eids = self.scratch.create("out_eids", (size if layout.carries_data else 0,), eids.dtype)
+        raw_weight = out_weight = np.empty(0, np.float32)
+        if "weight" in layout.edge_columns:
+            raw_weight = self.data.raw_weight()
+            out_weight = self.writer.create("edge_weight", (size,), np.float32)
+        outputs = (out_indptr, np.asarray(out_indices), np.asarray(out_eids))
+        weights = (raw_weight, _MERGE_MODES[config.merge_weights], np.asarray(out_weight))
+        coo.over_rows(coo.emit_merged, self.threads, indptr, *shared, *outputs, *weights)
+        if config.merge_weights == "sum":
+            _refuse_infinite(np.asarray(out_weight))
+        self.writer.write("csc_indptr", out_indptr)
+        return out_indptr, np.asarray(out_eids)
+
+    def _other_direction(self, indptr: Array) -> None:
+        """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""
+        layout, size = self.layout, int(indptr[-1])
+        want_rows = not layout.symmetrize
+        if not want_rows and not layout.carries_data:
+            return
+        indices = np.load(self.writer.folder / "csc_indices.npy", mmap_mode="r" if size else None)
+        csr_indptr = np.zeros(layout.num_nodes + 1, np.int64)
+        coo.count_columns(np.asarray(indices), csr_indptr[1:])
+        np.cumsum(csr_indptr, out=csr_indptr)
+        empty = np.empty(0, np.int64)
+        out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
+        out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
+        cursor = csr_indptr[:-1].copy()
+        coo.transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
+        if want_rows:
+            self.writer.write("csr_indptr", csr_indptr)
+
+
+def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
+    """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
+    count = sum(np.count_nonzero(~np.isfinite(weight[start : start + step])) for start in range(0, len(weight), step))
+    if count:
+        raise DataError(
+            f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
+            "preprocess.merge_weights to max or first, or write smaller weights, such as all divided by the largest"
+        )
+
+
+def thread_count(config: PreprocessConfig) -> int:
+    """Threads of this process: `workers`, or one a core."""
+    return config.workers or os.cpu_count() or 1
+
+
+def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> None:
+    """Refuse an edge that joins two graphs. Raises DataError."""
+    for start, end in _chunks(indptr, graph_offsets):
+        first, last = int(graph_offsets[start]), int(graph_offsets[end])
+        degree = np.diff(indptr[first : last + 1])
+        sizes = np.diff(graph_offsets[start : end + 1])
+        lower = np.repeat(np.repeat(graph_offsets[start:end], sizes), degree)
+        upper = np.repeat(np.repeat(graph_offsets[start + 1 : end + 1], sizes), degree)
+        cols = indices[indptr[first] : indptr[last]]
+        wrong = np.flatnonzero((cols < lower) | (cols >= upper))
+        if len(wrong):
+            node = first + int(np.searchsorted(np.cumsum(degree), wrong[0], side="right"))
+            graph = int(np.searchsorted(graph_offsets, node, side="right")) - 1
+            raise DataError(
+                f"an edge joins node {int(cols[wrong[0]])} to node {node} of graph {graph}, which holds nodes "
+                f"{int(graph_offsets[graph])} to {int(graph_offsets[graph + 1]) - 1}; edges must stay within a graph"
+            )
+
+
+def _chunks(indptr: Array, graph_offsets: Array, edges: int = 1 << 22) -> Iterator[tuple[int, int]]:
+    """Ranges of graphs with at most about so many edges."""
+    ends = indptr[graph_offsets]
+    start = 0
+    while start < len(graph_offsets) - 1:
+        end = int(np.searchsorted(ends, ends[start] + edges, side="right")) - 1
+        end = min(max(end, start + 1), len(graph_offsets) - 1)
+        yield start, end
+        start = end

@@ -1,0 +1,193 @@
+"""What edges carry: weight, time, type and features follow their edges into CSC order.
+
+Where parallel edges merge, weights combine as the recipe says; time and features are those of the first edge in the
+table's order. Added self-loops have weight 1, time 0 and features 0. A relation without a column has weight 1, time 0,
+features 0, and a code of its own (the last one) in categorical columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from configs.errors import DataError
+from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
+from tasks.preprocess.transforms.base import check_codes
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import EdgeType, FeatureColumn
+
+Array = NDArray[Any]
+_CHUNK_EDGES = 1 << 20
+
+
+@njit(cache=True, nogil=True)
+def edge_types(
+    indptr: Array,
+    eids: Array,
+    table_starts: Array,
+    forward: Array,
+    reverse: Array,
+    target_first: Array,
+    target_last: Array,
+    loop_type: int,
+    out: Array,
+) -> None:
+    """Number the relation of each edge: its table's, or the reverse one where the row is not of the target type.
+
+    Args:
+        indptr: int64 (N + 1,).
+        eids: int (E,), number of each edge over all tables; -1: an added self-loop.
+        table_starts: int64 (T + 1,).
+        forward: int64 (T,), relation of each table.
+        reverse: int64 (T,), relation of its reverses.
+        target_first: int64 (T,), first node of each table's target type.
+        target_last: int64 (T,), the node behind its last.
+        loop_type: relation of added self-loops.
+        out: int16 (E,), filled.
+    """
+    for v in range(len(indptr) - 1):
+        for i in range(indptr[v], indptr[v + 1]):
+            if eids[i] < 0:
+                out[i] = loop_type
+                continue
+            t = np.searchsorted(table_starts, eids[i], side="right") - 1
+            out[i] = forward[t] if target_first[t] <= v < target_last[t] else reverse[t]
+
+
+class EdgeData:
+    """Columns of the edge tables, and how they reach CSC order."""
+
+    def __init__(self, store: DatasetStore, layout: Layout, feature_dtype: str, scratch: ArrayWriter) -> None:
+        """`scratch` takes the columns of all tables end to end until they are in order."""
+        self.store, self.layout, self.scratch = store, layout, scratch
+        self.feature_dtype = np.dtype(feature_dtype)
+        self.features = union_of_features(store.manifest.edge_types)
+        self.numeric = [feature for feature in self.features if feature.kind == "numeric"]
+        self.categorical = [feature for feature in self.features if feature.kind == "categorical"]
+        self.categories: tuple[int, ...] = ()
+
+    @property
+    def feature_dim(self) -> int:
+        """Columns of `edge_feat`."""
+        return sum(feature.dim for feature in self.numeric)
+
+    def _types_with(self, column: str) -> list[tuple[int, EdgeType]]:
+        tables = self.store.manifest.tables
+        found = enumerate(self.store.manifest.edge_types)
+        return [(i, t) for i, t in found if column in tables[f"edges/{t.name}"].columns]
+
+    def raw_weight(self) -> Array:
+        """Return float32, a weight for each row of all edge tables."""
+        return self._raw("weight", np.float32, 1.0)[:, 0]
+
+    def _raw(self, column: str, dtype: Any, absent: Any, dim: int = 1, codes: tuple[int, ...] = ()) -> Array:
+        """Return a column of all edge tables end to end, (rows, dim), memory-mapped.
+
+        `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
+        """
+        raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.layout.table_starts[-1]), dim), dtype))
+        types = self.store.manifest.edge_types
+        having = dict(self._types_with(column))
+        for index, edge_type in enumerate(types):
+            place = int(self.layout.table_starts[index])
+            if index not in having:
+                raw[place : place + edge_type.num_edges] = absent
+                continue
+            for shard in self.store.shards(f"edges/{edge_type.name}"):
+                first = place
+                for group in iter_row_groups(shard, [column]):
+                    values = to_numpy(group.column(column)).reshape(group.num_rows, dim)
+                    if codes:
+                        check_codes(values, codes, column, shard.path, place - first)
+                    raw[place : place + len(values)] = values
+                    place += len(values)
+        return raw
+
+    def follow(self, indptr: Array, eids: Array, writer: ArrayWriter) -> None:
+        """Write `edge_time`, `edge_type`, `edge_feat` and `edge_feat_cat` in CSC order (weights are merged before)."""
+        size = int(indptr[-1])
+        if "time" in self.layout.edge_columns:
+            time = self._raw("time", np.int64, 0)[:, 0]
+            _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
+        if len(self.layout.edge_types) > 1:
+            self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
+        if self.numeric:
+            out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
+            self._columns(self.numeric, eids, out, np.float32, {})
+            _refuse_overflow(out)
+        if self.categorical:
+            self._write_categorical(size, eids, writer)
+
+    def _columns(
+        self, features: list[FeatureColumn], eids: Array, out: Array, dtype: Any, codes: dict[str, tuple[int, ...]]
+    ) -> None:
+        """Fill the columns of `out` one feature at a time: only one of them is in memory.
+
+        Where there is none, numbers are 0, and codes the one behind the last of `codes`.
+        """
+        place = 0
+        for feature in features:
+            known = codes.get(feature.column, ())
+            absent = np.asarray(known or [0] * feature.dim)
+            raw = self._raw(feature.column, dtype, absent, feature.dim, known)
+            with np.errstate(over="ignore"):
+                _gather(eids, raw, out[:, place : place + feature.dim], absent)
+            place += feature.dim
+
+    def _write_categorical(self, size: int, eids: Array, writer: ArrayWriter) -> None:
+        """Codes as they are; one more code where a relation or an added self-loop has none."""
+        cardinalities: list[int] = []
+        codes: dict[str, tuple[int, ...]] = {}
+        num_types = len(self.store.manifest.edge_types)
+        for feature in self.categorical:
+            known = feature.cardinalities or self._count_codes(feature)
+            somewhere_absent = self.layout.add_loops or len(self._types_with(feature.column)) < num_types
+            codes[feature.column] = known
+            cardinalities += [count + somewhere_absent for count in known]
+        out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
+        self._columns(self.categorical, eids, out, np.int32, codes)
+        self.categories = tuple(cardinalities)
+
+    def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:
+        top = np.zeros(feature.dim, np.int64)
+        for _, edge_type in self._types_with(feature.column):
+            for shard in self.store.shards(f"edges/{edge_type.name}"):
+                for group in iter_row_groups(shard, [feature.column]):
+                    values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
+                    if len(values):
+                        top = np.maximum(top, values.max(0) + 1)
+        return tuple(int(count) for count in top)
+
+    def _write_types(self, indptr: Array, eids: Array, out: Array) -> None:
+        layout, types = self.layout, self.store.manifest.edge_types
+        indices = [layout.type_index(edge_type.target) for edge_type in types]
+        first = np.array([layout.type_offsets[i] for i in indices], np.int64)
+        last = np.array([layout.type_offsets[i + 1] for i in indices], np.int64)
+        forward = np.arange(len(types))
+        reverse = np.array([layout.reverse_type(i) if layout.symmetrize else i for i in range(len(types))])
+        loop_type = layout.edge_types.index(LOOP_TYPE) if layout.add_loops else -1
+        edge_types(indptr, eids, layout.table_starts, forward, reverse, first, last, loop_type, np.asarray(out))
+
+
+def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
+    """Set out[i] = raw[eids[i]], and `absent` where eids[i] is -1; in chunks."""
+    if not len(raw):
+        out[:] = absent
+        return
+    for start in range(0, len(eids), _CHUNK_EDGES):
+        chunk = np.asarray(eids[start : start + _CHUNK_EDGES])
+        values = raw[chunk]  # -1 takes the last row, replaced below
+        values[chunk < 0] = absent
+        out[start : start + _CHUNK_EDGES] = values
+
+
+def _refuse_overflow(out: Array) -> None:
+    if out.dtype != np.float16:
+        return
+    for start in range(0, len(out), _CHUNK_EDGES):
+        if not np.isfinite(out[start : start + _CHUNK_EDGES]).all():
+            raise DataError("an edge feature is too large for float16 (65,504); set preprocess.feature_dtype=float32")

@@ -1,0 +1,210 @@
+"""Labels, times, splits, held-out edges and graphs: small tables that become arrays of the graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError
+from tasks.preprocess.layout import Layout
+from tasks.preprocess.splits.snapshot import Snapshot
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.graph_store import Array, ArrayWriter, id_dtype
+from tasks.storage.manifests import SPLITS
+
+Choose = Callable[[int, int], Array]
+"""(first row, number of rows) -> which of them, counted from the first."""
+
+
+def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapshot: Snapshot | None = None) -> None:
+    """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group.
+
+    Of a snapshot, the rows that exist.
+    """
+    manifest, num_nodes = store.manifest, layout.num_nodes
+    ids = writer.create("node_ids", (num_nodes,), np.int64)
+    for start in range(0, num_nodes, 1 << 20):
+        end = min(start + (1 << 20), num_nodes)
+        ids[start:end] = np.arange(start, end) if snapshot is None else snapshot.kept[start:end]
+    if len(layout.node_types) > 1:
+        node_type = writer.create("node_type", (num_nodes,), np.int16)
+        for t, (first, last) in enumerate(zip(layout.type_offsets, layout.type_offsets[1:], strict=False)):
+            node_type[first:last] = t
+    columns = {name: manifest.tables[f"nodes/{name}"].columns for name in layout.node_types}
+    timed = [name for name in layout.node_types if "time" in columns[name]]
+    if timed:
+        time = writer.create("node_time", (num_nodes,), np.int64)
+        if len(timed) < len(layout.node_types):
+            time[:] = -1  # types without a time
+        for name in timed:
+            _fill(store, f"nodes/{name}", "time", time, layout.offset(name), _choose(snapshot, layout, name))
+    if manifest.task == "node" and "label" in columns[manifest.target_type]:
+        label = _create_label(store, writer, "label", num_nodes)
+        if len(layout.node_types) > 1:
+            label[:] = -1 if label.ndim == 1 else np.nan
+        target = manifest.target_type
+        _fill(store, f"nodes/{target}", "label", label, layout.offset(target), _choose(snapshot, layout, target))
+
+
+def _choose(snapshot: Snapshot | None, layout: Layout, name: str) -> Choose | None:
+    """Return what tells which rows of a type's table are in the graph; None: all."""
+    return None if snapshot is None else functools.partial(snapshot.kept_rows, layout.type_index(name))
+
+
+def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int) -> Array:
+    """Classes are int64 (rows,); everything else float32 (rows, T), NaN where there is none."""
+    if store.manifest.task_type == "multiclass" and store.manifest.num_tasks == 1:
+        return writer.create(name, (rows,), np.int64)
+    return writer.create(name, (rows, store.manifest.num_tasks), np.float32)
+
+
+def _fill(store: DatasetStore, table: str, column: str, out: Array, place: int, choose: Choose | None = None) -> None:
+    row = 0
+    for shard in store.shards(table):
+        for group in iter_row_groups(shard, [column]):
+            values = to_numpy(group.column(column))
+            if choose is not None:
+                values = values[choose(row, len(values))]
+                row += group.num_rows
+            if out.ndim == 1:
+                values = values.reshape(len(values))
+                if np.issubdtype(values.dtype, np.floating):
+                    values = np.where(np.isnan(values), -1, values)
+                out[place : place + len(values)] = values
+            else:
+                matrix = values.reshape(len(values), out.shape[1])
+                if np.issubdtype(matrix.dtype, np.integer):  # integers have no NaN: -1 is no label
+                    matrix = np.where(matrix < 0, np.nan, matrix)
+                out[place : place + len(values)] = matrix
+            place += len(values)
+
+
+def write_graphs(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> None:
+    """Write `graph_offsets` and `graph_label` of a graph task. Raises DataError where the sizes do not add up."""
+    if store.manifest.task != "graph":
+        return
+    sizes = store.column("graphs", "num_nodes")
+    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+    if offsets[-1] != layout.num_nodes:
+        raise DataError(
+            f"graphs have {int(offsets[-1]):,} nodes by their num_nodes, but there are {layout.num_nodes:,} nodes; "
+            "mend num_nodes",
+            path="graphs",
+        )
+    writer.write("graph_offsets", offsets)
+    label = _create_label(store, writer, "graph_label", len(sizes))
+    _fill(store, "graphs", "label", label, 0)
+
+
+def write_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
+    """Write `train_idx`, ... or `train_edges`, ... and negatives; returns the sizes.
+
+    Raises:
+        DataError: an id is out of range or repeated.
+    """
+    manifest = store.manifest
+    if manifest.task == "link":
+        return _write_link_splits(store, layout, writer)
+    column = "node_id" if manifest.task == "node" else "graph_id"
+    if manifest.task == "node":
+        type_index = layout.type_index(manifest.target_type)
+        offset, limit = layout.offset(manifest.target_type), manifest.node_types[type_index].num_nodes
+    else:
+        offset, limit = 0, manifest.num_graphs
+    sizes = {}
+    seen = np.zeros(limit, np.int8)
+    for number, split in enumerate(SPLITS, start=1):
+        ids = store.column(f"split/{split}", column).astype(np.int64)
+        _check_range(ids, limit, f"split/{split}", column)
+        _check_overlap(ids, seen, number, split)
+        writer.write(f"{split}_idx", (np.sort(ids) + offset).astype(layout.id_type))
+        sizes[split] = len(ids)
+    return sizes
+
+
+def _check_range(ids: Array, limit: int, table: str, column: str) -> None:
+    wrong = np.argwhere((ids < 0) | (ids >= limit))
+    if len(wrong):
+        row = int(wrong[0][0])
+        value = int(ids[tuple(wrong[0])])
+        raise DataError(f"id {value} is not in 0..{limit - 1}; mend or drop it", path=table, row=row, column=column)
+
+
+def _check_overlap(ids: Array, seen: Array, number: int, split: str) -> None:
+    """`seen` holds the number of the split that an id is in."""
+    taken = np.flatnonzero(seen[ids])
+    if len(taken):
+        row = int(taken[0])
+        other = SPLITS[int(seen[ids[row]]) - 1]
+        raise DataError(f"{int(ids[row])} is in the {other} split too", path=f"split/{split}", row=row)
+    seen[ids] = number
+    if np.count_nonzero(seen == number) != len(ids):
+        values, counts = np.unique(ids, return_counts=True)
+        raise DataError(f"{int(values[counts > 1][0])} is in the split twice", path=f"split/{split}")
+
+
+def _write_link_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
+    source, target = _link_ends(store, layout)
+    sizes = {}
+    for split in SPLITS:
+        table = f"split/{split}"
+        pairs = _read_pairs(store, layout, table, source, target)
+        writer.write(f"{split}_edges", pairs)
+        sizes[split] = len(pairs)
+        if split != "train" and f"split/{split}_negative" in store:
+            negatives = _read_pairs(store, layout, f"split/{split}_negative", source, target)
+            if negatives.ndim == 3 and len(negatives) != len(pairs):
+                raise DataError(
+                    f"there are candidates for {len(negatives):,} edges, but {split} has {len(pairs):,}; give a row "
+                    "of candidates for each edge",
+                    path=f"split/{split}_negative",
+                )
+            writer.write(f"{split}_negative", negatives)
+    if "weight" in store.table("split/train").columns:
+        writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
+    return sizes
+
+
+def _link_ends(store: DatasetStore, layout: Layout) -> tuple[str, str]:
+    """Node types of a held-out edge's ends. Raises DataError where that is ambiguous."""
+    if len(layout.node_types) == 1:
+        return layout.node_types[0], layout.node_types[0]
+    if len(store.manifest.edge_types) == 1:
+        return store.manifest.edge_types[0].source, store.manifest.edge_types[0].target
+    raise DataError(
+        "held-out edges name nodes within a type, and this data set has several node types and relations "
+        f"({', '.join(t.name for t in store.manifest.edge_types)}); keep one relation, or use one node type"
+    )
+
+
+def _read_pairs(store: DatasetStore, layout: Layout, table: str, source: str, target: str) -> Array:
+    """Return ids (n, 2), or (n, K, 2) where `dst` (or `src`) is a list of K candidates."""
+    ends: list[Any] = []
+    for column, name in (("src", source), ("dst", target)):
+        index = layout.type_index(name)
+        ids = store.column(table, column).astype(np.int64)
+        _check_range(ids, store.manifest.node_types[index].num_nodes, table, column)
+        ends.append(ids + layout.type_offsets[index])
+    if ends[0].ndim != ends[1].ndim:
+        ends = [end[:, None] if end.ndim == 1 else end for end in ends]
+    src, dst = np.broadcast_arrays(*ends)
+    return np.ascontiguousarray(np.stack([src, dst], -1).astype(id_dtype(layout.num_nodes)))
+
+
+def training_rows(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> Array | None:
+    """Return the nodes of the graph that transforms may learn from, ascending; None: all (link tasks hide edges only).
+
+    Node tasks: the training nodes. Graph tasks: the nodes of the training graphs.
+    """
+    if store.manifest.task == "link":
+        return None
+    train: Array = np.load(writer.folder / "train_idx.npy").astype(np.int64)
+    if store.manifest.task == "node":
+        return train
+    offsets: Array = np.load(writer.folder / "graph_offsets.npy")
+    sizes = offsets[train + 1] - offsets[train]
+    starts = np.repeat(offsets[train] - (np.cumsum(sizes) - sizes), sizes)
+    return starts + np.arange(int(sizes.sum()))

@@ -1,0 +1,210 @@
+"""Links that are held out stay out of what a model learns from: its training edges and the edges that carry messages.
+
+A pair of nodes belongs to one split. Which one keeps a pair that stands in several is a rule:
+
+| rule | where | a pair that stands in several splits |
+|---|---|---|
+| `hold_out` | a data set's own split | is tested, else validated; its other edges are taken out |
+| `first_split` | snapshots by time | stays where it came up first: what trains now trains in all later snapshots |
+| `keep` | data sets that OGB lists | stays in all, as OGB has it: else scores would not compare with published ones |
+
+Whatever the rule, an edge that carries messages goes if its pair is held out and does not train. Where edges have no
+direction, or preprocess adds reverses, both directions are one pair. Held-out edges name no relation, so a pair is
+taken out of all relations. Parallel edges go all; self-loops are pairs like any other (those that preprocess adds come
+later and stay).
+
+Memory: some 50 bytes a held-out edge; the training edges are read in pieces, and in whole where some of them go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+
+from configs.errors import DataError
+from tasks.pair_set import PairSet
+from tasks.stage import StageContext
+from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.manifests import SPLITS
+
+Rule = Literal["hold_out", "first_split", "keep"]
+_CHUNK_ROWS = 1 << 20
+# Marks of a held-out pair: in which splits it stands, and whether messages would have passed along it.
+_IN = {"train": 1, "valid": 2, "test": 4}
+_MESSAGES = 8
+
+
+class HeldOut:
+    """Takes the pairs of a link task's validation and test splits out of the rest."""
+
+    def __init__(self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool) -> None:
+        """Settle which split each pair belongs to.
+
+        Args:
+            writer: has `train_edges`, `valid_edges` and `test_edges` and what goes with them; rewritten where some go.
+            num_nodes: of the graph.
+            rule: which split keeps a pair that stands in several.
+            directed: whether a pair and its reverse are two.
+
+        Raises:
+            DataError: a split would be empty.
+        """
+        self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
+        self.pairs = PairSet(sum(self._size(split) for split in SPLITS[1:]), num_nodes, directed=directed)
+        for split in SPLITS[1:]:
+            for src, dst in self._chunks(split):
+                self.pairs.add(src, dst, _IN[split])
+        for src, dst in self._chunks("train"):
+            self.pairs.mark(src, dst, _IN["train"])
+        others = {
+            "hold_out": {"train": _IN["valid"] | _IN["test"], "valid": _IN["test"]},
+            "first_split": {"valid": _IN["train"], "test": _IN["train"] | _IN["valid"]},
+            "keep": {},
+        }[rule]
+        self.left_out = dict.fromkeys(SPLITS, 0)
+        """Edges that went from each split."""
+        for split, marks in others.items():
+            self.left_out[split] = self._drop(split, marks)
+        self._refuse_empty()
+        # Pairs that train by right may carry messages.
+        self._lookup = self._both_ways(*self.pairs.pairs(without=0 if rule == "hold_out" else _IN["train"]))
+        self._met = np.zeros(len(self._lookup), np.bool_)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Edges of each split."""
+        return {split: self._size(split) for split in SPLITS}
+
+    def __call__(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return a shard's runs (`tasks.preprocess.edges.build.sort_edge_shard`) without held-out pairs.
+
+        Ids are the graph's own.
+        """
+        if not len(self._lookup):
+            return found
+        rows, counts, cols, table_rows = (found[name].copy() for name in ("rows", "counts", "cols", "table_rows"))
+        num_rows, size = drop_pairs(rows, counts, cols, table_rows, self.num_nodes, self._lookup, self._met)
+        kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
+        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+
+    def report(self) -> dict[str, Any]:
+        """Return counts for the manifest; all shards have passed by.
+
+        `pairs` that are held out, `in_train` those of them that stood in the training split, `taken_out` those that
+        trained or carried messages and do so no longer; `left_out`: edges that went from each split.
+        """
+        dst, src = np.divmod(self._lookup[self._met], self.num_nodes)
+        self.pairs.mark(src, dst, _MESSAGES)
+        counts = {
+            "pairs": self.pairs.count(_IN["valid"] | _IN["test"]),
+            "in_train": self.pairs.count(_IN["train"]),
+            "taken_out": self.pairs.count(_MESSAGES | _IN["train"] if self.rule == "hold_out" else _MESSAGES),
+        }
+        return {"rule": self.rule, **counts, "left_out": self.left_out}
+
+    def tell(self, context: StageContext) -> None:
+        """Warn of what was found; all shards have passed by."""
+        found, sizes, left_out = self.report(), self.sizes, self.left_out
+        way = "" if self.directed else " (in one direction or the other)"
+        total = f"{found['pairs']:,} held-out pairs"
+        if found["taken_out"]:
+            context.warn(
+                f"{found['taken_out']:,} of {total} stood among the edges that train or carry messages{way}: they do "
+                f"neither now; {left_out['train']:,} training edges went"
+            )
+        for split in SPLITS[1:]:
+            if left_out[split]:
+                why = "stand in the test split too: they are tested only"
+                if self.rule == "first_split":
+                    why = "join pairs that came up in an earlier split: a model knows them by heart, so they go"
+                count = f"{left_out[split]:,} of {left_out[split] + sizes[split]:,}"
+                context.warn(f"{count} {split} edges{way} {why}; {sizes[split]:,} are left")
+        if self.rule == "keep" and found["in_train"]:
+            context.warn(
+                f"{found['in_train']:,} of {total} train too{way}, as OGB has it: a model may know them by heart; they "
+                "stay, so that scores compare with published ones"
+            )
+
+    def _both_ways(self, src: Array, dst: Array) -> Array:
+        """Return destination * num_nodes + source of the edges that pairs are, int64, ascending."""
+        keys = [dst * self.num_nodes + src] + ([] if self.directed else [src * self.num_nodes + dst])
+        lookup = np.concatenate(keys)
+        lookup.sort()
+        return lookup
+
+    def _refuse_empty(self) -> None:
+        for split, size in self.sizes.items():
+            if size or not self.left_out[split]:
+                continue
+            why, way_out = "is held out in another split too", "give splits that do not overlap"
+            if self.rule == "first_split":
+                why = "came up in an earlier split already"
+                way_out = "take other shares, or snapshot.split=keep with dataset.split.by=ratio, which deals out pairs"
+            raise DataError(f"every pair of the {split} split {why}; {way_out}", path=f"split/{split}")
+
+    def _size(self, split: str) -> int:
+        """Return how many edges a split has."""
+        return self.writer.entries[f"{split}_edges"].shape[0]
+
+    def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
+        """Yield a split's sources and targets, in order."""
+        path = self.writer.folder / f"{split}_edges.npy"
+        pairs = np.load(path, mmap_mode="r" if self._size(split) else None)
+        for start in range(0, len(pairs), _CHUNK_ROWS):
+            some = np.asarray(pairs[start : start + _CHUNK_ROWS])
+            yield some[:, 0], some[:, 1]
+
+    def _drop(self, split: str, marks: int) -> int:
+        """Leave the pairs with one of the marks out of a split; returns how many edges went."""
+        parts = [self.pairs.marks(src, dst) & marks == 0 for src, dst in self._chunks(split)]
+        stays = np.concatenate([np.empty(0, np.bool_), *parts])
+        gone = len(stays) - int(np.count_nonzero(stays))
+        for name in (f"{split}_edges", f"{split}_edge_weight", f"{split}_negative") if gone else ():
+            entry = self.writer.entries.get(name)
+            # A pool of negatives belongs to no edge in particular; candidates (n, K, 2) follow theirs.
+            if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):
+                self.writer.write(name, np.load(self.writer.folder / entry.path)[stays])
+        return gone
+
+
+@njit(cache=True, nogil=True)
+def drop_pairs(
+    rows: Array, counts: Array, cols: Array, table_rows: Array, num_nodes: int, lookup: Array, met: Array
+) -> tuple[int, int]:
+    """Drop entries of a sorted shard that are in `lookup`, in place: both ascend, so one pass finds them.
+
+    Args:
+        rows: id (R,), destinations, ascending, changed.
+        counts: int64 (R,), changed: entries of each.
+        cols: id (E,), sources, ascending within a row, changed.
+        table_rows: int (E,) or empty, changed.
+        num_nodes: of the graph.
+        lookup: int64 (n,), ascending: destination * num_nodes + source.
+        met: bool (n,), set where an entry was dropped.
+
+    Returns:
+        how many rows and entries there are now.
+    """
+    read = size = num_rows = 0
+    for r in range(len(rows)):
+        begin, row, count = size, np.int64(rows[r]), counts[r]
+        at = np.searchsorted(lookup, row * num_nodes)
+        for i in range(read, read + count):
+            key = row * num_nodes + np.int64(cols[i])
+            while at < len(lookup) and lookup[at] < key:
+                at += 1
+            if at < len(lookup) and lookup[at] == key:
+                met[at] = True
+                continue
+            cols[size] = cols[i]
+            if len(table_rows) > 0:
+                table_rows[size] = table_rows[i]
+            size += 1
+        read += count
+        if size > begin:
+            rows[num_rows], counts[num_rows] = rows[r], size - begin
+            num_rows += 1
+    return num_rows, size

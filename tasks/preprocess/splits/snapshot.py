@@ -1,0 +1,341 @@
+"""What exists as of a moment: which nodes, and which entries of a sorted shard.
+
+Where the filter sits. Before the shards are sorted, nothing could be shared: a snapshot has ids of its own, and a shard
+sorted under them serves that snapshot alone. After preprocessing, the future would have had its say in degrees, hops
+and whatever transforms learned. So shards are sorted (and rows transformed, where nothing was learned) in the data
+set's ids, once for all snapshots, and kept as pickles; what does not exist is dropped where shards are put together,
+before anything is merged, counted or fitted. Nodes that exist are numbered anew in their old order, so that sorted
+shards stay sorted; `node_ids` leads back to the data set's ids, as it does behind the components stage.
+
+A node exists from its time on. Nodes of a type without times, where edges have some, exist from their first edge on (as
+in data that was collected then), those that never have one always. An edge exists if its own time has come and both of
+its ends exist: it is as old as the youngest of the three.
+
+Memory: 21 bytes a node of the data set, and 9 bytes an edge of one shard, whose times are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from configs.errors import DataError, RecipeError
+from configs.moments import TimeUnit, last_time
+from configs.schema import Recipe
+from tasks.counter_random import bits
+from tasks.preprocess.layout import Layout
+from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
+from tasks.storage.graph_store import Array
+from tasks.storage.manifests import DatasetManifest, NodeType, Table
+from tasks.storage.snapshots import no_times, time_unit
+
+ALWAYS = np.iinfo(np.int64).min
+_NEVER = np.iinfo(np.int64).max
+LAST_KEY = np.iinfo(np.uint64).max
+_HELD_OUT = ("split/valid", "split/test")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The last edge that counts, in the order of time; equal times are ordered by `pair_key`."""
+
+    time: int
+    key: int = LAST_KEY
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The part of a data set that exists."""
+
+    unit: TimeUnit
+    """What the data's times count."""
+    until: int
+    """The last time that has come."""
+    source: Layout
+    """Ids of the data set."""
+    layout: Layout
+    """Ids of the graph: of what exists."""
+    store: DatasetStore
+    """The tables; on link tasks that are split by time one table of edges holds all of them."""
+    births: Array
+    """int64 (N,): when each node of the data set begins to exist; ALWAYS without a time."""
+    kept: Array
+    """int64 (n,), ascending: nodes that exist, as ids of the data set."""
+    new_id: Array
+    """id (N,): what they are called in the graph; -1 for those that do not exist."""
+
+    @property
+    def type_offsets(self) -> tuple[int, ...]:
+        """First id of each node type in the data set, and the id behind the last that exists: not how many will."""
+        *first, _ = self.source.type_offsets
+        return (*first, max(first[-1], int(self.kept[-1]) + 1))
+
+    def kept_rows(self, type_index: int, first: int, count: int) -> Array:
+        """Return which of the rows first to first + count of a type's node table exist, counted from `first`."""
+        start = self.source.type_offsets[type_index] + first
+        low, high = np.searchsorted(self.kept, [start, start + count])
+        return self.kept[low:high] - start
+
+    def edges_up_to(self, cut: Cut | None = None) -> EdgeFilter:
+        """Return the filter of the graph's edges: all that exist, or those up to `cut`."""
+        return EdgeFilter(self.births, self.new_id, cut or Cut(self.until))
+
+
+@dataclass(frozen=True)
+class EdgeFilter:
+    """Takes what does not exist out of sorted shards and gives the rest the graph's ids."""
+
+    births: Array
+    new_id: Array
+    cut: Cut
+
+    def __call__(self, found: dict[str, Any], shard: ShardRef) -> dict[str, Any]:
+        """Return a shard's runs (`edges.build.sort_edge_shard`) without edges that are not in the graph."""
+        rows, counts, cols, table_rows = (_writable(found[k]) for k in ("rows", "counts", "cols", "table_rows"))
+        births, times, cut = self.births, edge_times(shard), self.cut
+        if (
+            cut.key == LAST_KEY
+        ):  # only before or after counts: a byte each, of which the caches hold eight times as many
+            births, times, cut = self._late, (times > cut.time).view(np.uint8), Cut(0)
+        limit: Any = (cut.time, np.uint64(cut.key), cut.seed)
+        num_rows, size = keep_runs(rows, counts, cols, table_rows, times, births, self.new_id, *limit)
+        kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
+        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+
+    @cached_property
+    def _late(self) -> Array:
+        """uint8 (N,): 1 for nodes that begin to exist after the cut."""
+        return (self.births > self.cut.time).view(np.uint8)
+
+
+def _writable(array: Array) -> Array:
+    return array if array.flags.writeable else array.copy()
+
+
+def edge_times(shard: ShardRef) -> Array:
+    """Return the times of a shard's edges, int64 (E,); empty where edges have none."""
+    if "time" not in shard.columns:
+        return np.empty(0, np.int64)
+    times, place = np.empty(shard.num_rows, np.int64), 0
+    for group in iter_row_groups(shard, ["time"]):
+        times[place : place + group.num_rows] = group.column("time").to_numpy()
+        place += group.num_rows
+    return times
+
+
+@njit(cache=True, nogil=True)
+def pair_key(seed: int, first: int, second: int) -> Any:
+    """Return a random uint64 for an unordered pair of nodes: both directions of an edge have the same."""
+    return bits(seed, min(first, second), max(first, second))
+
+
+@njit(cache=True, nogil=True)
+def edge_births(src: Array, dst: Array, times: Array, births: Array, out: Array) -> None:
+    """out[e] = when edge e begins to exist: its own time or the later birth of its ends.
+
+    Args:
+        src: (E,), ids of the data set.
+        dst: (E,), likewise.
+        times: int64 (E,) or empty, the edges' own times.
+        births: int64 (N,).
+        out: int64 (E,), filled.
+    """
+    for e in range(len(src)):
+        born = max(births[src[e]], births[dst[e]])
+        out[e] = max(born, times[e]) if len(times) > 0 else born
+
+
+@njit(cache=True, nogil=True)
+def keep_runs(
+    rows: Array,
+    counts: Array,
+    cols: Array,
+    table_rows: Array,
+    times: Array,
+    births: Array,
+    new_id: Array,
+    cut_time: int,
+    cut_key: int,
+    seed: int,
+) -> tuple[int, int]:
+    """Drop entries of a sorted shard that come after the cut, in place, and renumber the others.
+
+    Args:
+        rows: id (R,), changed.
+        counts: int64 (R,), changed.
+        cols: id (E,), changed.
+        table_rows: int (E,) or empty, changed: the shard's row that each entry comes from.
+        times: int, the edges' own times by the shard's rows; empty where they have none.
+        births: int (N,), of nodes.
+        new_id: id (N,), ascending over the nodes that exist: so runs stay sorted.
+        cut_time: last time that counts.
+        cut_key: last key that counts at that time.
+        seed: of `pair_key`.
+
+    Returns:
+        how many rows and entries there are now.
+    """
+    read = size = num_rows = 0
+    for r in range(len(rows)):
+        begin, row, count = size, rows[r], counts[r]
+        for i in range(read, read + count):
+            born = max(births[row], births[cols[i]])
+            if len(times) > 0:
+                born = max(born, times[table_rows[i]])
+            if born > cut_time:
+                continue
+            if born == cut_time and cut_key != LAST_KEY and pair_key(seed, row, cols[i]) > cut_key:
+                continue
+            cols[size] = new_id[cols[i]]
+            if len(table_rows) > 0:
+                table_rows[size] = table_rows[i]
+            size += 1
+        read += count
+        if size > begin:
+            rows[num_rows], counts[num_rows] = new_id[row], size - begin
+            num_rows += 1
+    return num_rows, size
+
+
+def snapshot_view(recipe: Recipe) -> dict[str, Any]:
+    """Return the options that decide what a snapshot holds, for the stage's key; empty without a moment."""
+    options = recipe.snapshot
+    if options.as_of is None:
+        return {}
+    view = {"as_of": options.as_of, "unit": options.unit, "split": options.split}
+    if options.split == "time":
+        view |= {name: getattr(options, name) for name in ("train", "valid", "test", "seed")}
+    return {"snapshot": view}
+
+
+def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapshot | None:
+    """Find out what exists as of the recipe's moment; None where it names none.
+
+    Raises:
+        RecipeError: the data has no times, holds graphs, or nothing exists yet.
+        DataError: a link task's edges are not told in a way that they can be dealt out anew.
+    """
+    as_of, manifest = recipe.snapshot.as_of, store.manifest
+    if as_of is None:
+        return None
+    if manifest.task == "graph":
+        raise RecipeError(f"snapshot.as_of={as_of}: a set of graphs has no times; leave it out")
+    tables = edge_tables(manifest)
+    timed = [name for name in (*(f"nodes/{t}" for t in source.node_types), *tables) if has_times(manifest, name)]
+    if not timed:
+        raise no_times(recipe)
+    unit = time_unit(recipe)
+    until = last_time(as_of, unit)
+    _check_held_out(manifest, tables)
+    births = node_births(store, source, tables)
+    kept = np.flatnonzero(births <= until)
+    if not len(kept):
+        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {int(births.min())}")
+    new_id = np.full(source.num_nodes, -1, source.id_type)
+    new_id[kept] = np.arange(len(kept), dtype=source.id_type)
+    view = _view(manifest, source, kept, all_edges=manifest.task == "link" and recipe.snapshot.split == "time")
+    layout = Layout(view, source.symmetrize, source.add_loops)
+    return Snapshot(unit, until, source, layout, DatasetStore(store.folder, view), births, kept, new_id)
+
+
+def has_times(manifest: DatasetManifest, table: str) -> bool:
+    """Whether a table tells when its rows began to exist."""
+    return "time" in manifest.tables[table].columns
+
+
+def edge_tables(manifest: DatasetManifest) -> dict[str, tuple[str, str]]:
+    """Return the tables that hold edges, those held out included, and the node types of their ends."""
+    tables = {f"edges/{kind.name}": (kind.source, kind.target) for kind in manifest.edge_types}
+    if manifest.task == "link":
+        ends = next(iter(tables.values()))
+        tables |= dict.fromkeys(_HELD_OUT, ends)
+    return tables
+
+
+def _check_held_out(manifest: DatasetManifest, tables: dict[str, tuple[str, str]]) -> None:
+    """Refuse held-out edges that have no times where the others do."""
+    first = next(iter(tables))
+    for name in _HELD_OUT:
+        if name in tables and has_times(manifest, first) and not has_times(manifest, name):
+            raise DataError(
+                "the held-out edges have no times, so nothing tells which of them existed; let the table of edges hold "
+                "all of them and split it (dataset.split.by=time or ratio)",
+                path=name,
+            )
+
+
+def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str, str]]) -> Array:
+    """Return when each node begins to exist: int64 (N,), ALWAYS where nothing tells."""
+    births = np.full(source.num_nodes, ALWAYS, np.int64)
+    waiting = set()
+    for index, name in enumerate(source.node_types):
+        first, last = source.type_offsets[index : index + 2]
+        if has_times(store.manifest, f"nodes/{name}"):
+            for shard in store.shards(f"nodes/{name}"):
+                for group in iter_row_groups(shard, ["time"]):
+                    births[first : first + group.num_rows] = group.column("time").to_numpy()
+                    first += group.num_rows
+        elif any(name in ends and has_times(store.manifest, table) for table, ends in tables.items()):
+            births[first:last] = _NEVER
+            waiting.add(name)
+    for table, ends in tables.items():
+        if has_times(store.manifest, table):
+            for column, name in zip(("src", "dst"), ends, strict=True):
+                if name in waiting:
+                    _first_edges(store, table, column, births[source.offset(name) :])
+    births[births == _NEVER] = ALWAYS
+    return births
+
+
+def _first_edges(store: DatasetStore, table: str, column: str, births: Array) -> None:
+    for shard in store.shards(table):
+        for group in iter_row_groups(shard, [column, "time"]):
+            _take_first(group.column(column).to_numpy(), group.column("time").to_numpy(), births)
+
+
+@njit(cache=True, nogil=True)
+def _take_first(nodes: Array, times: Array, births: Array) -> None:
+    for i in range(len(nodes)):
+        births[nodes[i]] = min(births[nodes[i]], times[i])
+
+
+def _view(manifest: DatasetManifest, source: Layout, kept: Array, *, all_edges: bool) -> DatasetManifest:
+    """Describe the data set with the nodes that exist; with `all_edges` held-out edges stand among the others.
+
+    Raises DataError where edges carry features, which held-out ones do not have.
+    """
+    ends = np.searchsorted(kept, source.type_offsets)
+    node_types = tuple(
+        NodeType(name=kind.name, num_nodes=int(last - first), features=kind.features)
+        for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
+    )
+    update: dict[str, Any] = {"node_types": node_types}
+    if all_edges:
+        (kind,) = manifest.edge_types
+        if kind.features:
+            raise DataError(
+                "a split by time makes training edges of held-out ones, and those have no features in the data set; "
+                "keep its own split (snapshot.split=keep), or leave dataset.edges.features and categorical out",
+                path=f"edges/{kind.name}",
+            )
+        parts = [manifest.tables[name] for name in (f"edges/{kind.name}", *_HELD_OUT)]
+        merged = _put_together(parts)
+        update["tables"] = {**manifest.tables, f"edges/{kind.name}": merged}
+        update["edge_types"] = (kind.model_copy(update={"num_edges": merged.num_rows}),)
+    return manifest.model_copy(update=update)
+
+
+def _put_together(tables: list[Table]) -> Table:
+    """Return one table of the shards of several, with the columns that all have."""
+    columns = {name: kind for name, kind in tables[0].columns.items() if all(name in table.columns for table in tables)}
+    return Table(
+        num_rows=sum(table.num_rows for table in tables),
+        columns=columns,
+        shards=tuple(shard for table in tables for shard in table.shards),
+        shard_rows=tuple(rows for table in tables for rows in table.shard_rows),
+    )

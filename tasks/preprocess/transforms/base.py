@@ -1,0 +1,149 @@
+"""What a feature transform is.
+
+A transform is a class with a nested `Config`, registered in TRANSFORMS; `preprocess.transforms` is a list of them,
+applied in order. Two kinds:
+
+- a `ColumnTransform` works on one column (rows, dim) at a time, shard by shard. One that learns (`fits = True`) sees
+  the training rows only: `partial` on every shard, `fit` over the shards' partials, then `apply` on every shard.
+- a `StructureTransform` computes a new column from the graph's edges.
+
+A column is numeric (float32, ends up in `feat`) or categorical (int32 codes with known cardinalities, ends up in
+`feat_cat`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.base import ComponentConfig
+from configs.errors import DataError, RecipeError
+from configs.matching import did_you_mean
+from tasks.preprocess.transforms.configs import TransformConfig
+
+Array = NDArray[Any]
+State = dict[str, Any]
+"""Arrays and plain values: what a transform learned."""
+
+FLOAT16_MAX = 65504.0
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature column as it stands between two transforms."""
+
+    name: str
+    kind: Literal["numeric", "categorical", "raw"]
+    """`raw`: categories that have no codes yet (strings, or integers of unknown range)."""
+    dim: int
+    cardinalities: tuple[int, ...] = ()
+    """Codes of each of the `dim` values; categorical only."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Precision that a numeric column has been cast to."""
+    gaps: bool = False
+    """Whether NaN stands where a cell was empty; `fill_mean` goes before every other transform."""
+
+
+def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:
+    """Check a table's codes: int (rows, dim), each of the `dim` values from 0 to its cardinality - 1.
+
+    Here, once a graph, since embeddings and kernels look codes up as they are. Raises DataError naming the row.
+    """
+    if not len(codes):
+        return
+    wrong = (codes.min(0) < 0) | (codes.max(0) >= np.asarray(cardinalities))
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        limit = cardinalities[place]
+        row = int(np.flatnonzero((codes[:, place] < 0) | (codes[:, place] >= limit))[0])
+        raise DataError(
+            f"the code {int(codes[row, place])} is not in 0..{limit - 1}; correct it, or declare more codes where the "
+            "data set says how many the column has",
+            path=path,
+            row=first_row + row,
+            column=repr(column) if codes.shape[1] == 1 else f"{column!r}, value {place}",
+        )
+
+
+class ColumnTransform:
+    """Base of transforms that work on one column at a time."""
+
+    version: ClassVar[int] = 1
+    """To be raised when results change: kept results are then computed again."""
+    fits: ClassVar[bool] = False
+    """Whether it learns from the training rows."""
+    takes: ClassVar[tuple[str, ...]] = ("numeric",)
+    """Kinds of columns that it works on."""
+
+    def __init__(self, config: TransformConfig) -> None:
+        self.config: Any = config
+
+    def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """Return the names of the columns to work on. Raises RecipeError for one that is absent or of another kind."""
+        named: tuple[str, ...] = self.config.columns
+        known = {column.name: column for column in columns}
+        for name in named:
+            if name not in known:
+                raise RecipeError(
+                    f"preprocess.transforms: {self.config.name} names column {name!r}{did_you_mean(name, known)}; "
+                    f"there are {', '.join(known) or 'none'}"
+                )
+            if known[name].kind not in self.takes:
+                raise RecipeError(
+                    f"preprocess.transforms: {self.config.name} works on {' or '.join(self.takes)} columns, and "
+                    f"{name!r} is {known[name].kind} at that point; leave it out of `columns`"
+                )
+        return named or tuple(name for name, column in known.items() if column.kind in self.takes)
+
+    def partial(self, x: Array) -> State:
+        """Summarise the training rows (n, dim) of one shard."""
+        raise TypeError(f"{type(self).__name__} learns nothing")
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        """Put the shards' summaries together, in the shards' order."""
+        return {}
+
+    def output(self, column: Column, state: State) -> Column:
+        """Say what becomes of the column."""
+        return column
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Transform rows (n, dim)."""
+        return x
+
+    def describe(self, column: Column, state: State) -> dict[str, Any]:
+        """Say for people what was learned: small plain values."""
+        return {}
+
+
+class StructureTransform:
+    """Base of transforms that add a column computed from the graph."""
+
+    version: ClassVar[int] = 1
+
+    def __init__(self, config: ComponentConfig) -> None:
+        self.config: Any = config
+
+    def column(self, graph: Any) -> Column:
+        """Say what the new column is. Raises RecipeError where the graph does not have what it needs."""
+        raise TypeError(f"{type(self).__name__} makes no column")
+
+    def compute(self, graph: Any, first: int, last: int) -> Array:
+        """Return float32 (last - first, dim): the new column of nodes first to last."""
+        raise TypeError(f"{type(self).__name__} makes no column")
+
+
+def numeric(column: Column, dim: int | None = None) -> Column:
+    """The column as numbers, with another width where one is given."""
+    return replace(column, kind="numeric", dim=dim or column.dim, cardinalities=(), dtype="float32")
+
+
+def summary(values: Any, digits: int = 6) -> Any:
+    """Plain rounded values for a report; of long vectors the ends of their range."""
+    flat = np.asarray(values, np.float64).ravel()
+    if len(flat) <= 8:
+        return [float(f"{value:.{digits}g}") for value in flat]
+    return {"min": float(f"{flat.min():.{digits}g}"), "max": float(f"{flat.max():.{digits}g}"), "values": len(flat)}

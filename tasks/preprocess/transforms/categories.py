@@ -1,0 +1,126 @@
+"""Transforms of categories: codes and one_hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from configs.errors import RecipeError
+from configs.registry import TRANSFORMS
+from tasks.preprocess.transforms.base import Array, Column, ColumnTransform, State, numeric
+from tasks.preprocess.transforms.configs import CodesConfig, OneHotConfig
+
+_LISTED = 20  # categories that a report shows
+
+
+class _Vocabulary(ColumnTransform):
+    """Learns which categories the training rows have."""
+
+    fits = True
+    takes = ("numeric", "categorical", "raw")
+
+    def partial(self, x: Array) -> State:
+        """Distinct values of each column, ascending."""
+        limit: int = self.config.max_categories
+        values = [_distinct(x[:, j]) for j in range(x.shape[1])]
+        for found in values:  # refused here already: a column of floats would make every shard's summary as long as it
+            self._refuse_many(len(found), limit)
+        return {"values": values}
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        """Distinct values over all shards."""
+        merged = []
+        for j in range(column.dim):
+            found = [part["values"][j] for part in partials if len(part["values"][j])]
+            merged.append(_distinct(np.concatenate(found)) if found else np.empty(0, np.int64))
+            self._refuse_many(len(merged[-1]), self.config.max_categories, column.name)
+        return {"values": merged}
+
+    def _refuse_many(self, count: int, limit: int, column: str = "") -> None:
+        if count > limit:
+            where = f" in column {column!r}" if column else ""
+            raise RecipeError(
+                f"preprocess.transforms: {self.config.name} found more than max_categories={limit} categories{where}; "
+                "raise max_categories, name other columns, or cut numbers with the bucket transform first"
+            )
+
+    def describe(self, column: Column, state: State) -> dict[str, Any]:
+        """How many categories, and the first ones."""
+        counts = [len(values) for values in state["values"]]
+        first = state["values"][0][:_LISTED].tolist()
+        return {
+            "categories": counts if len(counts) <= 8 else {"values": len(counts), "max": max(counts)},
+            "first": first,
+        }
+
+
+@TRANSFORMS.register("codes")
+class Codes(_Vocabulary):
+    """Number the categories that occur in the training split; all others share one code of their own, the last."""
+
+    Config = CodesConfig
+
+    takes = ("categorical", "raw", "numeric")
+
+    def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """All that are categories, unless columns are named: numbers only if asked for."""
+        if self.config.columns:
+            return super().select(columns)
+        return tuple(column.name for column in columns if column.kind != "numeric")
+
+    def output(self, column: Column, state: State) -> Column:
+        """Codes: one a category and one for the unknown."""
+        return Column(column.name, "categorical", column.dim, tuple(len(values) + 1 for values in state["values"]))
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Look up."""
+        return look_up(x, state["values"])
+
+
+@TRANSFORMS.register("one_hot")
+class OneHot(_Vocabulary):
+    """One 0/1 number for each category of the training split, and one for all others; numeric from then on."""
+
+    Config = OneHotConfig
+
+    def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """All that are categories, unless columns are named: numbers only if asked for."""
+        if self.config.columns:
+            return super().select(columns)
+        return tuple(column.name for column in columns if column.kind != "numeric")
+
+    def output(self, column: Column, state: State) -> Column:
+        """As wide as there are categories."""
+        return numeric(column, sum(len(values) + 1 for values in state["values"]))
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Look up and spread out."""
+        codes = look_up(x, state["values"])
+        widths = [len(values) + 1 for values in state["values"]]
+        spread = np.zeros((len(x), sum(widths)), np.float32)
+        for j, start in enumerate(np.cumsum([0, *widths[:-1]])):
+            spread[np.arange(len(x)), start + codes[:, j]] = 1
+        return spread
+
+
+def look_up(x: Array, vocabularies: list[Array]) -> Array:
+    """Return int32 codes (n, dim): position in the column's ascending vocabulary, its length for what is not there."""
+    codes = np.empty(x.shape, np.int32)
+    for j, values in enumerate(vocabularies):
+        if not len(values):
+            codes[:, j] = 0
+            continue
+        column = _plain(x[:, j])
+        place = np.minimum(np.searchsorted(values, column), len(values) - 1)
+        codes[:, j] = np.where(values[place] == column, place, len(values))
+    return codes
+
+
+def _distinct(column: Array) -> Array:
+    """Ascending distinct values; strings as fixed-width text, so that they are plain in a pickle."""
+    return np.unique(_plain(column))
+
+
+def _plain(column: Array) -> Array:
+    return column.astype(np.str_) if column.dtype.hasobject else column

@@ -1,0 +1,329 @@
+"""Transform that lets a node's row tell of its surroundings too: hops.
+
+A path such as `out-in` is read from the node: its out-neighbours, then their in-neighbours (what depends on the same).
+A step `like` leads to nodes with much the same features, whether edges join them or not.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from configs.errors import RecipeError
+from configs.registry import TRANSFORMS
+from configs.schema import PreprocessConfig
+from tasks.preprocess.transforms.alike import check_alike, find_alike
+from tasks.preprocess.transforms.configs import HopsConfig
+from tasks.storage.graph_store import Array, ArrayWriter, create_array
+from tasks.storage.manifests import DatasetManifest
+
+_CHUNK_ROWS = 1 << 14
+# Shares of rare classes have deviations far below this: scaled to 1 they would drown the others, and a single neighbour
+# would be dozens of deviations away. Both limits were set once, by validation accuracy on ogbn_debdeps.
+_LEAST_DEVIATION, _LARGEST = 0.02, 8.0
+_HUB = 256  # edges from which on sums are in float64: in float32 what comes late would drown, as 0.1 in 100,000
+
+
+@njit(cache=True, nogil=True)
+def mean_rows(indptr: Array, indices: Array, x: Array, out: Array) -> None:
+    """out_v = mean of x_u over v's edges: indptr int64 (N + 1,), indices id (E,), x and out float32 (N, D)."""
+    total = np.empty(out.shape[1], np.float64)
+    for v in range(len(out)):
+        first, last = indptr[v], indptr[v + 1]
+        if last - first >= _HUB:
+            total[:] = 0.0
+            for e in range(first, last):
+                row = x[indices[e]]
+                for j in range(len(total)):
+                    total[j] += row[j]
+            out[v] = total / (last - first)
+            continue
+        out[v] = 0.0
+        for e in range(first, last):
+            row = x[indices[e]]
+            for j in range(out.shape[1]):
+                out[v, j] += row[j]
+        if last > first:
+            share = np.float32(1.0) / np.float32(last - first)
+            for j in range(out.shape[1]):
+                out[v, j] *= share
+
+
+@njit(cache=True, nogil=True)
+def count_labels(indptr: Array, indices: Array, known: Array, out: Array) -> None:
+    """Count the classes of v's neighbours but v itself.
+
+    Args:
+        indptr: int64 (N + 1,).
+        indices: id (E,).
+        known: int64 (N,), labels that may be read, -1 for none.
+        out: float32 (N, C), filled; numbers of edges are exact up to 2^24.
+    """
+    for v in range(len(out)):
+        out[v] = 0.0
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if u != v and known[u] >= 0:
+                out[v, known[u]] += 1.0
+
+
+@njit(cache=True, nogil=True)
+def mean_shares(
+    indptr: Array, indices: Array, far_indptr: Array, far_indices: Array, counts: Array, known: Array, out: Array
+) -> None:
+    """out_v = mean over v's neighbours u of the shares of classes among u's far neighbours, v's own label left out.
+
+    What v itself adds to u's counts is taken off before anything is divided or added up, so that nothing of it
+    remains, not even a rounding error that a model could read.
+
+    Args:
+        indptr: int64 (N + 1,), indices: id (E,): first step.
+        indices: see indptr.
+        far_indptr: int64 (N + 1,), of the second step.
+        far_indices: id (E,), ascending within a node.
+        counts: float32 (N, C), `count_labels` of the second step.
+        known: int64 (N,), labels that may be read, -1 for none.
+        out: float32 (N, C), filled.
+    """
+    total = np.empty(out.shape[1], np.float64)
+    for v in range(len(out)):
+        first, last = indptr[v], indptr[v + 1]
+        total[:] = 0.0
+        for e in range(first, last):
+            u = indices[e]
+            far = far_indices[far_indptr[u] : far_indptr[u + 1]]
+            if u == v or not len(far):
+                continue
+            own = 0  # how often v is among u's far neighbours with its own label
+            if known[v] >= 0:
+                place = np.searchsorted(far, v)
+                while place + own < len(far) and far[place + own] == v:
+                    own += 1
+            share = np.float32(1.0) / np.float32(len(far) * (last - first))
+            for c in range(out.shape[1]):
+                others = counts[u, c] - own if c == known[v] else counts[u, c]
+                total[c] += np.float32(others) * share
+        out[v] = total
+
+
+@TRANSFORMS.register("hops")
+class Hops:
+    """Append means of features and shares of training labels over paths, each direction by itself; stands last.
+
+    So a model that looks at single nodes (`mlp`) sees the graph, as in SIGN (https://arxiv.org/abs/2004.11198), and
+    labels as in GAMLP (https://arxiv.org/abs/2108.10097). A label path leaves out the node it describes, whose own
+    label would tell the answer; labels of other splits than train are never read. New columns are standardised on the
+    training rows (deviations below 0.02 count as 0.02) and cut off at 8.
+
+    Memory: two rows a node of a path are on disk at a time, a chunk of rows in memory.
+    """
+
+    Config = HopsConfig
+
+    def __init__(self, config: HopsConfig) -> None:
+        """Raises RecipeError where no path is named."""
+        self.config = config
+        if not config.features and not config.labels:
+            raise RecipeError("preprocess.transforms: hops names no paths; give it features or labels")
+
+    def check(self, manifest: DatasetManifest, symmetric: bool, feature_dim: int) -> None:
+        """Raise RecipeError for paths that the graph has not."""
+        steps = {step for path in (*self.config.features, *self.config.labels) for step in path.split("-")}
+        if symmetric and "out" in steps:
+            raise RecipeError(
+                "preprocess.transforms: hops cannot tell out from in on a symmetrised graph; set "
+                "preprocess.symmetrize=false, or take paths of `in` alone"
+            )
+        if "like" in steps:
+            check_alike(manifest.num_nodes, feature_dim)
+        if self.config.features and not feature_dim:
+            raise RecipeError("preprocess.transforms: hops.features needs numeric features, and there are none")
+        if self.config.labels and (manifest.task, manifest.task_type, manifest.num_tasks) != ("node", "multiclass", 1):
+            raise RecipeError("preprocess.transforms: hops.labels needs one class a node (a node task); remove it")
+
+    def widen(
+        self,
+        writer: ArrayWriter,
+        manifest: DatasetManifest,
+        symmetric: bool,
+        train_rows: Array | None,
+        built: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Replace `feat` (N, D) by [feat | new columns].
+
+        Args:
+            writer: of the graph; holds its structure, `feat` and on node tasks `label` and `train_idx`.
+            manifest: of the data set.
+            symmetric: whether the in-edges are the out-edges too.
+            train_rows: int64 (n,) ascending, rows to standardise on; None: all.
+            built: what `FeatureBuilder.build` returned.
+
+        Returns:
+            `built` with the new width, and what was added.
+
+        Raises:
+            RecipeError: paths that the graph has not.
+        """
+        entry = writer.entries.get("feat")
+        self.check(manifest, symmetric, entry.shape[1] if entry else 0)
+        scratch = writer.folder / "hops"
+        scratch.mkdir()
+        try:
+            parts = _Paths(self.config, writer, manifest, symmetric, scratch)
+            columns = {f"features {path}": parts.features(path) for path in self.config.features}
+            columns |= {f"labels {path}": parts.labels(path) for path in self.config.labels}
+            scales = {name: self.scale(name, x, train_rows) for name, x in columns.items()}
+            dim = self._write(writer, scratch, parts.num_nodes, [(x, *scales[name]) for name, x in columns.items()])
+        finally:
+            shutil.rmtree(scratch)
+        widths = {name: x.shape[1] for name, x in columns.items()}
+        added = {"transform": "hops", "columns": list(widths), "widths": widths, "scales": _plain(scales)}
+        return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added]}
+
+    def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
+        """Return what a path's columns (N, D) are standardised by: mean and deviation, float32 (D,)."""
+        return _moments(x, train_rows)
+
+    def _write(
+        self, writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[tuple[Array, Array, Array]]
+    ) -> int:
+        """Write `feat` anew, wider: `parts` are columns with their means and deviations."""
+        own: list[Array] = []
+        dtype = np.dtype(np.float32)
+        if "feat" in writer.entries:
+            dtype = np.dtype(writer.entries["feat"].dtype)
+            (writer.folder / "feat.npy").rename(scratch / "feat.npy")
+            own = [np.load(scratch / "feat.npy", mmap_mode="r")]
+        dim = sum(part.shape[1] for part in (*own, *(x for x, *_ in parts)))
+        feat = writer.create("feat", (num_nodes, dim), dtype)
+        place = 0
+        for part in own:
+            feat[:, : part.shape[1]] = part
+            place = part.shape[1]
+        for part, mean, deviation in parts:
+            for rows in _chunks(num_nodes):
+                x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
+                feat[rows, place : place + part.shape[1]] = x
+            place += part.shape[1]
+        return dim
+
+
+def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]:
+    """Part `hops`, which reads finished features, from the transforms that make them.
+
+    Returns:
+        the configuration without it, and the transform, None where the recipe has none. Raises RecipeError unless it
+        stands last.
+    """
+    names = [transform.name for transform in config.transforms]
+    place = next((i for i, name in enumerate(names) if issubclass(TRANSFORMS.get(name), Hops)), None)
+    if place is None:
+        return config, None
+    if place < len(names) - 1:
+        raise RecipeError(
+            f"preprocess.transforms: hops reads finished features, and {names[place + 1]} stands behind it; put hops "
+            "last, once"
+        )
+    made: Hops = TRANSFORMS.create(config.transforms[-1])
+    return config.model_copy(update={"transforms": config.transforms[:-1]}), made
+
+
+class _Paths:
+    """Columns of paths, as float32 files that are computed once each."""
+
+    def __init__(
+        self, config: HopsConfig, writer: ArrayWriter, manifest: DatasetManifest, symmetric: bool, scratch: Path
+    ) -> None:
+        self.config, self.folder, self.scratch = config, writer.folder, scratch
+        self.num_nodes = len(self._array("csc_indptr")) - 1
+        self.edges = {"in": (self._array("csc_indptr"), self._array("csc_indices"))}
+        if not symmetric:
+            self.edges["out"] = (self._array("csr_indptr"), self._array("csr_indices"))
+        self.num_classes = manifest.num_classes
+        self._known: Array | None = None
+        self._made: dict[str, Array] = {}
+
+    def _array(self, name: str) -> Array:
+        array: Array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return array
+
+    def _edges(self, step: str) -> tuple[Array, Array]:
+        if step not in self.edges:
+            assert step == "like", "directions are there from the beginning"
+            self.edges[step] = find_alike(self.features(""), self.config.like_count, self.config.like_least)
+        return self.edges[step]
+
+    def _new(self, name: str, columns: int) -> Array:
+        self._made[name] = np.asarray(create_array(self.scratch / f"{name}.npy", (self.num_nodes, columns), np.float32))
+        return self._made[name]
+
+    def features(self, path: str) -> Array:
+        """Return means over a path, float32 (N, D); "" is the features themselves."""
+        if path in self._made:
+            return self._made[path]
+        if not path:
+            feat = self._array("feat")
+            if feat.dtype == np.float32:
+                return feat
+            x = self._new("", feat.shape[1])
+            x[:] = feat
+            return x
+        step, _, rest = path.partition("-")
+        before = self.features(rest)
+        out = self._new(path, before.shape[1])
+        mean_rows(*self._edges(step), before, out)
+        return out
+
+    def labels(self, path: str) -> Array:
+        """Return shares of classes over a path of one or two steps, float32 (N, C)."""
+        step, _, far = path.partition("-")
+        indptr, indices = self._edges(step)
+        shares = self._new(f"labels-{path}", self.num_classes)
+        if far:
+            mean_shares(indptr, indices, *self._edges(far), self._counts(far), self.known, shares)
+        else:
+            shares[:] = self._counts(step)
+            shares /= np.maximum(np.diff(indptr), 1)[:, None].astype(np.float32)
+        return shares
+
+    def _counts(self, step: str) -> Array:
+        name = f"counts-{step}"
+        if name not in self._made:
+            count_labels(*self._edges(step), self.known, self._new(name, self.num_classes))
+        return self._made[name]
+
+    @property
+    def known(self) -> Array:
+        """Labels of the training nodes, -1 for all others: int64 (N,)."""
+        if self._known is None:
+            train = self._array("train_idx")
+            self._known = np.full(self.num_nodes, -1, np.int64)
+            self._known[train] = self._array("label")[train]
+        return self._known
+
+
+def _plain(scales: dict[str, tuple[Array, Array]]) -> dict[str, dict[str, list[float]]]:
+    return {name: {"mean": mean.tolist(), "deviation": wide.tolist()} for name, (mean, wide) in scales.items()}
+
+
+def _moments(x: Array, rows: Array | None) -> tuple[Array, Array]:
+    """Return mean and deviation of columns over some rows, each float32 (D,)."""
+    total, squares, count = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
+    for part in _chunks(len(x) if rows is None else len(rows)):
+        chunk = x[part if rows is None else rows[part]].astype(np.float64)
+        total += chunk.sum(0)
+        squares += (chunk**2).sum(0)
+        count += len(chunk)
+    mean = total / max(count, 1)
+    deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
+    return mean.astype(np.float32), np.maximum(deviation, _LEAST_DEVIATION).astype(np.float32)
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    for start in range(0, count, _CHUNK_ROWS):
+        yield slice(start, min(start + _CHUNK_ROWS, count))

@@ -1,0 +1,134 @@
+"""Transforms that move and scale numbers: standardize, min_max, log1p, cast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from configs.errors import DataError
+from configs.registry import TRANSFORMS
+from tasks.preprocess.transforms.base import FLOAT16_MAX, Array, Column, ColumnTransform, State, summary
+from tasks.preprocess.transforms.configs import CastConfig, Log1pConfig, MinMaxConfig, StandardizeConfig
+
+_CHUNK_ROWS = 1 << 16
+
+
+@TRANSFORMS.register("standardize")
+class Standardize(ColumnTransform):
+    """Mean 0 and variance 1 on the training split: (x - mean) / std, each value of a column by itself.
+
+    Shards' means and sums of squares merge by Chan, Golub, LeVeque ("Updating formulae and a pairwise algorithm for
+    computing sample variances", 1979), so that no second pass is needed and large means cost no digits. A value that
+    is constant in the training split becomes x - mean.
+    """
+
+    fits = True
+
+    Config = StandardizeConfig
+
+    def partial(self, x: Array) -> State:
+        """Count, mean and sum of squared deviations."""
+        parts = []
+        for start in range(0, len(x), _CHUNK_ROWS):
+            x64 = x[start : start + _CHUNK_ROWS].astype(np.float64)
+            mean = x64.mean(0)
+            parts.append({"count": len(x64), "mean": mean, "squares": ((x64 - mean) ** 2).sum(0)})
+        return _merge_moments(parts, x.shape[1])
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        """Mean and standard deviation of all training rows."""
+        merged = _merge_moments(partials, column.dim)
+        mean, std = merged["mean"], np.sqrt(merged["squares"] / max(merged["count"], 1))
+        # Rounding leaves a constant value with a tiny deviation: dividing by it would blow noise up.
+        return {"mean": mean, "scale": np.where(std > 1e-7 * np.maximum(np.abs(mean), 1e-30), std, 1.0)}
+
+    def apply(self, x: Array, state: State) -> Array:
+        """(x - mean) / scale."""
+        return ((x - state["mean"]) / state["scale"]).astype(np.float32)
+
+    def describe(self, column: Column, state: State) -> dict[str, Any]:
+        """Mean and scale."""
+        return {"mean": summary(state["mean"]), "scale": summary(state["scale"])}
+
+
+def _merge_moments(parts: list[State], dim: int) -> State:
+    """Combine counts, means and sums of squared deviations."""
+    count, mean, squares = 0, np.zeros(dim), np.zeros(dim)
+    for part in parts:
+        total = count + part["count"]
+        if not part["count"]:
+            continue
+        delta = part["mean"] - mean
+        mean = mean + delta * (part["count"] / total)
+        squares = squares + part["squares"] + delta**2 * (count * part["count"] / total)
+        count = total
+    return {"count": count, "mean": mean, "squares": squares}
+
+
+@TRANSFORMS.register("min_max")
+class MinMax(ColumnTransform):
+    """Map the training split's range to 0..1: (x - min) / (max - min); other rows may fall outside unless clipped."""
+
+    fits = True
+
+    Config = MinMaxConfig
+
+    def partial(self, x: Array) -> State:
+        """Smallest and largest value."""
+        if not len(x):
+            return {"min": np.full(x.shape[1], np.inf), "max": np.full(x.shape[1], -np.inf)}
+        return {"min": x.min(0).astype(np.float64), "max": x.max(0).astype(np.float64)}
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        """Range over all training rows."""
+        low = np.min([part["min"] for part in partials], axis=0)
+        high = np.max([part["max"] for part in partials], axis=0)
+        low, high = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 1.0)
+        return {"min": low, "range": np.where(high > low, high - low, 1.0)}
+
+    def apply(self, x: Array, state: State) -> Array:
+        """(x - min) / range."""
+        scaled = (x - state["min"]) / state["range"]
+        return (np.clip(scaled, 0, 1) if self.config.clip else scaled).astype(np.float32)
+
+    def describe(self, column: Column, state: State) -> dict[str, Any]:
+        """Smallest and largest value."""
+        return {"min": summary(state["min"]), "max": summary(state["min"] + state["range"])}
+
+
+@TRANSFORMS.register("log1p")
+class Log1p(ColumnTransform):
+    """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""
+
+    Config = Log1pConfig
+
+    def apply(self, x: Array, state: State) -> Array:
+        """sign(x) · log(1 + |x|)."""
+        return (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
+
+
+@TRANSFORMS.register("cast")
+class Cast(ColumnTransform):
+    """Round to float16 precision; `feat` is stored as float16 if all numeric columns are cast (half the disk)."""
+
+    Config = CastConfig
+
+    def output(self, column: Column, state: State) -> Column:
+        """The same column in half precision."""
+        return replace(column, dtype="float16")
+
+    def apply(self, x: Array, state: State) -> Array:
+        """Round. Raises DataError where a value is beyond float16's range."""
+        refuse_overflow(x)
+        return x.astype(np.float16).astype(np.float32)
+
+
+def refuse_overflow(x: Array) -> None:
+    """Refuse values that float16 cannot hold. Raises DataError."""
+    if len(x) and np.abs(x).max() > FLOAT16_MAX:
+        raise DataError(
+            f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({FLOAT16_MAX:,.0f}); put a "
+            "standardize, min_max or log1p transform before it, or store float32 (preprocess.feature_dtype=float32)"
+        )

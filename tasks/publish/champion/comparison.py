@@ -1,0 +1,213 @@
+"""Champion and challenger on the same data: the challenger's validation rows, both through what serving does.
+
+The champion reads the challenger's data as a prediction of its own would: through its fitted transforms and its own
+`preprocess` section. Rows that it was trained on are left out for both, where they are known. Values that the two
+evaluations recorded are taken only where both measured the very same prepared rows.
+
+A champion that cannot read the data is a finding (`Compared.why_not`). A store that is away, a full disk or a process
+that died is none: the stage fails, and a rerun compares again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import GraphmillError, IntegrityError, StageError, UntrustedCodeError, UserError
+from configs.schema import Recipe
+from tasks.apply.measure import Measured, MeasureJob
+from tasks.apply.model_files import model_digest
+from tasks.apply.needs import label_columns
+from tasks.apply.prepare import prepare_for
+from tasks.apply.published import Published, read_published
+from tasks.publish import profile
+from tasks.publish.champion.gate import Candidate, Compared, controls_of, recorded_value
+from tasks.publish.champion.trained import trained_on
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.registered import ModelVersion, fetch_model
+from tasks.stage import Parent, StageContext
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.ids import class_names
+from tasks.storage.snapshots import check_snapshot
+from tasks.supervise import run_job
+
+_LEFT_OUT = "left_out.npy"
+
+
+def prepared_digest(recipe: Recipe, parents: dict[str, Parent]) -> str:
+    """Return what names a measurement: the prepared graph and split, and how they are evaluated."""
+    evaluation = parents["evaluate"].manifest
+    told = [
+        parents["partition"].manifest.digest,
+        evaluation.stage_version,
+        recipe.evaluate.evaluator.model_dump(mode="json"),
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def data_text(recipe: Recipe) -> str:
+    """Name the data, for people."""
+    return f"the data of {recipe.name}" + ("" if recipe.snapshot.as_of is None else f" as of {recipe.snapshot.as_of}")
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """A trained model whose publication asks whether it is better than the champion."""
+
+    context: StageContext
+    recipe: Recipe
+    parents: dict[str, Parent]
+    files: Path
+    """Folder of its files, as they are published."""
+    metric: str
+    """`split/metric`."""
+
+    def own_value(self) -> tuple[float, dict[str, float]]:
+        """Return the gate metric on the validation split, and that of each control.
+
+        As evaluated, else measured now (`evaluate.splits=[test]`).
+
+        Raises:
+            RecipeError: there is no such metric.
+        """
+        evaluation = self.parents["evaluate"].manifest
+        value = recorded_value(self.metric, evaluation.metrics)
+        if value is not None:
+            return value, controls_of(self.metric, evaluation.controls)
+        outcome = self.measure([self.own()], None, controls=True)
+        split, _, name = self.metric.partition("/")
+        measured = {control: {split: {name: value}} for control, value in outcome["controls"].items()}
+        return float(outcome["models"][0]["value"]), controls_of(self.metric, measured)
+
+    def against(self, tracker: Tracker, new: Candidate, champion: ModelVersion) -> Compared:
+        """Compare with the champion, whose metric is the same.
+
+        Raises:
+            StageError: the champion's files cannot be had now, or a process died; nothing is known then.
+        """
+        old = champion.gate
+        if new.prepared and old.prepared == new.prepared and not np.isnan(old.value):
+            rows = self.parents["partition"].manifest.splits["valid"]
+            return Compared(new.value, old.value, rows, data_text(self.recipe), recorded=True)
+        try:
+            return self._compare(tracker, champion, new.value)
+        except StageError as error:
+            raise StageError(
+                f"{error}\nSo the champion, {champion.reference}, was not compared with the new version {new.version}, "
+                f"and stays for now. Run again; or choose by hand: graphmill promote {champion.name}@{new.version}"
+            ) from error
+
+    def _compare(self, tracker: Tracker, champion: ModelVersion, own_value: float) -> Compared:
+        data = data_text(self.recipe)
+        try:
+            check_snapshot(self.recipe)
+        except UserError as error:  # its source went away since it was ingested: that says nothing of the champion
+            raise StageError(str(error)) from error
+        try:
+            published = champion_files(tracker, champion)
+            graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
+        except UntrustedCodeError as error:
+            return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
+        except (UserError, IntegrityError) as error:
+            return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
+        mask = self._rows_known_to(published)
+        outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
+        own, other = outcome["models"]
+        return Compared(
+            new=float(own["value"]),
+            old=None if "why_not" in other else float(other["value"]),
+            rows=outcome["rows"],
+            data=data,
+            why_not=other.get("why_not", ""),
+            trained_on=None if mask is None else int(mask.sum()),
+            left_out=outcome["left_out"],
+        )
+
+    def drift(self, tracker: Tracker, champion: ModelVersion) -> dict[str, Any] | None:
+        """Return how this data differs from the champion's (see `profile.compare`); None where nobody knows."""
+        try:
+            before, now = profile.read(fetch_model(tracker, champion)), profile.read(self.files)
+            return None if now is None or before is None else profile.compare(before, now)
+        except (GraphmillError, KeyError, TypeError):  # no decision rests on it
+            return None
+
+    def _rows_known_to(self, published: Published) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        graph, ingest = self.parents["partition"], self.parents["ingest"]
+        return trained_on(published.folder, published.lineage, self.context.home, graph, ingest)
+
+    def _store(self) -> DatasetStore:
+        return DatasetStore(self.parents["ingest"].folder, self.parents["ingest"].manifest)
+
+    def own(self) -> Measured:
+        """Return the new model on its own graph."""
+        store = self._store()
+        return Measured(
+            str(self.files),
+            str(self.parents["partition"].folder),
+            own_graph=True,
+            classes=class_names(store),
+            labels=label_columns(store.manifest),
+        )
+
+    def measure(self, models: list[Measured], mask: Any, *, controls: bool = False) -> dict[str, Any]:
+        """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
+
+        With `controls` also what the first model has to beat, on all rows.
+
+        Returns:
+            as `tasks.apply.measure.Measuring.run`.
+        """
+        work, recipe = self.context.work / ".measure", self.recipe
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        left_out = mask is not None and bool(mask.any())
+        if left_out:
+            np.save(work / _LEFT_OUT, mask)
+        job = MeasureJob(
+            models=tuple(models),
+            dataset=str(self.parents["ingest"].folder),
+            metric=self.metric.partition("/")[2],
+            evaluator=recipe.evaluate.evaluator.model_dump(mode="json"),
+            left_out=str(work / _LEFT_OUT) if left_out else None,
+            batch_size=recipe.evaluate.batch_size,
+            device=recipe.train.device,
+            threads=recipe.train.threads,
+            work=str(work),
+            controls=controls,
+        )
+        inner = StageContext(
+            self.context.stage, work, self.context.home, self.context.cache, self.context.listener
+        )  # a folder of its own: what it leaves is no part of the artifact
+        try:
+            return run_job("tasks.apply.measure", job.as_json(), inner)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _measured(published: Published, graph: Parent, store: DatasetStore) -> Measured:
+    own = graph.manifest.digest == published.lineage["partition"]["digest"]
+    labels = None if published.needs is None else published.needs.labels
+    return Measured(str(published.folder), str(graph.folder), own, published.classes(store), labels)
+
+
+def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:
+    """Return the champion's files, whole: a damaged copy is fetched anew.
+
+    Raises:
+        IntegrityError, RecipeError: they are not what was published, or of another kind than this graphmill reads.
+        StageError: the store cannot be reached.
+    """
+    for attempt in (1, 2):
+        folder = fetch_model(tracker, champion)
+        wanted = tracker.published_digest(champion.model_id)
+        if not wanted or model_digest(folder) == wanted:
+            return read_published(folder, champion.reference)
+        if attempt == 1:
+            shutil.rmtree(folder)
+    raise IntegrityError(f"the files of {champion.reference} are not those that were published")

@@ -1,0 +1,126 @@
+"""The gate at work: asks for what the rule (`gate.py`) wants to know, and writes down what came of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from configs.schema import Recipe
+from tasks.publish import profile
+from tasks.publish.champion.comparison import Challenge, data_text, prepared_digest
+from tasks.publish.champion.gate import Candidate, Compared, Decision, decide, gate_name, higher_is_better
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.registered import ModelVersion, find_version
+from tasks.stage import Parent
+
+
+def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) -> Candidate:
+    """Return what the gate knows of a model before it has a version.
+
+    Raises:
+        RecipeError: the gate metric was not measured.
+    """
+    evaluation = parents["evaluate"].manifest
+    primary_higher = bool(evaluation.report.get("higher_is_better", True))
+    # Snapshots of one data set are not one set of data.
+    dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
+    value, controls = challenge.own_value()
+    return Candidate(
+        version="",
+        metric=challenge.metric,
+        value=value,
+        higher_is_better=higher_is_better(challenge.metric, evaluation.metric, primary_higher),
+        dataset=dataset,
+        prepared=prepared_digest(recipe, parents),
+        controls=controls,
+        as_of=recipe.snapshot.as_of or "",
+        unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
+    )
+
+
+def metric_name(recipe: Recipe, parents: dict[str, Parent]) -> str:
+    """Return the gate metric, `split/metric`."""
+    return gate_name(recipe.tracking.gate_metric, parents["evaluate"].manifest.metric)
+
+
+@dataclass
+class Judge:
+    """Decides on the version that a challenge becomes."""
+
+    challenge: Challenge
+    tracker: Tracker
+    name: str
+    """Of the registered model."""
+    new: Candidate
+    leave_alone: bool
+    """The run was not asked to choose a champion."""
+    champion: ModelVersion | None = None
+    """Whom the last decision was made against."""
+
+    def __call__(self, version: str, champion: str | None) -> Decision:
+        """Decide; see `ModelRegistry.publish`."""
+        self.champion = None if champion is None else find_version(self.tracker, f"{self.name}@{champion}")
+        own = self.champion is not None and champion == version
+        told = self.champion.gate.promoted_because if self.champion is not None and own else ""
+        return decide(
+            replace(self.new, version=version, promoted_because=told),
+            None if self.champion is None else self.champion.gate,
+            lambda: self._compare(version),
+            name=self.name,
+            leave_alone=self.leave_alone,
+        )
+
+    def _compare(self, version: str) -> Compared:
+        assert self.champion is not None
+        return self.challenge.against(self.tracker, replace(self.new, version=version), self.champion)
+
+    def record(self, version: str, decision: Decision) -> dict[str, Any]:
+        """Return plain values of a decision: for the manifest, the report and whoever is told."""
+        compared, other = decision.compared, self.champion
+        if other is not None and other.version == version:
+            other = None
+        found = {
+            "promoted": decision.promote,
+            "reason": decision.reason,
+            "short": decision.short,
+            "loud": decision.loud,
+            "left_alone": self.leave_alone and not decision.promote,
+            "metric": self.new.metric,
+            "higher_is_better": self.new.higher_is_better,
+            "value": None if math.isnan(self.new.value) else self.new.value,
+            "controls": dict(self.new.controls),
+            "data": data_text(self.challenge.recipe),
+            "against": None if other is None else other.version,
+            "drift": None if other is None else self.challenge.drift(self.tracker, other),
+        }
+        if compared is None:
+            return found
+        return found | {
+            "challenger": compared.new,
+            "champion": compared.old,
+            "rows": compared.rows,
+            "recorded": compared.recorded,
+            "trained_on": compared.trained_on,
+            "why_not": compared.why_not,
+        }
+
+
+def facts(version: str, gate: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a decision (`Judge.record`) as rows of (name, text) for the report; none where there is none."""
+    if not gate:
+        return []
+    this, other = f"version {version}", f"version {gate['against']}"
+    rows = [("decision", f"{this} is {'' if gate['promoted'] else 'not '}champion: {gate['reason']}")]
+    if gate.get("champion") is not None:
+        rows += [
+            (f"{this}, {gate['metric']}", f"{gate['challenger']:.4f}"),
+            (f"{other}, {gate['metric']}", f"{gate['champion']:.4f}"),
+            ("rows of both", f"{gate['rows']:,} of the validation split of {gate['data']}"),
+        ]
+    rows += [(f"control {name}", f"{value:.4f}") for name, value in gate["controls"].items()]
+    if gate["against"] is not None:
+        found = gate["drift"]
+        unknown = [("its data", f"what data {other} was trained on is not known")]
+        rows += profile.facts(found) if found else unknown
+    return rows

@@ -1,0 +1,139 @@
+"""Which rows a model was trained on, so that another model's validation rows can be told from them.
+
+A published model brings hashes of the ids of its training rows (`trained.npy`), up to some millions; of more the
+artifacts tell, as long as they are in the home. Rows of data without ids of its own are known by their numbers, which
+mean something within the very same data only.
+
+Where a training told a link from its reverse, hashes do too. A link that is asked about is known in either direction,
+unless both trainings told the two apart: so hashes of both kinds can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from configs.errors import IntegrityError
+from tasks.stage import Parent
+from tasks.storage.artifacts import ArtifactStore, write_atomic
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import DatasetManifest, PartitionManifest
+
+HASHES, FACTS = "trained.npy", "trained.json"
+MOST_ROWS = 1 << 22  # 32 MiB of hashes
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class _Known(NamedTuple):
+    """Rows that a model was trained on."""
+
+    names: str
+    """See `row_names`."""
+    directed: bool
+    hashes: Array
+
+
+def tells_directions(graph: Parent, ingest: Parent) -> bool:
+    """Return whether a link and its reverse are two: as preprocess has it, which may add reverses."""
+    return bool(ingest.manifest.directed and not graph.manifest.symmetric)
+
+
+def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = False) -> Array:
+    """Return a hash of the users' id of each row of a split, uint64 (n,), in the order of the graph's array.
+
+    A link's is that of its two ends, in an order of their own where it and its reverse are one.
+
+    Args:
+        graph: a partition's artifact.
+        ingest: the data that it was made of.
+        split: `train`, `valid` or `test`.
+        reverse: of links take the ends the other way round.
+    """
+    from tasks.ingest.ids.id_index import hash_ids
+
+    store = GraphStore(graph.folder, graph.manifest)
+    ids = IdMap(store, DatasetStore(ingest.folder, ingest.manifest))
+    if graph.manifest.task != "link":
+        rows = np.asarray(store[f"{split}_idx"], np.int64)
+        return hash_ids(ids.lookup_graphs(rows) if graph.manifest.task == "graph" else ids.lookup(rows))
+    pairs = np.asarray(store[f"{split}_edges"], np.int64)
+    ends = np.stack([hash_ids(ids.lookup(pairs[:, end])) for end in (0, 1)])
+    if not tells_directions(graph, ingest):
+        ends.sort(axis=0)
+    first, second = ends[::-1] if reverse else ends
+    hashes: Array = first * _FACTOR ^ second
+    return hashes
+
+
+def row_names(graph: Parent, ingest: Parent) -> str:
+    """Return what the hashes are of: `ids`, or `numbers of DIGEST`, which mean something in that data only."""
+    manifest: DatasetManifest = ingest.manifest
+    options = manifest.config.get("dataset", {})
+    if options.get("name") == "tables":
+        nodes = [one for one in options.get("nodes") or () if one["type"] == manifest.target_type]
+        # The user's own, also where no table of them is needed since they are 0, 1, 2, ...
+        if all(one["id"] is not None or one["count"] is not None for one in nodes):
+            return "ids"
+    tables = ["ids/graphs"] if graph.manifest.task == "graph" else [f"ids/{t.name}" for t in manifest.node_types]
+    wanted = [f"ids/{manifest.target_type}"] if graph.manifest.task == "node" else tables
+    return "ids" if set(wanted) <= manifest.tables.keys() else f"numbers of {manifest.digest}"
+
+
+def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
+    """Write down which rows a model was trained on, where they are not too many."""
+    split = "train_edges" if graph.manifest.task == "link" else "train_idx"
+    rows = graph.manifest.arrays[split].shape[0]
+    facts = {"rows": rows, "names": row_names(graph, ingest), "directed": tells_directions(graph, ingest)}
+    write_atomic(folder / FACTS, json.dumps(facts).encode())
+    if rows <= MOST_ROWS:
+        np.save(folder / HASHES, np.unique(row_hashes(graph, ingest, "train")))
+
+
+def trained_on(files: Path, lineage: dict[str, Any], home: Home, graph: Parent, ingest: Parent) -> Array | None:
+    """Return which validation rows of a graph a published model was trained on: bool (n,); None where nobody knows.
+
+    Args:
+        files: the model's.
+        lineage: of the model: `key` and `digest` of the artifacts that it was made from.
+        home: where those may still be.
+        graph: the partition's artifact whose validation rows are asked about.
+        ingest: the data that it was made of.
+    """
+    known = _published(files) or _in_home(lineage, home)
+    if known is None or known.names != row_names(graph, ingest):
+        return None
+    found: Array = np.isin(row_hashes(graph, ingest, "valid"), known.hashes)
+    if graph.manifest.task == "link" and not (known.directed and tells_directions(graph, ingest)):
+        found |= np.isin(row_hashes(graph, ingest, "valid", reverse=True), known.hashes)
+    return found
+
+
+def _published(files: Path) -> _Known | None:
+    try:
+        facts = json.loads((files / FACTS).read_text(encoding="utf-8"))
+        # An earlier graphmill did not say: then a pair counts as known either way.
+        directed = bool(facts.get("directed", False))
+        return _Known(str(facts["names"]), directed, np.load(files / HASHES, allow_pickle=False))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or damaged: not known then
+        return None
+
+
+def _in_home(lineage: dict[str, Any], home: Home) -> _Known | None:
+    store, found = ArtifactStore(home), {}
+    for stage, kind in (("ingest", DatasetManifest), ("partition", PartitionManifest)):
+        try:
+            key, digest = str(lineage[stage]["key"]), lineage[stage]["digest"]
+            manifest = store.load(stage, key, kind)
+        except (KeyError, TypeError, IntegrityError):
+            return None
+        if manifest is None or manifest.digest != digest:
+            return None
+        found[stage] = Parent(manifest, store.folder(stage, key))
+    graph, ingest = found["partition"], found["ingest"]
+    return _Known(row_names(graph, ingest), tells_directions(graph, ingest), row_hashes(graph, ingest, "train"))

@@ -1,0 +1,265 @@
+"""The pictures of a run. Each function draws one from plain values and returns a canvas, or None if there is nothing.
+
+`for_manifest` writes all that belong to one artifact as PNG files: `graphmill inspect` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tasks.publish.plots import eval_plots
+from tasks.publish.plots.figures import COLORS, Canvas, bars, compact, heat, legend, shorten, styled, thousands
+from tasks.publish.tracking.records import Record, read_records, unique_by_step
+from tasks.storage.file_names import file_name
+from tasks.storage.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
+
+_TEXT_CELLS = 12
+_TOP = 30
+
+
+@styled
+def degrees(report: Mapping[str, Any]) -> Canvas | None:
+    """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
+    bins = report.get("degrees", {}).get("log2_bins")
+    if not bins:
+        return None
+    return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
+
+
+def bin_labels(count: int) -> list[str]:
+    """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
+    return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
+
+
+@styled
+def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
+    """Connected components by size, in bins of powers of two (`report["components"]["log2_sizes"]`)."""
+    bins = report.get("components", {}).get("log2_sizes")
+    if not bins:
+        return None
+    labels = [_range(2**k, 2 ** (k + 1) - 1) for k in range(len(bins))]
+    return _histogram(bins, labels, "Connected components", "nodes in the component", "components")
+
+
+@styled
+def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas:
+    canvas = Canvas()
+    (ax,) = canvas.axes
+    log = max(bins) > 50 * max(1, min(count for count in bins if count) if any(bins) else 1)
+    bars(ax, labels, bins, log=log)
+    ax.set(title=title, xlabel=x, ylabel=y + (" (log scale)" if log else ""))
+    return canvas
+
+
+@styled
+def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> Canvas | None:
+    """Share of each class in each split; the largest 30 classes of the first split."""
+    counts = {split: values for split, values in counts.items() if sum(values)}
+    if not counts:
+        return None
+    first = np.asarray(next(iter(counts.values())))
+    order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
+    canvas = Canvas(height=max(2.4, 0.26 * len(order) + 1.1))
+    (ax,) = canvas.axes
+    width = 0.8 / len(counts)
+    for number, (split, values) in enumerate(counts.items()):
+        share = 100 * np.asarray(values, float) / sum(values)
+        place = np.arange(len(order)) + (number - (len(counts) - 1) / 2) * width
+        ax.barh(place, share[order], height=width, color=COLORS[number], label=split)
+    ax.set_yticks(np.arange(len(order)), [shorten(names[c], 28) for c in order])
+    ax.margins(y=0.01)
+    ax.invert_yaxis()
+    of_all = f", the largest {len(order)} of {len(first)} classes" if len(first) > len(order) else ""
+    ax.set(title="Class balance", xlabel=f"% of the split's labelled rows{of_all}")
+    legend(ax, len(counts))
+    return canvas
+
+
+@styled
+def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
+    """Distribution of a regression's label in each split."""
+    values = {split: np.asarray(v, float)[np.isfinite(v)] for split, v in values.items()}
+    values = {split: v for split, v in values.items() if len(v)}
+    if not values:
+        return None
+    canvas = Canvas()
+    (ax,) = canvas.axes
+    edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins=40)
+    for number, (split, v) in enumerate(values.items()):
+        ax.hist(v, bins=edges, density=True, histtype="step", linewidth=1.6, color=COLORS[number], label=split)
+    ax.set(title="Label", xlabel="value", ylabel="density")
+    ax.locator_params(axis="x", nbins=5)  # large numbers would run into each other
+    legend(ax, len(values))
+    return canvas
+
+
+@styled
+def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
+    """How many label columns have which share of positives; labels (n, T) of 0, 1 and NaN by split."""
+    canvas = Canvas()
+    (ax,) = canvas.axes
+    drawn = 0
+    for number, (split, values) in enumerate(labels.items()):
+        known = ~np.isnan(values)
+        rows = known.sum(axis=0)
+        share = 100 * np.nansum(values, axis=0)[rows > 0] / rows[rows > 0]
+        drawn = max(drawn, len(share))
+        ax.hist(share, bins=np.linspace(0, 100, 26), histtype="step", linewidth=1.6, color=COLORS[number], label=split)
+    if not drawn:
+        return None
+    ax.set(title=f"Positives of {drawn} label columns", xlabel="% positive", ylabel="columns")
+    legend(ax, len(labels))
+    return canvas
+
+
+@styled
+def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
+    """Edges between parts (log10), from `report["partition"]["part_edges"]`."""
+    matrix = report.get("partition", {}).get("part_edges")
+    if not matrix or len(matrix) < 2:
+        return None
+    counts = np.asarray(matrix, float)
+    names = [str(p) for p in range(len(counts))]
+    canvas = Canvas(5.2, 4.2)
+    (ax,) = canvas.axes
+    texts = [[compact(value) for value in row] for row in counts] if len(counts) <= _TEXT_CELLS else None
+    image = heat(ax, np.log10(np.maximum(counts, 0.5)), names, names, texts)
+    bar = canvas.figure.colorbar(image, ax=ax, shrink=0.8)
+    bar.set_label("log10 of edges")
+    bar.outline.set_visible(False)
+    ax.set(title="Edges between parts", xlabel="part of the target", ylabel="part of the source")
+    return canvas
+
+
+@styled
+def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
+    """Nodes and training nodes of each part against the mean part."""
+    partition = report.get("partition", {})
+    sizes = partition.get("part_sizes")
+    if not sizes or len(sizes) < 2:
+        return None
+    canvas = Canvas()
+    (ax,) = canvas.axes
+    series = {"nodes": sizes, "training nodes": partition.get("part_train_sizes") or []}
+    series = {name: values for name, values in series.items() if sum(values)}
+    x = np.arange(len(sizes))
+    width = 0.8 / len(series)
+    for number, (name, values) in enumerate(series.items()):
+        relative = np.asarray(values, float) / np.mean(values)
+        ax.bar(x + (number - (len(series) - 1) / 2) * width, relative, width, color=COLORS[number], label=name)
+    ax.axhline(1.0, color=COLORS[5], linewidth=1, linestyle="--")
+    ax.set(title="Balance of the parts", xlabel="part", ylabel="size / mean size")
+    ax.set_xticks(x[:: max(1, len(x) // 16)])
+    legend(ax, len(series))
+    return canvas
+
+
+@styled
+def curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas | None:
+    """Loss on the left; metrics of the evaluations on the right."""
+    by_key = unique_by_step(records)
+    losses = {key: by_key[key] for key in by_key if key == "loss" or key.endswith("/loss")}
+    metrics = {key: by_key[key] for key in by_key if "/" in key and not key.endswith("/loss")}
+    panels = [(title, group) for title, group in (("Loss", losses), ("Validation", metrics)) if group]
+    if not panels:
+        return None
+    epochs = {int(r["step"]): float(r["epoch"]) for r in records if "step" in r and "epoch" in r}
+    canvas = Canvas(4.6 * len(panels), 3.2, len(panels))
+    for ax, (title, group) in zip(canvas.axes, panels, strict=True):
+        for number, (key, points) in enumerate(group.items()):
+            steps = sorted(points)
+            values = [points[step][0] for step in steps]
+            x, x_name = _epochs(steps, epochs)
+            mark = "o" if len(steps) <= 30 else None
+            color = COLORS[number % len(COLORS)]
+            ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
+        if best_epoch is not None and title != "Loss" and x_name == "epoch":
+            ax.axvline(best_epoch, color=COLORS[5], linestyle="--", linewidth=1, label=f"best (epoch {best_epoch})")
+        ax.set(title=title, xlabel=x_name)
+        legend(ax, min(3, len(ax.get_legend_handles_labels()[0])))
+    return canvas
+
+
+def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float], str]:
+    """Put points on an axis of epochs, steps within an epoch spread evenly; of steps where epochs are not known."""
+    if not steps or any(step not in epochs for step in steps):
+        return [float(step) for step in steps], "step"
+    place = [epochs[step] for step in steps]
+    if len(set(place)) == len(place):
+        return place, "epoch"
+    return [float(step) for step in steps], "step"
+
+
+@styled
+def stage_costs(stages: Sequence[Mapping[str, Any]]) -> Canvas | None:
+    """Seconds and peak memory of each stage (`name`, `seconds`, `peak_bytes`)."""
+    if not stages:
+        return None
+    names = [str(stage["name"]) for stage in stages]
+    canvas = Canvas(9.4, max(2.2, 0.34 * len(names) + 1.0), 2)
+    panels = (
+        ("Time", "seconds", [s["seconds"] for s in stages]),
+        ("Peak memory", "MB", [s["peak_bytes"] / 1e6 for s in stages]),
+    )
+    for number, (ax, (title, unit, values)) in enumerate(zip(canvas.axes, panels, strict=True)):
+        ax.barh(names, values, color=COLORS[number], height=0.7)
+        for place, value in enumerate(values):
+            ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
+        ax.margins(x=0.18)
+        ax.invert_yaxis()
+        ax.set(title=title, xlabel=unit)
+        thousands(ax.xaxis)
+    return canvas
+
+
+def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
+    """Write the pictures of an artifact (dataset, graph, partition, training, evaluation) as PNG files.
+
+    Returns:
+        Paths of the files, in the order they should be looked at; empty where there is nothing to draw.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    drawn = [(name, canvas) for name, canvas in _of(manifest, folder) if canvas is not None]
+    return [canvas.png(out_dir / f"{file_name(f'{manifest.stage}-{name}')}.png") for name, canvas in drawn]
+
+
+def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:
+    if isinstance(manifest, DatasetManifest):
+        return [("tables", table_sizes(manifest))]
+    if isinstance(manifest, GraphManifest):
+        pictures = [("degrees", degrees(manifest.report)), ("components", component_sizes(manifest.report))]
+        if isinstance(manifest, PartitionManifest):
+            pictures += [("cut", cut_matrix(manifest.report)), ("parts", part_sizes(manifest.report))]
+        return pictures
+    if isinstance(manifest, RunResult):
+        return [("curves", curves(read_records(folder / manifest.metrics_file), manifest.best_epoch))]
+    if isinstance(manifest, EvalReport):
+        return [(name, canvas) for name, _, canvas in eval_plots.all_of(manifest.report)]
+    return []
+
+
+@styled
+def table_sizes(manifest: DatasetManifest) -> Canvas | None:
+    """Rows of each table of a data set."""
+    if not manifest.tables:
+        return None
+    names = list(manifest.tables)
+    rows = [manifest.tables[name].num_rows for name in names]
+    canvas = Canvas(height=max(2.0, 0.3 * len(names) + 0.9))
+    (ax,) = canvas.axes
+    ax.barh([shorten(name, 40) for name in names], rows, color=COLORS[0], height=0.7)
+    for place, value in enumerate(rows):
+        ax.text(value, place, f" {compact(value)}", va="center", fontsize=8)
+    ax.margins(x=0.15)
+    ax.invert_yaxis()
+    ax.set(title="Tables", xlabel="rows")
+    thousands(ax.xaxis)
+    return canvas
+
+
+def _range(low: int, high: int) -> str:
+    return compact(low) if low == high else f"{compact(low)}-{compact(high)}"

@@ -1,0 +1,95 @@
+"""Follow a training in MLflow while it runs, from a thread: the training never waits for the tracking server.
+
+    live = LiveTracker(home, recipe, train_key, run_context, warn=context.warn)
+    live.record({"step": 10, "epoch": 1, "loss": 0.7})   # from any thread, as records come
+    live.close("FAILED")                                   # or close(None): trained; the publish stage ends the run
+
+A server that is away costs the live view only: the publish stage logs every step that the run lacks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from configs.schema import Recipe
+from tasks.processes import ending
+from tasks.processes.run_context import RunContext
+from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
+from tasks.publish.tracking.records import Record, thin
+from tasks.publish.tracking.system_metrics import SystemSampler
+from tasks.storage.home import Home
+
+_FLUSH_SECONDS = 2.0
+_SAMPLE_SECONDS = 10.0
+_RECORDS_A_FLUSH = 20  # a curve drawn live needs no more; the publish stage fills in what was thinned out
+_CLOSE_SECONDS, _HURRIED_CLOSE_SECONDS = 60.0, 2.0
+
+
+class LiveTracker:
+    """Logs a training's records, and the machine's state, to the training's MLflow run as they come."""
+
+    def __init__(
+        self,
+        home: Home,
+        recipe: Recipe,
+        train_key: str,
+        context: RunContext | None = None,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """Start the thread; connecting (seconds) happens there. `warn` hears, once, why tracking stopped."""
+        self._home = home
+        self._recipe = recipe
+        self._train_key = train_key
+        self._context = context
+        self._warn = warn or (lambda text: None)
+        self._waiting: list[Record] = []
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._status: RunStatus | None = None
+        self.run_id = ""
+        """The MLflow run, once it is open."""
+        self.run_url = ""
+        """Its page."""
+        self._thread = threading.Thread(target=self._work, daemon=True, name="live-tracker")
+        self._thread.start()
+
+    def record(self, record: Record) -> None:
+        """Take a record of metrics (`step`, `epoch`, numbers); returns at once."""
+        with self._lock:
+            self._waiting.append(dict(record))
+
+    def close(self, status: RunStatus | None = None) -> None:
+        """Log what is left and set the run's status (None: it goes on); waits a minute at most, less at an end."""
+        self._status = status
+        self._closing.set()
+        self._thread.join(_HURRIED_CLOSE_SECONDS if ending.is_ending() else _CLOSE_SECONDS)
+
+    def _work(self) -> None:
+        try:
+            tracker = Tracker(self._home, self._recipe.tracking.experiment)
+            if ending.is_ending():
+                return  # what never began need not be said to have ended
+            tracker.open_run(self._train_key, self._recipe.name, self._context)
+            self.run_id, self.run_url = tracker.run_id, tracker.run_url
+            self._follow(tracker)
+            tracker.close(self._status)
+        except Exception as error:  # whatever it is, it must not end a training
+            self._warn(f"live tracking stopped; the publish stage will log the run: {error}")
+            self._closing.wait()
+
+    def _follow(self, tracker: Tracker) -> None:
+        sampler = SystemSampler() if self._recipe.tracking.system_metrics else None
+        ticks = 0
+        every = round(_SAMPLE_SECONDS / _FLUSH_SECONDS)
+        ended = False
+        while not ended:
+            ended = self._closing.wait(_FLUSH_SECONDS)
+            with self._lock:
+                records, self._waiting = self._waiting, []
+            for record in thin(records, _RECORDS_A_FLUSH):
+                tracker.record(record)
+            if sampler is not None and (ticks % every == 0 or ended):
+                tracker.record({"step": ticks, **sampler()})
+            ticks += 1
+            tracker.flush()

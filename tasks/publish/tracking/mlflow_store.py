@@ -1,0 +1,384 @@
+"""MLflow: the run of a training, its metrics and its model. The only file that imports mlflow.
+
+An MLflow run is of one flow run, and ends as that does. A retry of the flow run goes on in it; so does the flow run
+that takes up an interrupted training. One that finds its training done has a run of its own, with a link to the run of
+the training, and changes no other. Everything here can be repeated: what is stored already is not stored twice. A
+server that is away is asked again with growing pauses; after that a StageError says what to do, and nothing is lost,
+since the training is in the artifact store and a rerun publishes it.
+
+The store is SQLite with local artifacts under the home, or what `MLFLOW_TRACKING_URI` says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, ParamSpec, TypeVar
+
+from configs.errors import StageError
+from tasks.processes import ending
+from tasks.processes.run_context import RunContext
+from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
+from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.storage.artifacts import file_lock
+from tasks.storage.file_names import beside
+from tasks.storage.home import Home
+
+P = ParamSpec("P")
+T = TypeVar("T")
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+TRAIN_KEY = "graphmill.train_key"
+RECIPE = "graphmill.recipe"
+FLOW_RUN = "prefect.flow_run_id"
+TRAINED_IN = "graphmill.training_run"
+"""MLflow run of the training, in a run that found it done."""
+_INTERRUPTED = ("FAILED", "KILLED")
+METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
+_PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
+_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
+_PASSING_CODES = frozenset({"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"})
+_uri_lock = threading.Lock()
+
+
+def prepare_store(home: Home) -> None:
+    """Make the home's SQLite store whole before a server opens it."""
+    _mlflow()
+    with file_lock(home.locks / "mlflow.lock"):
+        _make_database(home.mlflow / "mlflow.db")
+
+
+def _mlflow() -> ModuleType:
+    """Import mlflow (1.5 s) without telemetry, progress bars and the chatter of its database set-up."""
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        # Each call would wait up to four minutes before our own pauses begin.
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    }.items():
+        os.environ.setdefault(name, value)
+    import mlflow
+
+    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.client"):
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    return mlflow
+
+
+def _make_database(path: Path) -> None:
+    """Create MLflow's SQLite file whole or not at all: tables of which a killed process made half never open again."""
+    if path.exists() and path.stat().st_size:
+        return
+    from mlflow.tracking import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = beside(path, ".draft")
+    for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
+        leftover.unlink(missing_ok=True)
+    MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
+    draft.replace(path)
+
+
+def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
+    """Return which of a training's runs, newest first, a flow run (empty: none) goes on in; None: in a new one."""
+    if not flow_run:
+        return known[0] if known else None
+    own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]
+    interrupted = [run for run in known if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
+    return next(iter([*own, *(interrupted if trains else [])]), None)
+
+
+class Tracker:
+    """One MLflow run, opened or resumed."""
+
+    def __init__(
+        self, home: Home, experiment: str | None, uri: str | None = None, pauses: Sequence[float] = _PAUSES_SECONDS
+    ) -> None:
+        """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached.
+
+        Without an experiment there are only the calls for runs whose id is known.
+        """
+        self.home = home
+        self.uri = uri or tracking_uri(home)
+        self._pauses = tuple(pauses)
+        self._mlflow = _mlflow()
+        self._lock = home.locks / "mlflow.lock"
+        from mlflow.tracking import MlflowClient
+
+        with file_lock(self._lock):  # two processes that create the tables at once get in each other's way
+            if self.uri.startswith("sqlite:///"):
+                self.call(_make_database, Path(self.uri.removeprefix("sqlite:///")))
+            registry = os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
+            self.client: Any = self.call(MlflowClient, tracking_uri=self.uri, registry_uri=registry)
+            self.experiment_id: str = "" if experiment is None else self.call(self._experiment, experiment)
+        self.run_id = ""
+        self.trained_in = ""
+        """MLflow run of the training, where that is another one."""
+        self._buffer: list[Record] = []
+
+    # ------------------------------------------------------------------ the run
+
+    def open_run(
+        self, train_key: str, recipe_name: str, context: RunContext | None = None, *, trains: bool = True
+    ) -> bool:
+        """Resume the flow run's own run, or start one. Returns whether it was there already.
+
+        Args:
+            train_key: the training's.
+            recipe_name: the recipe's.
+            context: the flow run; none: the newest run of the training is resumed.
+            trains: whether the flow run trains; then it resumes the run of a training that was interrupted, too.
+        """
+        tags = {TRAIN_KEY: train_key, RECIPE: recipe_name}
+        where = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+        flow_run = context.flow_run_id if context is not None else ""
+        with file_lock(self._lock):  # else two processes both find none and start two
+            known = list(self.call(self.client.search_runs, [self.experiment_id], where))
+            found = _to_resume(known, flow_run, trains)
+            if found is not None:
+                self.run_id, self.trained_in = found.info.run_id, found.data.tags.get(TRAINED_IN, "")
+                self.call(self.client.update_run, self.run_id, status="RUNNING")
+            else:
+                if not trains:
+                    self.trained_in = next((run.info.run_id for run in known if TRAINED_IN not in run.data.tags), "")
+                    tags |= {TRAINED_IN: self.trained_in} if self.trained_in else {}
+                name = (context.name if context is not None else "") or recipe_name
+                run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
+                self.run_id = run.info.run_id
+        if context is not None and context.flow_run_id:
+            note = f"Prefect run [{context.flow_run_id}]({context.flow_run_url})"
+            if self.trained_in:
+                note += f"; its training was done, and was logged in [this run](#/experiments/{self.experiment_id}"
+                note += f"/runs/{self.trained_in})"
+            self.set_tags(
+                {
+                    FLOW_RUN: context.flow_run_id,
+                    "prefect.flow_run_url": context.flow_run_url,
+                    "mlflow.note.content": note,
+                    **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
+                }
+            )
+        return found is not None
+
+    @property
+    def run_url(self) -> str:
+        """The run's page on a server; with SQLite the file and the page's place (see `how_to_open`)."""
+        pages = os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(self.uri)  # what browsers know the server by
+        return f"{pages.rstrip('/')}#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+    def record(self, record: Record) -> None:
+        """Log a training's record of metrics (`step`, `epoch`, numbers) soon: see `flush`."""
+        self._buffer.append(record)
+        if sum(len(values_of(r)) for r in self._buffer) >= METRICS_A_CALL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Log what `record` has gathered. On failure it is kept for the next attempt."""
+        now = int(time.time() * 1000)
+        points = [(key, v, now, step_of(r)) for r in self._buffer for key, v in values_of(r).items()]
+        self._log_points(points)
+        self._buffer.clear()
+
+    def close(self, status: RunStatus | None) -> None:
+        """Flush and end the run; None leaves it running, for the publication to end it."""
+        self.flush()
+        if status is not None:
+            self.call(self.client.set_terminated, self.run_id, status)
+
+    # ------------------------------------------------------------------ what a run holds
+
+    def log_curves(self, records: Sequence[Record], started_at_seconds: float) -> int:
+        """Log the records of a whole training, those steps that the run lacks. Returns how many values were new.
+
+        `started_at_seconds` is the time (since 1970) that the records' `seconds` count from.
+        """
+        points = []
+        for key, by_step in unique_by_step(records).items():
+            known = self._steps(metric_key(key))
+            for step, (value, seconds) in by_step.items():
+                if step not in known:
+                    points.append((key, value, int((started_at_seconds + seconds) * 1000), step))
+        self._log_points(points)
+        return len(points)
+
+    def log_metrics(self, values: dict[str, float], step: int, model_id: str | None = None) -> None:
+        """Log final values, also as the model's own where `model_id` is given; those stored already stay."""
+        now = int(time.time() * 1000)
+        from mlflow.entities import Metric
+
+        fresh = [
+            Metric(metric_key(key), value, now, step, model_id=model_id)
+            for key, value in values.items()
+            if self._last_value(metric_key(key)) != value
+        ]
+        if fresh:
+            self.call(self.client.log_batch, self.run_id, metrics=fresh)
+
+    def log_params(self, params: dict[str, str]) -> None:
+        """Log parameters. MLflow's parameters never change: one that is there keeps its first value."""
+        from mlflow.entities import Param
+
+        known = self.call(self.client.get_run, self.run_id).data.params
+        fresh = [Param(key, value) for key, value in params.items() if key not in known]
+        for start in range(0, len(fresh), _PARAMS_A_CALL):
+            batch = fresh[start : start + _PARAMS_A_CALL]
+            self.call(self.client.log_batch, self.run_id, params=batch)
+
+    def set_tags(self, tags: dict[str, str]) -> None:
+        """Set tags; a value is replaced."""
+        from mlflow.entities import RunTag
+
+        batch = [RunTag(key, value[:8000]) for key, value in tags.items()]
+        self.call(self.client.log_batch, self.run_id, tags=batch)
+
+    def log_dataset(self, name: str, digest: str, source: str, profile: str, schema: str) -> None:
+        """Log the data set as the run's input (`schema` and `profile` are JSON texts)."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        data = Dataset(name[:500], digest[:36], "graphmill", source[:65000], schema[:1_000_000], profile[:1_000_000])
+        given = [DatasetInput(data, [InputTag("mlflow.data.context", "training")])]
+        self.call(self.client.log_inputs, self.run_id, given)
+
+    def log_artifact(self, path: Path, folder: str | None = None) -> None:
+        """Copy a file into the run's artifacts; one of that name is replaced."""
+        self.call(self.client.log_artifact, self.run_id, str(path), folder)
+
+    # ------------------------------------------------------------------ the model
+
+    def log_model(self, folder: Path, name: str, digest: str, params: dict[str, str]) -> str:
+        """Log a folder of plain files as a model (no pickled code) and return its id; done once a digest."""
+        where = f"tags.`graphmill.digest` = '{digest}'"
+        found = self.call(self.client.search_logged_models, [self.experiment_id], where)
+        runs = (self.run_id, self.trained_in)  # the training's own has the model already
+        ready = [model for model in found if str(model.status).endswith("READY") and model.source_run_id in runs]
+        if ready:
+            return str(ready[0].model_id)
+        model = self.call(
+            self.client.create_logged_model,
+            self.experiment_id,
+            name,
+            self.run_id,
+            tags={"graphmill.digest": digest},
+            params={key: value[:500] for key, value in params.items()},
+            model_type="graphmill",
+        )
+        self.call(self.client.log_model_artifacts, model.model_id, str(folder))
+        self.call(self.client.finalize_logged_model, model.model_id, "READY")
+        return str(model.model_id)
+
+    def published_digest(self, model_id: str) -> str:
+        """Return the digest that a model was logged with; empty where none was."""
+        if not model_id:
+            return ""
+        return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
+
+    def place_of(self, name: str, version: str) -> str:
+        """Return the URI at which the registry says that a model version's files are."""
+        uri = str(self.call(self.client.get_model_version_download_uri, name, version))
+        if uri.startswith("runs:"):
+            from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
+
+            uri = str(self.call(RunsArtifactRepository.get_underlying_uri, uri, self.uri))
+        return uri
+
+    def own_folders(self) -> Iterator[Path]:
+        """Yield the folders of this machine that the store keeps its artifacts in; the home's, first of all.
+
+        A database's experiments say where theirs are. A server's do not count: whoever may talk to it makes them.
+        """
+        yield self.home.mlflow / "artifacts"
+        if self.uri.startswith(("http:", "https:", "databricks")):
+            return
+        if self.uri.startswith("sqlite:///"):
+            yield Path(self.uri.removeprefix("sqlite:///")).parent / "artifacts"
+        from mlflow.entities import ViewType
+
+        for experiment in self.call(self.client.search_experiments, view_type=ViewType.ALL, max_results=1000):
+            path = local_path(str(experiment.artifact_location))
+            if path is not None:
+                yield path
+
+    def download(self, uri: str, folder: Path) -> None:
+        """Copy what lies at a URI of artifacts into a folder that exists."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        def fetch() -> None:
+            with self.as_global():
+                repository: Any = get_artifact_repository(uri, tracking_uri=self.uri)
+                repository.download_artifacts("", dst_path=str(folder))
+
+        self.call(fetch)
+
+    # ------------------------------------------------------------------ how
+
+    def _experiment(self, name: str) -> str:
+        found = self.client.get_experiment_by_name(name)
+        if found is not None:
+            if found.lifecycle_stage != "active":
+                self.client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+        location = None
+        if self.uri.startswith("sqlite:///"):  # MLflow's default would be ./mlruns of wherever we run
+            folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "artifacts"
+            location = folder.as_uri()
+        return str(self.client.create_experiment(name, artifact_location=location))
+
+    def _log_points(self, points: Sequence[tuple[str, float, int, int]]) -> None:
+        from mlflow.entities import Metric
+
+        metrics = [Metric(metric_key(key), value, at, step) for key, value, at, step in points]
+        for start in range(0, len(metrics), METRICS_A_CALL):
+            batch = metrics[start : start + METRICS_A_CALL]
+            self.call(self.client.log_batch, self.run_id, metrics=batch)
+
+    def _steps(self, key: str) -> set[int]:
+        return {point.step for point in self.call(self.client.get_metric_history, self.run_id, key)}
+
+    def _last_value(self, key: str) -> float | None:
+        value = self.call(self.client.get_run, self.run_id).data.metrics.get(key)
+        return None if value is None else float(value)
+
+    @contextmanager
+    def as_global(self) -> Iterator[None]:
+        """The registry resolves `models:/ID` through MLflow's global URI, whatever its client was given (3.17)."""
+        with _uri_lock:
+            before = os.environ.get("MLFLOW_TRACKING_URI")
+            self._mlflow.set_tracking_uri(self.uri)
+            try:
+                yield
+            finally:
+                self._mlflow.set_tracking_uri(before)
+                if before is None:
+                    os.environ.pop("MLFLOW_TRACKING_URI", None)
+                else:
+                    os.environ["MLFLOW_TRACKING_URI"] = before
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call MLflow; ask again where the store is away or busy. Raises StageError with a way out."""
+        from mlflow.exceptions import MlflowException
+
+        for pause in (*self._pauses, None):
+            try:
+                return function(*args, **kwargs)
+            except MlflowException as error:
+                if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
+                    time.sleep(pause)
+                    continue
+                raise StageError(self._explain(error)) from error
+        raise AssertionError("the last attempt returns or raises")
+
+    def _explain(self, error: Exception) -> str:
+        # All lines: the first one may say no more than that something failed, and the next ones what.
+        text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
+        return (
+            f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "
+            "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
+        )

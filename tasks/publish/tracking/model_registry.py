@@ -1,0 +1,218 @@
+"""The model registry: versions of a name, and which of them is champion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.errors import RecipeError
+from tasks.publish.champion.gate import CHAMPION, Candidate, Decision
+from tasks.publish.champion.history import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
+from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.storage.artifacts import file_lock
+from tasks.storage.file_names import file_name
+
+_MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of the champion's alias."""
+
+    before: str | None
+    """Version that was champion; None: there was none."""
+    after: str
+    """Version that is champion now."""
+    reason: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether the alias moved."""
+        return self.before != self.after
+
+
+def named(name: str) -> str:
+    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
+    quote = '"' if "'" in name else "'"
+    if quote in name:
+        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
+    return f"name = {quote}{name}{quote}"
+
+
+class ModelRegistry:
+    """Versions of one registered model, through a tracker's connection."""
+
+    def __init__(self, tracker: Tracker, name: str) -> None:
+        """The name is made if there is none. Raises StageError if the registry cannot be reached."""
+        self.tracker = tracker
+        self.name = name
+        self._client = tracker.client
+        with file_lock(self._lock_path):
+            if not tracker.call(self._client.search_registered_models, named(name)):
+                tracker.call(self._client.create_registered_model, name)
+
+    def publish(
+        self,
+        model_id: str,
+        tags: dict[str, str],
+        description: str,
+        judge: Callable[[str, str | None], Decision],
+    ) -> tuple[str, Decision]:
+        """Register a logged model (once) and move the champion's alias if the gate says so.
+
+        Args:
+            model_id: of the logged model.
+            tags: of the version.
+            description: of the version.
+            judge: decides on a version, given the champion's version (None: there is none). It may take its time, for
+                nothing is locked meanwhile, and may be asked again: two publications at once must not both beat the
+                same champion.
+
+        Returns:
+            The version, and the decision with its reason.
+        """
+        with file_lock(self._lock_path):
+            version = self._version(model_id, tags, description)
+        while True:
+            champion = self.champion_version()
+            decision = judge(version, champion)
+            if self._settle(version, champion, decision):
+                return version, decision
+
+    def _settle(self, version: str, champion: str | None, decision: Decision) -> bool:
+        """Write a decision down, then do it; False where there is another champion by now than it was made against."""
+        with file_lock(self._lock_path):
+            if self.champion_version() != champion:
+                return False
+            for key, value in decision_tags(decision).items():
+                self.tracker.call(self._client.set_model_version_tag, self.name, version, key, value)
+            if decision.promote:
+                self._move(champion, version, "gate")
+        return True
+
+    def promote(self, version: str, note: str = "") -> Change:
+        """Make a version (one that there is) champion by hand; one that is champion stays. `note` joins the reason."""
+        with file_lock(self._lock_path):
+            before = self.champion_version()
+            if before == version:
+                return Change(before, version, "it is champion already")
+            self._move(before, version, "promote")
+        return Change(before, version, f"promoted by hand{note}")
+
+    def roll_back(self) -> Change:
+        """Give the alias back to the champion before. Once: after a rollback the next one changes nothing.
+
+        Raises:
+            RecipeError: there is no champion, it is not known which version was champion before, or that is gone.
+        """
+        with file_lock(self._lock_path):
+            history, champion = self.history(), self.champion_version()
+            if champion is None:
+                raise RecipeError(f"{self.name} has no champion; choose one: graphmill promote {self.name}@VERSION")
+            if is_taken_back(history, champion):
+                reason = f"the last change was taken back already; to go further: graphmill promote {self.name}@VERSION"
+                return Change(champion, champion, reason)
+            earlier = champion_before(history, champion)
+            if earlier is None or not self._exists(earlier):
+                why = f"version {earlier} was deleted" if earlier else "there was no champion before, or none is known"
+                raise RecipeError(f"{self.name}: {why}; choose a version: graphmill promote {self.name}@VERSION")
+            self._move(champion, earlier, "rollback")
+        return Change(champion, earlier, f"version {champion} was taken back")
+
+    def history(self) -> list[Move]:
+        """Return the moves of the champion's alias that are known, oldest first."""
+        return read_history(self.tracker.call(self._client.get_registered_model, self.name).tags.get(TAG))
+
+    def champion_version(self) -> str | None:
+        """Return the version that is champion, or None."""
+        aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
+        return str(aliases[CHAMPION]) if CHAMPION in aliases else None
+
+    def _move(self, before: str | None, after: str, how: How) -> None:
+        """Write the move down, then make it: killed in between, `champion_before` knows that it never happened."""
+        if before == after:
+            return
+        text = with_move(self.history(), after, before, how)
+        self.tracker.call(self._client.set_registered_model_tag, self.name, TAG, text)
+        self.tracker.call(self._client.set_registered_model_alias, self.name, CHAMPION, after)
+
+    def _version(self, model_id: str, tags: dict[str, str], description: str) -> str:
+        """Return the version of a logged model, made if it has none; its tags are renewed."""
+        call, source = self.tracker.call, f"models:/{model_id}"
+        for known in call(self._client.search_model_versions, f"{named(self.name)} and source_path = '{source}'"):
+            for key, value in tags.items():
+                call(self._client.set_model_version_tag, self.name, known.version, key, value)
+            return str(known.version)
+        with self.tracker.as_global():
+            made = call(
+                self._client.create_model_version,
+                self.name,
+                source,
+                self.tracker.run_id,
+                tags,
+                description=description,
+                model_id=model_id,
+            )
+        return str(made.version)
+
+    def _exists(self, version: str) -> bool:
+        found = self.tracker.call(self._client.search_model_versions, named(self.name))
+        return any(str(one.version) == version for one in found)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.tracker.home.locks / f"registry-{file_name(self.name)}.lock"
+
+
+def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
+    """Read a version's tags (see `gate_tags` and `decision_tags`); one without a metric cannot be compared."""
+    return Candidate(
+        version,
+        metric=tags.get("graphmill.gate_metric", ""),
+        value=_number(tags.get("graphmill.gate_value")),
+        higher_is_better=tags.get("graphmill.gate_higher_is_better", "true") == "true",
+        dataset=tags.get("graphmill.dataset", ""),
+        prepared=tags.get("graphmill.gate_data", ""),
+        controls=_numbers(tags.get("graphmill.gate_controls")),
+        promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
+        as_of=tags.get("graphmill.as_of", ""),
+    )
+
+
+def gate_tags(candidate: Candidate) -> dict[str, str]:
+    """Return the tags by which a version is compared later."""
+    moment = {"graphmill.as_of": candidate.as_of} if candidate.as_of else {}
+    return {
+        **moment,
+        "graphmill.gate_metric": candidate.metric,
+        "graphmill.gate_value": repr(candidate.value),
+        "graphmill.gate_higher_is_better": str(candidate.higher_is_better).lower(),
+        "graphmill.dataset": candidate.dataset,
+        "graphmill.gate_data": candidate.prepared,
+        "graphmill.gate_controls": json.dumps(dict(candidate.controls)),
+    }
+
+
+def decision_tags(decision: Decision) -> dict[str, str]:
+    """Return the tags that say what the gate decided on a version, and why."""
+    return {
+        "graphmill.gate": "champion" if decision.promote else "not champion",
+        "graphmill.gate_short": decision.short,
+        "graphmill.gate_reason": decision.reason[:_MAX_CHARACTERS],
+    }
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def _numbers(text: str | None) -> dict[str, float]:
+    try:
+        return {str(name): float(value) for name, value in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}

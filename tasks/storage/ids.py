@@ -1,0 +1,233 @@
+"""From ids of the trained graph back to the users' own."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from tasks.readers.columns import first_not_whole
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups
+from tasks.storage.graph_store import Array, GraphStore
+
+_CHUNK = 1 << 20
+
+
+class IdMap:
+    """Looks up the users' ids of graph nodes; where a data set has none, the ids within the node type serve."""
+
+    def __init__(self, graph: GraphStore, dataset: DatasetStore | None) -> None:
+        """`graph` is what was trained on (reordered, filtered); `dataset` is what was ingested."""
+        self._graph = graph
+        self._dataset = dataset
+        self._tables: dict[str, pa.ChunkedArray | None] = {}
+        self._offsets = np.asarray(graph.manifest.type_offsets)
+
+    def lookup(self, nodes: Array) -> pa.Array:
+        """Return original ids of graph nodes (n,): their own type where all are of one node type, else strings.
+
+        (Where types mix, `TYPE:ID` tells them apart.)
+        """
+        dense = self.dense(nodes)
+        types = np.searchsorted(self._offsets, dense, side="right") - 1
+        present = np.unique(types)
+        if len(present) <= 1:
+            return self._of_type(int(present[0]) if len(present) else 0, dense)
+        result = np.empty(len(nodes), object)
+        for number in present:
+            rows = np.flatnonzero(types == number)
+            name = self._graph.manifest.node_types[number]
+            own = self._of_type(int(number), dense[rows]).to_pylist()
+            result[rows] = [f"{name}:{value}" for value in own]
+        return pa.array(result, pa.string())
+
+    def lookup_graphs(self, graphs: Array) -> pa.Array:
+        """Return original ids of graphs (n,); their numbers where a data set has no others."""
+        numbers = pa.array(np.asarray(graphs, np.int64))
+        table = self._column("ids/graphs")
+        return numbers if table is None else _combined(table.take(numbers))
+
+    def columns(self, nodes: Array, name: str = "id") -> dict[str, pa.Array]:
+        """Return what names nodes (n,) in a file: the column `name` of original ids.
+
+        Where ids of the data set name several nodes each, also `row` (of `source`: `source_row`): the node's number
+        among those of its type, from 0 in the data's order.
+        """
+        found = {name: self.lookup(nodes)}
+        if self._ids_repeat:
+            dense = self.dense(nodes)
+            types = np.searchsorted(self._offsets, dense, side="right") - 1
+            found["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
+        return found
+
+    @cached_property
+    def _ids_repeat(self) -> bool:
+        tables = [self._column(f"ids/{kind}") for kind in self._graph.manifest.node_types]
+        return any(ids is not None and compute.count_distinct(ids).as_py() < len(ids) for ids in tables)
+
+    def graph_columns(self, graphs: Array) -> dict[str, pa.Array]:
+        """Return what names graphs (n,) in a file: `graph_id`, which may repeat, and `row`, the graph's number."""
+        return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
+
+    def find(self, ids: pa.Array, kind: str, rows: Array | None = None, row_column: str = "row") -> Array:
+        """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
+
+        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`,
+        `row_column`: see `find_rows`, which says what raises.
+        """
+        nodes = self.nodes_of_type(kind, left_out=-2)
+        count = len(nodes)
+        if self._dataset is not None:
+            count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
+        rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows, row_column)
+        # A snapshot's graph does not tell how many nodes are still to come.
+        found = nodes[np.minimum(rows, len(nodes) - 1)]
+        return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
+
+    def nodes_of_type(self, kind: str, left_out: int | None = None) -> Array:
+        """Return the graph's nodes of a type in the order of the data set, int64 (n,).
+
+        With `left_out` that number stands for each node of the data set that is not in the graph.
+        """
+        number = self._graph.manifest.node_types.index(kind)
+        first, last = (int(self._offsets[number + step]) for step in (0, 1))
+        nodes = np.full(last - first, -1 if left_out is None else left_out, np.int64)
+        for start in range(0, self._graph.manifest.num_nodes, _CHUNK):
+            some = np.arange(start, min(start + _CHUNK, self._graph.manifest.num_nodes))
+            dense = self.dense(some)
+            inside = (dense >= first) & (dense < last)
+            nodes[dense[inside] - first] = some[inside]
+        return nodes if left_out is not None else nodes[nodes >= 0]
+
+    def of_target_type(self, nodes: Array) -> Array:
+        """Return which of the nodes are of the type that carries labels: bool (n,)."""
+        manifest = self._graph.manifest
+        number = manifest.node_types.index(manifest.target_type)
+        dense = self.dense(nodes)
+        return (dense >= self._offsets[number]) & (dense < self._offsets[number + 1])
+
+    def rows(self, nodes: Array) -> Array:
+        """Return where nodes of the type that carries labels stand in the data set's table of it: int64 (n,)."""
+        manifest = self._graph.manifest
+        return self.dense(nodes) - self._offsets[manifest.node_types.index(manifest.target_type)]
+
+    def kind(self, nodes: Array) -> str:
+        """Return the type of the first of some nodes."""
+        number = int(np.searchsorted(self._offsets, self.dense(nodes[:1])[0], side="right")) - 1
+        return self._graph.manifest.node_types[number]
+
+    def dense(self, nodes: Array) -> Array:
+        """Return ids in preprocess's space: dense, node types end to end."""
+        ids = self._graph.get("node_ids")
+        return np.asarray(nodes if ids is None else ids[nodes], np.int64)
+
+    def _of_type(self, number: int, dense: Array) -> pa.Array:
+        within = dense - int(self._offsets[number])
+        table = self._column(f"ids/{self._graph.manifest.node_types[number]}")
+        return pa.array(within, pa.int64()) if table is None else _combined(table.take(pa.array(within)))
+
+    def _column(self, table: str) -> pa.ChunkedArray | None:
+        if table not in self._tables:
+            known = self._dataset is not None and table in self._dataset
+            self._tables[table] = self._dataset.read(table, ["original_id"]).column(0) if known else None  # type: ignore[union-attr]
+        return self._tables[table]
+
+
+def find_rows(
+    dataset: DatasetStore | None,
+    table: str,
+    count: int,
+    ids: pa.Array,
+    rows: Array | None = None,
+    row_column: str = "row",
+) -> Array:
+    """Return the row of each original id (n,) in an id table: int64 (n,), -1 where it is not there.
+
+    Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
+
+    Args:
+        dataset: has the table.
+        table: its name.
+        count: rows that there are, where there is no table.
+        ids: what is looked for.
+        rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
+        row_column: the column that `rows` would stand in, for messages.
+
+    Raises:
+        DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not tell
+            which of them is meant.
+    """
+    if dataset is None or table not in dataset:
+        numbers = np.asarray(as_kind(ids, pa.int64()))
+        return np.where((numbers >= 0) & (numbers < count), numbers, -1)
+    found: _Found | None = None
+    for shard in dataset.shards(table):
+        first = shard.first_row
+        for group in iter_row_groups(shard, ["original_id"]):
+            known = group.column(0)
+            found = found or _Found(as_kind(ids, known.type), rows, row_column)
+            found.read(known, first)
+            first += len(known)
+    return np.full(len(ids), -1, np.int64) if found is None else found.rows()
+
+
+class _Found:
+    """Rows of an id table by the ids asked for, while the table streams by."""
+
+    def __init__(self, ids: pa.Array, wanted: Array | None, row_column: str) -> None:
+        """`wanted` int64 (n,): which of an id's rows is meant, where it has several."""
+        self._row_column = row_column
+        self.ids, self._distinct = ids, compute.unique(ids)
+        self._code = np.asarray(compute.index_in(ids, value_set=self._distinct))
+        self._row = np.full(len(self._distinct), -1, np.int64)
+        self._times = np.zeros(len(self._distinct), np.int64)
+        self._wanted = np.full(len(ids), -1, np.int64) if wanted is None else wanted
+        self._right = np.zeros(len(ids), np.bool_)  # whether the id does stand in the row that is wanted
+
+    def read(self, known: pa.ChunkedArray, first: int) -> None:
+        """Take the rows first, first + 1, ... of the table."""
+        code = np.asarray(compute.fill_null(compute.index_in(known, value_set=self._distinct), -1))
+        at = np.flatnonzero(code >= 0)
+        self._row[code[at]] = at + first
+        self._times += np.bincount(code[at], minlength=len(self._times))
+        inside = np.flatnonzero((self._wanted >= first) & (self._wanted < first + len(code)))
+        self._right[inside] = code[self._wanted[inside] - first] == self._code[inside]
+
+    def rows(self) -> Array:
+        """Return the row of each id, -1 where it has none. Raises DataError where it is not clear which is meant."""
+        several = self._times[self._code] > 1
+        unclear = np.flatnonzero(several & ~self._right)
+        if len(unclear):
+            place = int(unclear[0])
+            raise DataError(
+                f"{self.ids[place].as_py()!r} (row {place}) names {int(self._times[self._code[place]]):,} of them; say "
+                f"which in a column {self._row_column}, as files of predictions have it"
+            )
+        return np.where(several, self._wanted, self._row[self._code])
+
+
+def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return ids as an id table has them: whole numbers or texts. Raises DataError."""
+    if ids.type == kind:
+        return ids
+    try:
+        return ids.cast(kind)
+    except pa.ArrowInvalid:
+        text = ids[first_not_whole(ids)].as_py()
+        raise DataError(f"{text!r} is no id here: the ids of this data are whole numbers") from None
+
+
+def _combined(column: Any) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def class_names(dataset: DatasetStore | None) -> list[str] | None:
+    """Return the names of the classes in order of their index, where the data set kept them (table `classes`)."""
+    if dataset is None or "classes" not in dataset:
+        return None
+    return [str(name) for name in dataset.read("classes", ["name"]).column("name").to_pylist()]

@@ -1,0 +1,306 @@
+"""What flows between stages: frozen manifests, JSON on disk, paths relative to the artifact's own folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from tasks.storage.file_names import inner_path, joined_name
+
+InnerPath = Annotated[str, AfterValidator(inner_path)]
+"""Path below the artifact's own folder; a manifest with any other is damaged, or made to lead elsewhere."""
+
+SPLITS = ("train", "valid", "test")
+"""Names of the splits, in their order."""
+LEFT_OUT = "left_out"
+"""Name of the table of edges that are in no split: no negatives either."""
+
+
+class Control(NamedTuple):
+    """How people are told what a model is compared with."""
+
+    row: str
+    """In a table."""
+    what: str
+    """In a sentence."""
+
+
+FEATURES_CONTROL = "features"
+CONTROLS = {
+    "majority": Control("majority", "the majority class"),
+    "mean": Control("mean", "the training split's mean (mae: its median)"),
+    "chance": Control("chance", "chance"),
+    FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+}
+"""By the names that `EvalReport.controls` has."""
+
+TaskKind = Literal["node", "link", "graph"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FileEntry(_Frozen):
+    """One file of an artifact."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+
+
+class Manifest(_Frozen):
+    """What every stage leaves behind."""
+
+    stage: str
+    stage_version: int
+    key: str
+    """Name of the artifact's folder: digest of stage, version, configuration and parents."""
+    config: dict[str, Any]
+    """The part of the recipe that the key was made of."""
+    parents: dict[str, str]
+    """Stage to digest of what was read."""
+    files: dict[InnerPath, FileEntry]
+    code_version: str = ""
+    created_at: str = ""
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    """Peak anonymous + shared memory of the stage's processes (page cache excluded: the kernel takes that back)."""
+    rows: int = 0
+    """Rows, edges or seeds that the stage handled; what a table of throughput wants."""
+    warnings: tuple[str, ...] = ()
+
+    # What may differ between two runs that made the same thing; stays out of the digest.
+    incidental: ClassVar[frozenset[str]] = frozenset(
+        {"key", "config", "parents", "code_version", "created_at", "seconds", "peak_bytes", "warnings"}
+    )
+
+    @property
+    def digest(self) -> str:
+        """Digest of the content: two artifacts with one digest are interchangeable."""
+        content = self.model_dump(mode="json", exclude=set(self.incidental))
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes on disk."""
+        return sum(entry.size for entry in self.files.values())
+
+
+class Table(_Frozen):
+    """A sharded Parquet table."""
+
+    num_rows: int
+    columns: dict[str, str]
+    """Column to Arrow type."""
+    shards: tuple[InnerPath, ...]
+    """Paths in order; row i of the table is row i of the shards put end to end."""
+    shard_rows: tuple[int, ...]
+
+
+class FeatureColumn(_Frozen):
+    """One input feature as it stands in a nodes or edges table."""
+
+    column: str
+    kind: Literal["numeric", "categorical"]
+    dim: int
+    """Values a row: 1 for a scalar column, else the length of its fixed-size list."""
+    cardinalities: tuple[int, ...] = ()
+    """Categorical codes only: how many codes each of the `dim` values has, where known beforehand (OGB's atoms)."""
+    gaps: bool = False
+    """Whether NaN stands where a cell was empty: preprocess puts the training rows' mean there."""
+
+
+class NodeType(_Frozen):
+    """Nodes of one type; ids run from 0 to num_nodes - 1 within the type."""
+
+    name: str
+    num_nodes: int
+    features: tuple[FeatureColumn, ...] = ()
+
+
+class EdgeType(_Frozen):
+    """Edges of one (source type, relation, destination type)."""
+
+    source: str
+    relation: str
+    target: str
+    num_edges: int
+    features: tuple[FeatureColumn, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`source__relation__target`: names the table."""
+        return joined_name((self.source, self.relation, self.target))
+
+
+class DatasetManifest(Manifest):
+    """Parquet shards of a data set. `tasks/ingest/README.md` documents the tables."""
+
+    dataset: str
+    """Registered name or OGB name, for people."""
+    task: TaskKind
+    task_type: TaskType
+    num_classes: int = 0
+    """Classes of a multiclass label (2 for binary); 0 for regression and links."""
+    num_tasks: int = 1
+    """Columns of the label."""
+    metric: str
+    """What the data set is judged by: accuracy, rocauc, rmse, mrr, hits@20, ..."""
+    ogb_name: str | None = None
+    """Set where OGB's own evaluator applies."""
+    directed: bool
+    """Whether the edges as stored mean one direction only."""
+    node_types: tuple[NodeType, ...]
+    edge_types: tuple[EdgeType, ...]
+    target_type: str
+    """Node type that carries labels (node tasks)."""
+    num_graphs: int = 1
+    splits: dict[str, int]
+    """Split to number of nodes, edges or graphs in it."""
+    num_self_loops: int = 0
+    num_duplicate_edges: int = -1
+    """Exact repetitions of (source, target); -1 where not counted."""
+    adjusted: dict[str, int] = {}
+    """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
+    tables: dict[str, Table]
+    """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `split/train`, `split/valid`, `split/test`,
+    `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split)."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all types."""
+        return sum(node_type.num_nodes for node_type in self.node_types)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all types, as stored."""
+        return sum(edge_type.num_edges for edge_type in self.edge_types)
+
+
+class ArrayEntry(_Frozen):
+    """A `.npy` file of a graph."""
+
+    path: InnerPath
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class GraphManifest(Manifest):
+    """A graph in memory-mapped arrays. `tasks/storage/graph_store.py` names and explains the arrays."""
+
+    dataset: str
+    task: TaskKind
+    task_type: TaskType
+    num_classes: int
+    num_tasks: int
+    metric: str
+    ogb_name: str | None
+    num_nodes: int
+    num_edges: int
+    """Edges as message passing sees them (after symmetrising and merging)."""
+    num_graphs: int = 1
+    symmetric: bool
+    """Whether every edge has its reverse: then CSR and CSC are the same arrays."""
+    node_types: tuple[str, ...]
+    edge_types: tuple[str, ...]
+    target_type: str
+    type_offsets: tuple[int, ...]
+    """In the id space of preprocess, type t holds ids type_offsets[t] to type_offsets[t + 1]."""
+    feature_dim: int
+    """Columns of `feat`; 0 where nodes have no numeric features."""
+    categories: tuple[int, ...] = ()
+    """Cardinality of each column of `feat_cat`."""
+    edge_feature_dim: int = 0
+    edge_categories: tuple[int, ...] = ()
+    splits: dict[str, int]
+    arrays: dict[str, ArrayEntry]
+    report: dict[str, Any] = {}
+    """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
+
+
+class PartitionManifest(GraphManifest):
+    """The same graph, reordered so that part p holds nodes part_offsets[p] to part_offsets[p + 1]."""
+
+    partitioner: str
+    num_parts: int
+    part_offsets: tuple[int, ...]
+    edge_cut: float
+    """Share of edges whose ends lie in two parts."""
+    node_balance: float
+    """Largest part over the mean part, in nodes."""
+    train_balance: float
+    """The same in training nodes."""
+    halo_sizes: tuple[int, ...] = ()
+    """Nodes outside of part p within the halo's hops."""
+
+
+class RunResult(Manifest):
+    """A trained model."""
+
+    model: dict[str, Any]
+    seed: int
+    world_size: int
+    threads: int = 0
+    """CPU threads of each rank; 0: made before that was noted."""
+    strategy: str
+    best_epoch: int
+    best_metric: float
+    """Validation metric at the best epoch (higher is better: errors are negated)."""
+    epochs_run: int
+    num_parameters: int
+    seeds_per_second: float
+    edges_per_second: float
+    best_checkpoint: InnerPath
+    last_checkpoint: InnerPath
+    metrics_file: InnerPath
+    """JSON lines, one a step or epoch: {"step", "epoch", "seconds", metric: value, ...}."""
+    resumed_from_epoch: int = 0
+    restarts: int = 0
+    warm_start: dict[str, Any] | None = None
+    """Earlier snapshot whose weights it began with: `as_of`, `key` of that training, `used`, else `why_not`."""
+
+    incidental: ClassVar[frozenset[str]] = Manifest.incidental | {
+        "warm_start",
+        "seeds_per_second",
+        "edges_per_second",
+        "resumed_from_epoch",
+        "restarts",
+    }
+
+
+class EvalReport(Manifest):
+    """Metrics of the best checkpoint."""
+
+    evaluator: str
+    metric: str
+    metrics: dict[str, dict[str, float]]
+    """Split to metric to value, as the field prints it (RMSE positive, accuracy in 0..1)."""
+    controls: dict[str, dict[str, dict[str, float]]] = {}
+    """Control to split to metric to value, on the same rows: what the model has to beat. `tasks/evaluate/controls`
+    says which there are."""
+    predictions: InnerPath | None = None
+    """Parquet under the users' own ids."""
+    report: dict[str, Any] = {}
+    """Confusion matrix, ranking histogram: what the report draws."""
+
+
+class PublishManifest(Manifest):
+    """Where the outcome can be looked at."""
+
+    mlflow_run_id: str
+    mlflow_run_url: str
+    model_name: str
+    model_version: str
+    champion: bool
+    """Whether this version became (or stayed) the champion."""
+    gate: dict[str, Any] = {}
+    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where there
+    is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
+    `champion` on the same `rows`."""
+    report_file: InnerPath
+    metrics: dict[str, dict[str, float]]

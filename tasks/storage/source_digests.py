@@ -1,0 +1,211 @@
+"""What source files hold: the sha256 of each, remembered, so that a file that stayed as it was is not read again.
+
+A file is the one that was read before where device, inode, size, time of change and time of status change are all the
+same: tools set the time of change, only the kernel sets that of status change. The memory is one signed file in the
+home, bounded in size; where it is damaged or gone, files are read again.
+
+A file that changed a moment before it was read is not remembered: a second change within the clock's resolution would
+leave all of these as they are (git calls such a file racy).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from configs.errors import IntegrityError
+from configs.source_files import check_file, open_file, refusal
+from tasks.storage.artifacts import file_lock, write_atomic
+from tasks.storage.caching import seal, unseal
+from tasks.storage.home import Home
+
+Progress = Callable[[float, float, str, str], None]
+"""Hears done, total, unit and a note."""
+Files = Sequence[tuple[str, Path]]
+"""Names by which a source knows its files, in an order that matters, and where they lie."""
+
+_MAX_REMEMBERED = 50_000  # files; 140 bytes each
+_SETTLED_NS = 3_000_000_000  # FAT counts in steps of 2 s, a client of NFS may see times 3 s late
+_CHUNK_BYTES = 1 << 22
+_SAY_EVERY_SECONDS = 1.0
+_NAME = "sources"
+
+
+class Identity(NamedTuple):
+    """What tells whether a file is still the one that was read."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Identity:
+        """Take it from what the file system says."""
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    @property
+    def place(self) -> str:
+        """Key of the memory: a file has one entry."""
+        return f"{self.device}:{self.inode}"
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file as it was read."""
+
+    sha256: str
+    identity: Identity
+    lasting: bool
+    """Whether any later change shows in the identity."""
+
+
+class SourceDigests:
+    """Digests of source files, by the memory of a home."""
+
+    def __init__(self, home: Home, progress: Progress = lambda done, total, unit, note: None) -> None:
+        """Nothing is read yet; `progress` hears of reading that takes longer than a moment."""
+        self.home = home
+        self.seen: dict[Path, str] = {}
+        """Digest of every file that was asked for."""
+        self._progress = progress
+
+    def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
+        """Return what tells each group of files from another: `files`, `bytes`, and `sha256` over names and contents.
+
+        Where the files lie has no part in it. Files of all groups are read side by side.
+
+        Raises:
+            DataError: one cannot be read, or is no regular file.
+        """
+        paths = list(dict.fromkeys(path for files in sources.values() for _, path in files))
+        found = dict(zip(paths, self._look_up(paths), strict=True))
+        self.seen.update({path: sha256 for path, (sha256, _) in found.items()})
+        described = {}
+        for group, files in sources.items():
+            content = json.dumps([[name, found[path][0]] for name, path in files])
+            described[group] = {
+                "files": len(files),
+                "bytes": sum(found[path][1] for _, path in files),
+                "sha256": hashlib.sha256(content.encode()).hexdigest(),
+            }
+        return described
+
+    def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
+        """Return digest and size of each file."""
+        identities = [Identity.of(check_file(path)) for path in paths]
+        memory = _Memory(self.home)
+        known = memory.read() if paths else {}
+        digests = [_remembered(known, identity) for identity in identities]
+        missing = [row for row, digest in enumerate(digests) if digest is None]
+        if missing:
+            total = sum(identities[row].size for row in missing)
+            read = self._read_all([paths[row] for row in missing], total)
+            memory.add([one for one in read if one.lasting])
+            for row, one in zip(missing, read, strict=True):
+                digests[row], identities[row] = one.sha256, one.identity
+        return [(str(digest), identity.size) for digest, identity in zip(digests, identities, strict=True)]
+
+    def _read_all(self, paths: list[Path], total: int) -> list[_Read]:
+        with _readers() as (pool, reader):
+            futures: list[Future[_Read]] = [pool.submit(reader.read, path) for path in paths]
+            while wait(futures, timeout=_SAY_EVERY_SECONDS).not_done:
+                self._progress(reader.done, total, "bytes", "reading source files to know them by their content")
+            return [future.result() for future in futures]
+
+
+def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return all files below some folders of `folder`, named by their place in it, sorted; links are followed."""
+    found, known = [], set()
+    for name in names:
+        for place, inside, files in os.walk(folder / name, followlinks=True):
+            here = Path(place).stat()
+            if (here.st_dev, here.st_ino) in known:  # a link that leads back
+                inside.clear()
+                continue
+            known.add((here.st_dev, here.st_ino))
+            found += [Path(place, file) for file in files]
+    return sorted((path.relative_to(folder).as_posix(), path) for path in found if path.is_file())
+
+
+class _Reader:
+    """Reads files in several threads; hashlib lets go of the interpreter."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        """Bytes read by all threads."""
+        self.stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def read(self, path: Path) -> _Read:
+        started, digest = time.time_ns(), hashlib.sha256()
+        try:
+            with open_file(path) as file:
+                before = Identity.of(os.fstat(file.fileno()))
+                while (chunk := file.read(_CHUNK_BYTES)) and not self.stop.is_set():
+                    digest.update(chunk)
+                    with self._lock:
+                        self.done += len(chunk)
+                after = Identity.of(os.fstat(file.fileno()))
+        except OSError as error:
+            raise refusal(path, error) from error
+        lasting = before == after and after.changed_ns < started - _SETTLED_NS and not self.stop.is_set()
+        return _Read(digest.hexdigest(), after, lasting)
+
+
+@contextmanager
+def _readers() -> Iterator[tuple[ThreadPoolExecutor, _Reader]]:
+    """Threads that end within one chunk when the block is left, also by a signal."""
+    reader = _Reader()
+    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sources")
+    try:
+        yield pool, reader
+    finally:
+        reader.stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _remembered(known: dict[str, Any], identity: Identity) -> str | None:
+    entry = known.get(identity.place)
+    return str(entry[-1]) if entry is not None and entry[:-1] == list(identity[2:]) else None
+
+
+class _Memory:
+    """A home's file of device and inode to size, times and digest; what was read last stands last."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._path = home.root / "source-digests"
+
+    def read(self) -> dict[str, Any]:
+        """Return what is remembered; nothing where this home did not write it."""
+        try:
+            sealed = self._path.read_bytes()
+            content: dict[str, Any] = json.loads(unseal(self._home.secret_key(), _NAME, sealed))
+        except (OSError, IntegrityError):
+            return {}
+        return content
+
+    def add(self, read: list[_Read]) -> None:
+        """Remember more files. A home that cannot be written to costs the memory, not the answer."""
+        if not read:
+            return
+        with suppress(OSError), file_lock(self._home.locks / "sources.lock"):
+            known = self.read()
+            for one in read:
+                known.pop(one.identity.place, None)
+                known[one.identity.place] = [*one.identity[2:], one.sha256]
+            for place in list(known)[:-_MAX_REMEMBERED]:
+                del known[place]
+            content = json.dumps(known, separators=(",", ":")).encode()
+            write_atomic(self._path, seal(self._home.secret_key(), _NAME, content), mode=0o600)

@@ -1,0 +1,37 @@
+"""Whether another attempt could mend what ended a rank, and in words what it was."""
+
+from __future__ import annotations
+
+import torch
+
+from configs.errors import GraphmillError, StageError
+from configs.registry import own_line
+from tasks.processes.memory import out_of_memory
+
+_BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
+
+
+def final_error(error: Exception, rank: int) -> GraphmillError | None:
+    """Return the error that ends the job; None where another attempt may go well.
+
+    What code does with the same numbers it does again. Another attempt helps where a disk, a device or another rank
+    failed: what reaches a rank of a peer's end is an error of the connection between them.
+    """
+    if isinstance(error, GraphmillError):
+        return error
+    short = out_of_memory(error)
+    if short is not None:
+        return StageError(
+            f"rank {rank} ran out of memory: {short}. Take a smaller train.loader.batch_size, train.loader.fanout, "
+            "model.hidden_dim or train.num_ranks, or another loader (neighbor, cluster); running again goes on from "
+            "the last checkpoint"
+        )
+    if isinstance(error, OSError | torch.AcceleratorError | torch.distributed.DistError):
+        return None
+    if any(word in str(error).lower() for word in _BETWEEN_RANKS):
+        return None
+    last = own_line(error)
+    return StageError(
+        f"rank {rank} ended with {type(error).__name__}: {error} ({last.filename}, line {last.lineno}). It would do so "
+        "again, so no other attempt was made; the traceback stands in the run's log"
+    )

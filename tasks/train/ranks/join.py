@@ -1,0 +1,140 @@
+"""What a machine other than the first does in a training over several machines: it lends its ranks.
+
+Machine 0 runs the pipeline and looks after the training as always. The others wait until it has come to the training,
+start torchrun on the job that it has written, and do so again whenever a job is begun anew. They build, publish and
+report nothing. All machines see one home under one path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from configs.errors import IntegrityError, RecipeError
+from configs.schema import STAGES, Recipe
+from tasks.calls import ParentGoneError, expected_key, find_stage, load_stage
+from tasks.processes.children import describe_exit, end_group
+from tasks.storage.artifacts import ArtifactStore, is_locked
+from tasks.storage.home import Home
+from tasks.train.job import JOB, LOGS, RESULT, Job
+from tasks.train.ranks.launch import raise_final_error, start_ranks
+
+_LOOK_SECONDS = 1.0
+_SAY_SECONDS = 60.0
+
+
+def join_training(
+    recipe: Recipe, home: Home, *, force: bool = False, say: Callable[[str], None] = lambda text: None
+) -> Path:
+    """Take part in the training of `recipe` until machine 0 has finished it; return the artifact's folder.
+
+    Args:
+        recipe: the same as machine 0's but for `train.machine_rank`.
+        home: the home that machine 0 works in.
+        force: whether machine 0 was told to train again: what was there before does not count.
+        say: hears what is waited for and what ends.
+
+    Raises:
+        RecipeError: this is machine 0.
+        UserError, IntegrityError: what a rank raised.
+    """
+    if recipe.train.machine_rank == 0:
+        raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
+    return _Helper(recipe, home, force, say).run()
+
+
+class _Helper:
+    def __init__(self, recipe: Recipe, home: Home, force: bool, say: Callable[[str], None]) -> None:
+        self._recipe = recipe
+        self._home = home
+        self._store = ArtifactStore(home)
+        self._began = time.time() if force else 0.0
+        self._say = say
+        self._said = ""
+        self._said_at = 0.0
+        self._done: set[tuple[Path, int]] = set()
+
+    def run(self) -> Path:
+        while True:
+            key = self._key()
+            if key is None:
+                self._wait("waiting for machine 0 to prepare the graph")
+                continue
+            job = self._next_job(key)
+            if job is not None:
+                self._lend(job)
+            elif (folder := self._finished(key)) is not None:
+                return folder
+            else:
+                self._wait("waiting for machine 0 to begin training")
+
+    def _key(self) -> str | None:
+        """Return the training's key, or None as long as a stage before it has not run."""
+        keys: dict[str, str] = {}
+        try:
+            for name in STAGES[: STAGES.index("train")]:
+                found = find_stage(name, self._recipe, _own(name, keys), self._home)
+                if found is None:
+                    return None
+                keys[name] = found.manifest.key
+            return expected_key("train", self._recipe, _own("train", keys), self._home)
+        except (ParentGoneError, IntegrityError):  # machine 0 makes it again
+            return None
+
+    def _next_job(self, key: str) -> Path | None:
+        """Return the job that machine 0 works on, unless it is done."""
+        if not is_locked(self._store.lock_path("train", key)):
+            return None  # what lies there is of a run that was killed
+        for path in sorted(self._store.work_folder("train", key).rglob(JOB), key=lambda path: -len(path.parts)):
+            if not (path.parent / RESULT).exists() and _version(path) not in self._done:
+                return path
+        return None
+
+    def _lend(self, path: Path) -> None:
+        """Run this machine's ranks until they end."""
+        try:
+            version = _version(path)
+            job = dataclasses.replace(Job.load(path), train=self._recipe.train)
+        except OSError:  # it has just been removed
+            return
+        self._say(f"machine {job.train.machine_rank} lends {job.train.num_ranks} rank(s)")
+        code = _run_ranks(job, path)
+        if code == 0:
+            self._done.add(version)
+        else:
+            raise_final_error(path.parent)
+            self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
+
+    def _finished(self, key: str) -> Path | None:
+        folder = self._store.folder("train", key)
+        manifest = folder / "manifest.json"
+        if is_locked(self._store.lock_path("train", key)) or not manifest.exists():
+            return None
+        return folder if manifest.stat().st_mtime >= self._began else None
+
+    def _wait(self, what: str) -> None:
+        if what != self._said or time.monotonic() - self._said_at > _SAY_SECONDS:
+            self._say(what)
+            self._said, self._said_at = what, time.monotonic()
+        time.sleep(_LOOK_SECONDS)
+
+
+def _own(name: str, keys: dict[str, str]) -> dict[str, str]:
+    return {parent: keys[parent] for parent in load_stage(name).parents}
+
+
+def _version(path: Path) -> tuple[Path, int]:
+    """Name a job as it was written this time: a run that begins anew writes it again."""
+    return path, path.stat().st_mtime_ns
+
+
+def _run_ranks(job: Job, path: Path) -> int:
+    logs = path.parent / LOGS
+    logs.mkdir(exist_ok=True)
+    process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
+    try:
+        return process.wait()
+    finally:
+        end_group(process)

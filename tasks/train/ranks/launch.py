@@ -1,0 +1,218 @@
+"""Run a training as supervised processes: one worker, or several under torchrun.
+
+The stage's own process imports no torch, and a worker that runs out of memory takes nothing else with it. A job one of
+whose ranks dies is stopped as a whole and started again from its last checkpoint. Nothing outlives the supervisor: its
+children ask the kernel to be killed when it goes (tasks/processes/children.py), the ranks when torchrun goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from configs.errors import StageError, error_of
+from configs.schema import TrainConfig
+from configs.trust import for_children
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
+from tasks.stage import StageContext
+from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, Job
+from tasks.train.ranks.rank_logs import RankLogs
+from tasks.train.worker import PARENT
+
+_POLL_SECONDS = 0.1
+_SUPERVISOR_LOG = "launch.log"
+# NFS clients may take a name for absent for so long after it has appeared (acdirmax).
+_NETWORK_FILE_SECONDS = 60.0
+
+
+def run_job(job: Job, context: StageContext) -> dict[str, Any]:
+    """Run to the end; return what the worker wrote into result.json, and `restarts`.
+
+    Raises:
+        UserError, IntegrityError: what a rank raised.
+        StageError: ranks died more often than train.max_restarts; the message ends with what they said last.
+    """
+    path = job.save()
+    if (job.work / LAST).exists():
+        context.message("goes on from the last checkpoint of a training that was interrupted")
+    watcher = Watcher(job, context)
+    for restarts in range(job.train.max_restarts + 1):
+        for name in (ERROR, RESULT, PROGRESS):
+            (job.work / name).unlink(missing_ok=True)
+        code = _run_once(job, path, watcher)
+        if code == 0 and _has_result(job):
+            return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
+        raise_final_error(job.work)
+        if restarts < job.train.max_restarts:
+            context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
+    raise StageError(
+        f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
+        f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
+    )
+
+
+def _has_result(job: Job) -> bool:
+    """Whether rank 0 has written its result; on another machine it may have done so a moment before it is seen here."""
+    network = job.train.num_machines > 1 and job.train.shared_home
+    patience = time.monotonic() + (_NETWORK_FILE_SECONDS if network else 0.0)
+    while not (job.work / RESULT).exists():
+        if time.monotonic() >= patience:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
+    """Start the processes, pass on what they report until they end, and leave none behind."""
+    logs = job.work / LOGS
+    logs.mkdir(exist_ok=True)
+    for log in logs.glob("rank-*.log"):
+        log.unlink()
+    process = start_ranks(job, path, logs / _SUPERVISOR_LOG)
+    try:
+        while process.poll() is None:
+            time.sleep(_POLL_SECONDS)
+            watcher.look()
+    finally:  # also where the run is cancelled or interrupted
+        end_group(process)
+    watcher.look()
+    watcher.attempt_over()
+    return process.returncode
+
+
+def start_ranks(job: Job, path: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start this machine's ranks of the job that is written at `path`; they lead a group of their own."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command(job.train, path, job.digest),
+            cwd=ROOT,
+            env=environment(job),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
+    """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
+    python = [sys.executable, "-m"]
+    if train.num_ranks == 1 and train.num_machines == 1:
+        return [*python, "tasks.train.worker", str(job)]
+    ranks = [f"--nproc-per-node={train.num_ranks}"]
+    if train.num_machines == 1:
+        # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
+        place = ["--standalone", "--max-restarts=0"]
+    else:
+        place = [
+            f"--nnodes={train.num_machines}",
+            f"--node-rank={train.machine_rank}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={train.rendezvous}",
+            # Said outright: torchrun would guess it from names, and a Service's name is no machine's.
+            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'}",
+            f"--rdzv-id={run_id[:16]}",
+            f"--max-restarts={train.max_restarts}",  # machines have to start again together
+        ]
+    return [*python, "tasks.train.ranks.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Return the environment of a job's processes."""
+    threads = str(job.train.threads)
+    return {
+        **WORKER_ENVIRONMENT,
+        **os.environ,
+        **for_children(),
+        PARENT: str(os.getpid()),
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "NUMBA_NUM_THREADS": threads,
+        # Without it a restart under gloo finds the store of the attempt before (seen with torch 2.13).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+class Watcher:
+    """Reads what rank 0 writes and passes it on to the stage's listener."""
+
+    def __init__(self, job: Job, context: StageContext) -> None:
+        """Records of an earlier run of this job were passed on by that one."""
+        self.metrics, self.progress = job.work / METRICS, job.work / PROGRESS
+        self.context = context
+        self.passed_on = _count_lines(self.metrics)
+        self._lines, self._offset, self._seen = 0, 0, ""
+        self._logs = RankLogs(job.work / LOGS, context.message)
+
+    def look(self) -> None:
+        """Pass on what is new."""
+        self._logs.look()
+        self._look_at_metrics()
+        try:
+            text = self.progress.read_text()
+        except FileNotFoundError:
+            return
+        if text and text != self._seen:
+            self._seen = text
+            state = json.loads(text)
+            self.context.progress(state["done"], state["total"], "steps", describe_progress(state))
+
+    def attempt_over(self) -> None:
+        """The next attempt cuts the file back and writes the same records again: count from the start."""
+        self._lines = self._offset = 0
+        self._logs.start_again()
+
+    def _look_at_metrics(self) -> None:
+        if not self.metrics.exists():
+            return
+        with self.metrics.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._offset:
+                self._lines = self._offset = 0  # cut back to the checkpoint
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # still being written
+                self._offset += len(line)
+                self._lines += 1
+                if self._lines > self.passed_on:
+                    self.passed_on = self._lines
+                    self.context.metrics(json.loads(line))
+
+
+def describe_progress(state: dict[str, Any]) -> str:
+    """Say in a line where a training stands."""
+    parts = [f"epoch {state['epoch']}/{state['epochs']}"]
+    if state["loss"] is not None:
+        parts.append(f"loss {state['loss']:.4f}")
+    if state["seeds_per_second"]:
+        parts.append(f"{state['seeds_per_second']:,.0f} seeds/s")
+    if state.get("eta_seconds") is not None:
+        minutes, seconds = divmod(int(state["eta_seconds"]), 60)
+        parts.append(f"{minutes}:{seconds:02d} left")
+    return ", ".join(parts + ([state["note"]] if state["note"] else []))
+
+
+def _count_lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def raise_final_error(work: Path) -> None:
+    """Raise what a rank raised on purpose: another attempt would end the same."""
+    path = work / ERROR
+    if not path.exists():
+        return
+    content = json.loads(path.read_text())
+    raise error_of(content["kind"], content["message"])
+
+
+def _tails(logs: Path) -> str:
+    texts = [(log.stem, tail(log)) for log in sorted(logs.glob("*.log"))]
+    return "\n".join(f"--- {name}\n{text}" for name, text in texts if text)

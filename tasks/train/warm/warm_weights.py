@@ -1,0 +1,215 @@
+"""Begin with the weights of an earlier snapshot's model, if all of them fit and none learnt what is tested now.
+
+Weights have the shape of features, classes and layers, which snapshots share. What has a row for each node (learnable
+embeddings) follows the nodes: those that the earlier model knew keep their rows, new ones begin as they would anyway.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+import torch
+from torch import Tensor
+
+from configs.errors import IntegrityError
+from models.base import GraphModel
+from models.facts import GraphFacts
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import DatasetManifest, PartitionManifest
+from tasks.train import checkpoint
+from tasks.train.embeddings.sparse import sparse_embedding
+from tasks.train.ranks.collectives import from_main
+from tasks.train.strategies.base import Ranks
+from tasks.train.warm.warm_start import WarmStart
+
+_NODE_ROWS = ("encoder.embedding.weight", "encoder.rows.weight")
+_FAR = 10.0
+"""Times that labels' deviation may have changed, and deviations that their mean may have moved."""
+
+LabelScale = tuple[list[float], list[float]]
+"""Mean and deviation of each label."""
+
+
+class DoesNotFitError(Exception):
+    """The earlier weights cannot be used; the message says why."""
+
+
+def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ranks) -> str:
+    """Load the earlier weights; all ranks together.
+
+    Args:
+        model: changed, unless something does not fit.
+        warm: the earlier training; its folders are read by rank 0 alone.
+        store: the present graph.
+        ranks: of this job.
+
+    Returns:
+        why the weights are not used; empty where they are.
+    """
+    state: dict[str, Tensor] | None = None
+    scale: LabelScale | None = None
+    why = ""
+    if ranks.is_main:
+        try:
+            earlier = checkpoint.load(warm.checkpoint, mapped=True)
+            state = _fitted(model, warm, store, earlier["model"])
+            scale = _earlier_scale(model.facts, earlier["facts"])
+        except (DoesNotFitError, IntegrityError) as error:
+            why = str(error)
+    why = from_main(why)
+    if why:
+        return why
+    embedding = sparse_embedding(model)
+    table = None if state is None or embedding is None else state.pop(_NODE_ROWS[0])
+    state = from_main(state)
+    assert state is not None
+    model.load_state_dict(state)
+    scale = from_main(scale)
+    if scale is not None:
+        model.scale_labels(*scale)
+    if embedding is not None:
+        embedding.begin_with(table)
+    return ""
+
+
+def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | None:
+    """Return the units in which the earlier weights count a regression's labels: they stay, as the weights do.
+
+    Raises:
+        DoesNotFitError: they are far from those of the labels now; the head would learn numbers far from one.
+    """
+    width = len(facts.label_scale)
+    if not width:
+        return None
+    # Models of before there was a scale count as the labels do.
+    mean, scale = earlier.get("label_mean") or [0.0] * width, earlier.get("label_scale") or [1.0] * width
+    for was, one, now, deviation in zip(mean, scale, facts.label_mean, facts.label_scale, strict=True):
+        if max(deviation / one, one / deviation, abs(now - was) / one) > _FAR:
+            raise DoesNotFitError(
+                f"it learnt labels of {was:.4g} ± {one:.4g}, and now they are {now:.4g} ± {deviation:.4g}"
+            )
+    return list(mean), list(scale)
+
+
+def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the earlier state in the model's own shapes. Raises DoesNotFitError."""
+    own = model.state_dict()
+    if earlier.keys() != own.keys():
+        raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")
+    _check_codes(warm)
+    by_node = [name for name in _NODE_ROWS if name in own]
+    for name, tensor in own.items():
+        skip = 1 if name in by_node else 0
+        if earlier[name].shape[skip:] != tensor.shape[skip:]:
+            raise DoesNotFitError(f"{name} has the shape {_shown(earlier[name])}, here it is {_shown(tensor)}")
+    before = _earlier_graph(warm)
+    _refuse_learnt_answers(warm, before, store)
+    if not by_node:
+        return earlier
+    nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
+    rows, known = map(torch.from_numpy, _same_nodes(warm, before, store, others, nodes))
+    for name in by_node:
+        table = own[name].detach().cpu().clone()
+        table[rows] = earlier[name][known]
+        earlier = {**earlier, name: table}
+    return earlier
+
+
+def _shown(tensor: Tensor) -> str:
+    return "x".join(map(str, tensor.shape)) or "()"
+
+
+def _check_codes(warm: WarmStart) -> None:
+    """Classes and categories must have the numbers that they had. Raises DoesNotFitError."""
+    if warm.dataset is None or warm.own_dataset is None or warm.dataset == warm.own_dataset:
+        return
+    earlier, own = _dataset(warm.dataset), _dataset(warm.own_dataset)
+    for name in own.manifest.tables:
+        counted = name == "classes" or name.startswith("categories/")
+        if counted and not (name in earlier and earlier.read(name).equals(own.read(name))):
+            raise DoesNotFitError(f"{name} are other ones, or are numbered otherwise, in the data as it is now")
+
+
+def _refuse_learnt_answers(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
+    """Refuse weights that learnt from what is held out now, or were chosen by what is tested now.
+
+    Splits by time only grow as long as data comes in behind what was there; history that is loaded later, or other data
+    under the same recipe's name, moves rows between splits. What is validation data then and now chooses weights both
+    times, and does no harm. Raises DoesNotFitError.
+    """
+    array = "edges" if store.manifest.task == "link" else "idx"
+    own = {split: np.asarray(store[f"{split}_{array}"], np.int64) for split in ("train", "valid", "test")}
+    then = {split: np.asarray(earlier[f"{split}_{array}"], np.int64) for split in ("train", "valid")}
+    before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
+    here = np.full(earlier.manifest.num_nodes, -1, np.int64)
+    now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
+    found, known = _same_nodes(warm, earlier, store, before, now)
+    here[before[known]] = now[found]
+    for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
+        rows = here[then[split]]
+        seen = _row_keys(store, rows[(rows >= 0).reshape(len(rows), -1).all(1)])
+        for name in held:
+            # In splits of OGB's own a pair may train and be tested in one snapshot too.
+            keys = np.setdiff1d(_row_keys(store, own[name]), _row_keys(store, own["train"]))
+            if count := int(np.isin(keys, seen).sum()):
+                what = "edges" if array == "edges" else "nodes"
+                raise DoesNotFitError(f"{count:,} {what} that it {verb} are in the {name} split now")
+
+
+def _row_keys(store: GraphStore, rows: Array) -> Array:
+    """Return one number for each node (n,) or pair of nodes (n, 2), the same both ways where the graph has no ways."""
+    if rows.ndim == 1:
+        return rows
+    if store.manifest.symmetric:
+        rows = np.sort(rows, axis=1)
+    keys: Array = rows[:, 0] * store.manifest.num_nodes + rows[:, 1]
+    return keys
+
+
+def _same_nodes(
+    warm: WarmStart, earlier: GraphStore, store: GraphStore, before: Array, now: Array
+) -> tuple[Array, Array]:
+    """Return which nodes of `now`, of the present graph, are among `before`, of the earlier one, and where there.
+
+    Nodes are told by their ids in the data set, or, where that was ingested anew, by the users' own.
+
+    Args:
+        before, now: int64 (n,) distinct.
+    """
+    assert warm.dataset is not None
+    assert warm.own_dataset is not None
+    if warm.dataset == warm.own_dataset:
+        then, ids = np.asarray(earlier["node_ids"])[before], np.asarray(store["node_ids"])[now]
+        order = np.argsort(then)
+        place = np.minimum(np.searchsorted(then, ids, sorter=order), len(then) - 1)
+        rows = np.flatnonzero(then[order[place]] == ids)
+        return rows, order[place[rows]]
+    names, wanted = _names(earlier, warm.dataset, before), _names(store, warm.own_dataset, now)
+    if names.type != wanted.type:  # numbers that have become texts
+        names, wanted = names.cast(pa.string()), wanted.cast(pa.string())
+    known = compute.index_in(wanted, value_set=names)
+    rows = np.flatnonzero(np.asarray(known.is_valid()))
+    return rows, np.asarray(known.drop_null()).astype(np.int64)
+
+
+def _earlier_graph(warm: WarmStart) -> GraphStore:
+    """Open the graph that was trained on. Raises DoesNotFitError."""
+    if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
+        raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
+    text = (warm.graph / "manifest.json").read_text(encoding="utf-8")
+    return GraphStore(warm.graph, PartitionManifest.model_validate_json(text))
+
+
+def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
+    return IdMap(graph, _dataset(dataset)).lookup(nodes)
+
+
+def _dataset(folder: Path) -> DatasetStore:
+    text = (folder / "manifest.json").read_text(encoding="utf-8")
+    return DatasetStore(folder, DatasetManifest.model_validate_json(text))

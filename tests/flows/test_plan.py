@@ -1,0 +1,63 @@
+"""What `graphmill plan` says before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import build_recipe
+from configs.schema import Recipe
+from flows.commands.data_check import check_data
+from flows.commands.plan import make_plan
+from flows.run_records import RunRecord, now_text
+from flows.terminal.selection import select_stages
+from tasks.calls import load_stage
+from tasks.stage import Listener, run_stage
+from tasks.storage.home import Home
+from tests.support import stage_entry
+
+
+def links(folder: Path, *overrides: str) -> Recipe:
+    (folder / "edges.csv").write_text("src,dst\n" + "".join(f"{i},{(7 * i + 1) % 40}\n" for i in range(40)))
+    sections = {
+        "name": "links",
+        "dataset": {"name": "tables", "task": "link", "num_negatives": 9, "edges": {"files": f"{folder}/edges.csv"}},
+        "model": {"name": "graphsage"},
+    }
+    return build_recipe(sections, overrides)
+
+
+def make_plan_of_all(home: Home, recipe: Recipe) -> None:
+    make_plan(home, recipe, select_stages())
+
+
+def check(home: Home, recipe: Recipe) -> None:
+    check_data(recipe, home, Listener())
+
+
+def test_a_link_task_of_tables_that_are_ingested_and_not_partitioned(tmp_path: Path, home: Home) -> None:
+    """Their number of classes is nobody's option: nothing tells the model's weights yet."""
+    recipe = links(tmp_path)
+    run_stage(load_stage("ingest"), recipe, {}, home)
+    steps = {step.stage: step for step in make_plan(home, recipe, select_stages())}
+    assert (steps["ingest"].status, steps["preprocess"].status) == ("cached", "runs")
+    assert steps["train"].memory_bytes is None
+
+
+def test_memory_that_nobody_can_estimate_is_the_last_run_s(tmp_path: Path, home: Home) -> None:
+    recipe = links(tmp_path)
+    stages = {name: stage_entry(name, peak_bytes=2**20) for name in ("partition", "evaluate")}
+    RunRecord(id="before", recipe="links", started_at=now_text(), stages=stages).write(home)
+    steps = {step.stage: step for step in make_plan(home, recipe, select_stages())}
+    assert steps["partition"].memory_bytes == steps["evaluate"].memory_bytes == 2**20
+    assert steps["publish"].memory_bytes is None
+
+
+@pytest.mark.parametrize("look", [make_plan_of_all, check])
+def test_data_that_no_memory_holds_is_refused_before_anything_is_read(tmp_path: Path, home: Home, look: Any) -> None:
+    recipe = links(tmp_path, "dataset.num_negatives=2000000000")
+    with pytest.raises(RecipeError, match=r"dataset\.num_negatives=2000000000 takes at least"):
+        look(home, recipe)
