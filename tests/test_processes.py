@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+import numpy as np
 import pytest
 
 from tasks.partition import kaminpar

@@ -299,8 +299,8 @@ class PublishManifest(Manifest):
     champion: bool
     """Whether this version became (or stayed) the champion."""
     gate: dict[str, Any] = {}
-    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where there
-    is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
+    """What the gate found (`publish.champion.judge.Judge.record`): `promoted`, `reason`, `metric`, `controls`; where
+    there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
     `champion` on the same `rows`."""
     report_file: InnerPath
     metrics: dict[str, dict[str, float]]
