@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.serve.test_needs import Prepared, adapted
 
 from configs.errors import DataError
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.storage.home import Home
+from tests.apply.test_needs import Prepared, adapted
 
 N = 60
 NAMES = [f"n{i}" for i in range(N)]

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.serve.test_needs import Prepared
 
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
@@ -26,6 +25,7 @@ from tasks.calls import load_stage
 from tasks.stage import Listener, Parent, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
+from tests.apply.test_needs import Prepared
 from tests.finished import trained
 from tests.ingest.ogb_folders import mag_folder, molecules_folder, put
 from tests.preprocess.ears import Ears

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.serve.test_worker import Case, shuffle
 
 from configs.errors import DataError
 from tasks.apply.given import read_rows
@@ -18,6 +17,7 @@ from tasks.inference.predictor import evaluating
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
+from tests.apply.test_worker import Case, shuffle
 from tests.finished import dataset
 from tests.support import as_partition, link_graph, molecule_graph
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tests.serve.test_needs import EVERY_TRANSFORM, N, write_tables
 
 from configs.errors import RecipeError, UserError
 from flows import apply
@@ -22,6 +21,7 @@ from flows.commands.versions import list_versions, promote, roll_back
 from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
 from tasks.apply.published import read_published
 from tasks.storage.home import Home
+from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
 from tests.flows.conftest import graphmill
 
 pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.serve.test_needs import N, recipe_of, write_tables
 
 from configs.schema import Recipe
 from tasks.publish import profile
@@ -18,6 +17,7 @@ from tasks.publish.champion import trained
 from tasks.publish.champion.trained import FACTS, HASHES, row_hashes, row_names, trained_on, write_trained
 from tasks.stage import Parent
 from tasks.storage.home import Home
+from tests.apply.test_needs import N, recipe_of, write_tables
 from tests.publish.line import Line, customers, write_customers
 
 
