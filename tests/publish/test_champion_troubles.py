@@ -178,7 +178,7 @@ class KilledError(BaseException):
     """What ends a process in the middle."""
 
 
-@pytest.mark.parametrize("where", ["comparison.run_job", "model_registry.ModelRegistry._move"])
+@pytest.mark.parametrize("where", ["champion.comparison.run_job", "tracking.model_registry.ModelRegistry._move"])
 def test_a_publication_that_was_killed_moved_nothing_and_a_rerun_decides_the_same(
     tracked_home: Home, data: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
