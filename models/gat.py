@@ -19,22 +19,21 @@ from models.kernels.attention import gat_attention
 from models.kernels.dense import Linear, linear_pair
 from models.layers import own_rows
 
-_LOOPS = "adjacency_with_loops"
-
 
 def with_self_loops(block: Block) -> Adjacency:
     """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
-    kept = vars(block)  # as a cached property would be: a block that moves to a device starts anew
-    if _LOOPS not in kept:
-        nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
-        indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
-        counts = block.indptr[1:] - block.indptr[:-1]
-        place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
-        indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
-        indices[place] = block.indices
-        indices[indptr[1:] - 1] = nodes
-        kept[_LOOPS] = Adjacency(indptr, indices, block.num_src)
-    return kept[_LOOPS]
+    return block.once("with_self_loops", lambda: _with_self_loops(block))
+
+
+def _with_self_loops(block: Block) -> Adjacency:
+    nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
+    indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
+    counts = block.indptr[1:] - block.indptr[:-1]
+    place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
+    indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
+    indices[place] = block.indices
+    indices[indptr[1:] - 1] = nodes
+    return Adjacency(indptr, indices, block.num_src)
 
 
 class AttentionModel(GraphModel):
