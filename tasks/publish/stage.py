@@ -236,9 +236,4 @@ def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
         tracker.close(status)
 
 
-def report_path(folder: Path, manifest: PublishManifest) -> Path:
-    """Return the report of a publication."""
-    return folder / manifest.report_file
-
-
 STAGE: Stage[PublishManifest] = Stage("publish", 5, PublishManifest, _PARENTS, config, build)
