@@ -90,7 +90,6 @@ def _publish(
     challenge: Challenge,
     new: Candidate,
 ) -> dict[str, Any]:
-    evaluation: EvalReport = parents["evaluate"].manifest
     log_run(tracker, recipe, parents)
     context.progress(2, _STEPS, "steps", "model")
     model_id = _log_model(recipe, parents, tracker, challenge.files)
@@ -122,7 +121,6 @@ def _publish(
         "champion": gate["promoted"],
         "gate": gate,
         "report_file": REPORT,
-        "metrics": evaluation.metrics,
     }
 
 
