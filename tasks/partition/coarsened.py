@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Aids, Csr, Partitioner
 from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
-from tasks.partition.metis import part_graph
+from tasks.partition.metis import MetisOptions, part_graph
 from tasks.storage.graph_store import Array, id_dtype
 
 if TYPE_CHECKING:
@@ -218,16 +218,14 @@ def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: boo
     edge_weight = level.edge_weight.astype(np.int64) if len(level.edge_weight) else None
     states, cuts = [], []
     for recursive in (False,) if fine else (False, True):
+        options = MetisOptions(config.imbalance, config.seed + 1, _METIS_TRIES, recursive)
         part = part_graph(
             level.indptr,
             level.indices,
             limits.num_parts,
-            config.imbalance,
-            config.seed + 1,
+            options,
             node_weight=weights.astype(np.int64),
             edge_weight=edge_weight,
-            tries=_METIS_TRIES,
-            recursive=recursive,
         )
         states.append(_measure(level, part, limits.num_parts))
         refine(level, states[-1], limits, config.seed, fine=fine)
