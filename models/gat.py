@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,9 @@ def _with_self_loops(block: Block) -> Adjacency:
 class AttentionModel(GraphModel):
     """What GAT and GATv2 share: how many heads a layer has, and how they combine."""
 
+    conv: ClassVar[type[nn.Module]]
+    """The convolution of one layer."""
+
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError where heads do not divide a layer's width."""
         self.output = config.output or ("mean" if config.head == "none" else "concat")
@@ -54,18 +57,13 @@ class AttentionModel(GraphModel):
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return a convolution whose heads stand side by side."""
-        return self.make_attention(in_dim, self.config.heads, out_dim // self.config.heads, mean=False)
+        heads: int = self.config.heads
+        return self.conv(in_dim, heads, out_dim // heads, mean=False, config=self.config)
 
     def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return the last convolution."""
-        mean = self.output == "mean"
-        return self.make_attention(
-            in_dim, self.output_heads, out_dim if mean else out_dim // self.output_heads, mean=mean
-        )
-
-    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
-        """Return a convolution of `heads` heads, `dim` wide each."""
-        raise AssertionError(f"{type(self).__name__} defines no attention")
+        heads, mean = self.output_heads, self.output == "mean"
+        return self.conv(in_dim, heads, out_dim if mean else out_dim // heads, mean=mean, config=self.config)
 
 
 class Heads(nn.Module):
@@ -125,7 +123,4 @@ class Gat(AttentionModel):
     """GAT: neighbours weighted by learnt attention."""
 
     Config = GatConfig
-
-    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
-        """Return one convolution."""
-        return GatConv(in_dim, heads, dim, mean=mean, config=self.config)
+    conv = GatConv
