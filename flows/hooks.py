@@ -132,9 +132,8 @@ def conclude(home: Home, record: RunRecord) -> None:
         manifest = store.load(name, stage["key"], load_stage(name).manifest)
         if manifest is None:
             continue
-        record.metrics = manifest.metrics
         if name == "evaluate":
-            record.controls = manifest.controls
+            record.metrics, record.controls = manifest.metrics, manifest.controls
         if name == "publish":
             record.mlflow_run_id = manifest.mlflow_run_id
             record.mlflow_run_url = manifest.mlflow_run_url

@@ -30,7 +30,6 @@ from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.layers import Layer, NormFirstLayer, make_norm
 from models.output_heads import GraphHead, LinkHead, NodeHead
-from models.refusals import refuse_foreign_options
 
 if TYPE_CHECKING:
     pass
@@ -63,7 +62,8 @@ class GraphModel(nn.Module):
         self.label_scale: Tensor
         if facts.label_scale:
             self.scale_labels(facts.label_mean, facts.label_scale)
-        refuse_foreign_options(config, facts, weights=self.uses_edge_weights)
+        config.check_together()
+        config.check_facts(facts, weighs_edges=self.uses_edge_weights)
         self.encoder = self.make_encoder()
         self.layers = self.make_layers(self.encoder.out_dim)
         self.finish = self.make_finish()

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from configs.base import ComponentConfig, IntTuple
+from configs.errors import RecipeError
 from configs.registry import MODELS
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
+    from models.facts import GraphFacts
+
+_OF_TASK = {"decoder": "link", "decoder_layers": "link", "pooling": "graph", "label_reuse": "node", "head": "node"}
+"""Options that only one kind of task reads."""
 
 
 class ModelConfig(ComponentConfig):
@@ -58,8 +63,36 @@ class ModelConfig(ComponentConfig):
     pooling: Literal["mean", "sum", "max"] | None = None
     """Graph tasks: how a graph's nodes become one vector; null: mean."""
 
+    def check_together(self) -> None:
+        """Refuse options that do nothing, or nothing sound, beside others. Raises RecipeError with the way out."""
+        if self.decoder == "dot" and self.decoder_layers is not None:
+            raise RecipeError("model.decoder_layers does nothing with decoder=dot; remove it or take decoder=mlp")
+        if self.label_iterations and not self.label_reuse:
+            raise RecipeError("model.label_iterations is for model.label_reuse=true; set that or remove it")
+        first = {"residual": False, "jumping": "none", "head": "linear"} if self.norm_first else {}
+        bare = {"jumping": "none"} if self.head == "none" else {}
+        for owner, alone in (("norm_first", first), ("head=none", bare)):
+            for name, value in alone.items():
+                if getattr(self, name) != value:
+                    raise RecipeError(f"model.{name} cannot be used with model.{owner}; remove one of them")
+
+    def check_facts(self, facts: GraphFacts, *, weighs_edges: bool) -> None:
+        """Refuse options that mean nothing for a task or a graph. Raises RecipeError with the way out."""
+        for name, task in _OF_TASK.items():
+            if getattr(self, name) != type(self).model_fields[name].default and facts.task != task:
+                raise RecipeError(f"model.{name} is for {task} tasks and this is a {facts.task} task; remove it")
+        if self.embedding_dim is not None and (facts.feature_dim or facts.categories):
+            raise RecipeError(
+                "model.embedding_dim is for graphs without node features and this one has some; remove it"
+            )
+        if self.edge_weights and not weighs_edges:
+            raise RecipeError(f"model.edge_weights does nothing in {self.name}; remove it or take graphsage or gcn")
+        if self.edge_weights and not facts.has_edge_weights:
+            raise RecipeError("model.edge_weights=true, and the graph's edges have no weights; remove it")
+
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse to measure a model by nodes whose own labels it reads. Raises ValueError."""
+        self.check_together()
         if self.label_reuse and "train" in recipe.evaluate.splits:
             raise ValueError(
                 "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "

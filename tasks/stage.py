@@ -34,8 +34,6 @@ from tasks.storage.manifests import Manifest
 from tasks.storage.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)
-A = TypeVar("A")
-B = TypeVar("B")
 
 logger = logging.getLogger(__name__)
 

@@ -44,14 +44,14 @@ def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]
     if published is not None and published["status"] == "ran":
         manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
         if manifest is not None and not manifest.gate.get("left_alone"):
-            found.append((CHAMPION if manifest.champion else KEPT, decided(manifest)))
+            found.append((CHAMPION if manifest.champion else KEPT, decided(record, manifest)))
     return found
 
 
-def decided(manifest: PublishManifest) -> dict[str, Any]:
+def decided(record: RunRecord, manifest: PublishManifest) -> dict[str, Any]:
     """Return what the gate decided: `text` for people, with both scores and the drift, and the same as plain values."""
     metrics = ", ".join(
-        f"{split} {name} {value:.4f}" for split, values in manifest.metrics.items() for name, value in values.items()
+        f"{split} {name} {value:.4f}" for split, values in record.metrics.items() for name, value in values.items()
     )
     gate = manifest.gate
     lines = [

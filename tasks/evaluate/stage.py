@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from configs.base import cache_view
@@ -75,11 +74,6 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]
         if lost:
             lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
     return lines
-
-
-def predictions_path(folder: Path, report: EvalReport) -> Path | None:
-    """Return the predictions' file of an evaluation, or None."""
-    return None if report.predictions is None else folder / report.predictions
 
 
 STAGE: Stage[EvalReport] = Stage("evaluate", 4, EvalReport, ("train", "partition", "ingest"), config, build)

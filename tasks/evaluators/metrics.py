@@ -199,6 +199,12 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
     return result
 
 
+def mrr(positive: Floats, negative: Floats) -> dict[str, float]:
+    """Return the mean of 1 / rank, and the shares of ranks up to 1, 3 and 10; arguments as of `ranks`."""
+    rank = ranks(positive, negative)
+    return {"mrr": float(np.mean(1 / rank)), **{f"hits@{k}": float(np.mean(rank <= k)) for k in (1, 3, 10)}}
+
+
 def hits(positive: Floats, negative: Floats, k: int) -> float:
     """Share of positive edges that rank among the first k.
 

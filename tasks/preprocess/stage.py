@@ -12,7 +12,7 @@ import numpy as np
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.preprocess.edges.build import build_edges, check_within_graphs
+from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_splits
@@ -79,8 +79,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
     held_out = _hold_out(recipe, ingested, layout, writer)
-    existing = dealt.edges if dealt else None
-    counts, data = build_edges(context, store, layout, options, writer, existing, source, held_out)
+    rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out)
+    counts, data = build_edges(context, store, writer, rules)
     indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
     if ingested.task == "graph":
         indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)

@@ -90,7 +90,6 @@ def _publish(
     challenge: Challenge,
     new: Candidate,
 ) -> dict[str, Any]:
-    evaluation: EvalReport = parents["evaluate"].manifest
     log_run(tracker, recipe, parents)
     context.progress(2, _STEPS, "steps", "model")
     model_id = _log_model(recipe, parents, tracker, challenge.files)
@@ -122,7 +121,6 @@ def _publish(
         "champion": gate["promoted"],
         "gate": gate,
         "report_file": REPORT,
-        "metrics": evaluation.metrics,
     }
 
 
@@ -234,11 +232,6 @@ def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
     """Mark the run as failed or killed; the error that is under way matters more than one of this."""
     with suppress(Exception):
         tracker.close(status)
-
-
-def report_path(folder: Path, manifest: PublishManifest) -> Path:
-    """Return the report of a publication."""
-    return folder / manifest.report_file
 
 
 STAGE: Stage[PublishManifest] = Stage("publish", 5, PublishManifest, _PARENTS, config, build)

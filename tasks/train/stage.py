@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from configs.errors import RecipeError
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
-from models.refusals import refuse_numbers_as_labels
 from tasks.evaluators.measurable import check_graph
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.graph_store import GraphStore
@@ -90,7 +90,8 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     from tasks.train.strategies.base import Ranks
 
     train = recipe.train
-    refuse_numbers_as_labels(recipe.model, manifest.task_type)
+    if getattr(recipe.model, "label_reuse", False) and manifest.task_type == "regression":
+        raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines
     strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))

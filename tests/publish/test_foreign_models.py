@@ -41,7 +41,7 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     recipe = {"name": "theirs", "dataset": {"name": "synthetic"}, "model": model}
     for name, content in (("model", {"config": model, "facts": {"task": "node"}}), ("recipe", recipe), ("lineage", {})):
         (folder / f"{name}.json").write_text(json.dumps(content))
-    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, {})
+    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
     tracker = Tracker(tracked_home, "test")
     tracker.open_run("key", "theirs")
     registry = ModelRegistry(tracker, "theirs")

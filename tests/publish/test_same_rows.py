@@ -199,9 +199,10 @@ def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(
     splits = ("evaluate.splits=[test]", "evaluate.splits=[valid]")
     case = publish_both(tracked_home, *(customers(tmp_path, override) for override in splits))
     first, second = (parents["publish"].manifest for parents in case.parents)
-    assert set(first.metrics) == {"test"}
+    evaluated = [parents["evaluate"].manifest.metrics for parents in case.parents]
+    assert set(evaluated[0]) == {"test"}
     assert first.gate["metric"] == "valid/accuracy"
-    assert first.gate["value"] == second.metrics["valid"]["accuracy"]
+    assert first.gate["value"] == evaluated[1]["valid"]["accuracy"]
     assert second.gate["short"] == "is champion", "the same model, evaluated otherwise"
 
 

@@ -1,4 +1,4 @@
-"""MLflow: the run of a training, its metrics and its model. The only file that imports mlflow.
+"""MLflow: the run of a training, its metrics and its model.
 
 An MLflow run is of one flow run, and ends as that does. A retry of the flow run goes on in it; so does the flow run
 that takes up an interrupted training. One that finds its training done has a run of its own, with a link to the run of
@@ -68,7 +68,7 @@ def _mlflow() -> ModuleType:
         os.environ.setdefault(name, value)
     import mlflow
 
-    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.client"):
+    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.client", "mlflow.system_metrics"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     return mlflow
 
