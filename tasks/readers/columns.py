@@ -42,6 +42,13 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
+def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int) -> pa.RecordBatch:
+    """Return a batch of `plain` columns; `first_row` is its place in the file. Raises DataError as `plain` does."""
+    names = batch.schema.names
+    columns = [plain(column, path, first_row, name) for name, column in zip(names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
 def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
     """Return a column in the one type that later code knows for it: texts as `string`, no dictionaries, no views.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
-from tasks.readers.columns import check_columns, check_names
+from tasks.readers.columns import check_columns, check_names, plain_batch
 from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
@@ -41,6 +41,13 @@ def check_delimiter(delimiter: str) -> None:
     """Raise RecipeError for a character that cannot stand between cells."""
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
         raise RecipeError(f'delimiter: {delimiter!r} cannot separate cells; one of , ; | or a tab ("\\t") can')
+
+
+def as_texts(columns: Sequence[str]) -> pc.ConvertOptions:
+    """Say that columns are read as they stand, and no others."""
+    return pc.ConvertOptions(
+        include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string()), check_utf8=False
+    )
 
 
 @contextmanager
@@ -73,7 +80,7 @@ def read_rows(
     *,
     quotes: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an opened table in batches. Raises DataError naming row and column.
+    """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 
     Blank lines are left out and not counted. A cell may hold line ends between quotes.
     """
@@ -83,7 +90,7 @@ def read_rows(
     row = 0
     try:
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            yield data
+            yield plain_batch(data, path, row)
             row += data.num_rows
     except pa.ArrowInvalid as error:
         if str(error) != "Empty CSV file":
@@ -104,4 +111,16 @@ def _arrow_error(error: pa.ArrowInvalid, path: Path, names: Sequence[str], row: 
     if match is None:
         return DataError(text, path=path)
     column = names[int(match.group(1))] if match.group(1) else None
-    return DataError(match.group(3), path=path, row=int(match.group(2)) - 1, column=column)
+    return DataError(_in_our_words(match.group(3)), path=path, row=int(match.group(2)) - 1, column=column)
+
+
+def _in_our_words(text: str) -> str:
+    """Say of a row or cell what the reader of numbers says of it."""
+    if ragged := re.match(r"Expected (\d+) columns, got (\d+)(?:: (.*))?", text, re.DOTALL):
+        expected, found, row = ragged.groups()
+        return f"the row has {found} columns, the others have {expected}" + (f": {row[:40]!r}" if row else "")
+    if cell := re.match(r"CSV conversion error to (\S+): invalid value '(.*)'", text, re.DOTALL):
+        kind, value = cell.groups()
+        what = {"double": "not a number", "int64": "not an integer", "null": "not empty"}.get(kind, f"no {kind}")
+        return f"{value[:40]!r} is {what}"
+    return text

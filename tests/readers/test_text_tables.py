@@ -15,12 +15,12 @@ import zstandard
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.given import read_ids
-from tasks.ingest.csv import reader as csv_reader
-from tasks.ingest.csv.reader import read_numbers
 from tasks.ingest.ids.id_maps import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
+from tasks.readers.numbers import reader as csv_reader
+from tasks.readers.numbers.reader import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.ids import as_kind
 
@@ -84,9 +84,9 @@ def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, name: str, conten
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("7,8,9", r"row ROW\): Expected 2 columns, got 3"),
-        ("7", r"row ROW\): Expected 2 columns, got 1"),
-        ("x,8", r"row ROW, column NAME\): CSV conversion error to double"),
+        ("7,8,9", r"row ROW\): the row has 3 columns, the others have 2: '7,8,9'"),
+        ("7", r"row ROW\): the row has 1 columns, the others have 2: '7'"),
+        ("x,8", r"row ROW, column NAME\): 'x' is not a number"),
     ],
 )
 def test_rows_of_csv(

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from tasks.ingest.csv.reader import NumberReader, comment_mark, count_columns
-from tasks.readers.columns import check_columns, plain
-from tasks.readers.csv_tables import check_delimiter, open_table, read_rows
+from tasks.readers.columns import check_columns
+from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
+from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
 Array = NDArray[Any]
@@ -140,8 +140,7 @@ class TableFiles:
                 convert = self._conversion(wanted, texts, numbers)
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
             for data in read:
-                columns_read = [plain(data.column(i), path, row, name) for i, name in enumerate(data.schema.names)]
-                yield Batch(path, row, pa.RecordBatch.from_arrays(columns_read, names=data.schema.names))
+                yield Batch(path, row, data)
                 row += data.num_rows
 
     def _read_edge_list(
@@ -252,10 +251,9 @@ class _TextList:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the wanted columns as texts. Raises DataError for a line with another number of cells."""
         mark = f"^{comment_mark(self.path)}" + (r"(\s|$)" if self.whole_lines else "")  # `#topic` may be an id
-        convert = pc.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}, check_utf8=False)
         with open_table(self.path, _NO_DELIMITER, False) as (names, stream):
-            for data in read_rows(self.path, names, stream, _NO_DELIMITER, convert, quotes=False):
-                lines = plain(data.column(0), self.path, self._row, "0")
+            for data in read_rows(self.path, names, stream, _NO_DELIMITER, as_texts(["0"]), quotes=False):
+                lines = data.column(0)
                 # Blanks between delimiters are a cell.
                 seen = lines if self.delimiter else compute.utf8_trim_whitespace(lines)
                 skipped = compute.or_(compute.match_substring_regex(seen, mark), compute.equal(seen, ""))
