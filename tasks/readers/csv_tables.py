@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
-from tasks.readers.columns import check_columns, check_names, plain_batch
+from tasks.readers.columns import check_columns, check_names, first_hexadecimal, plain_batch
 from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
@@ -41,6 +41,48 @@ def check_delimiter(delimiter: str) -> None:
     """Raise RecipeError for a character that cannot stand between cells."""
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
         raise RecipeError(f'delimiter: {delimiter!r} cannot separate cells; one of , ; | or a tab ("\\t") can')
+
+
+class Watched(io.RawIOBase):
+    """A stream of text that remembers whether it had what may be a hexadecimal number."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._last = stream, b""
+        self.hexadecimal = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        part = self._stream.read(size)
+        # Numbers have no x, and one byte is found ten times as fast as two.
+        if not self.hexadecimal and (b"x" in part or b"X" in part):
+            self.hexadecimal = re.search(rb"0[xX]", self._last + part) is not None
+        self._last = part[-1:]
+        return part
+
+
+def refuse_hexadecimal(path: Path, columns: Sequence[str], delimiter: str, header: bool) -> None:
+    """Raise DataError for the first hexadecimal number in columns that Arrow read as integers.
+
+    Arrow takes `0x1F` for 31, and nobody would know: a name is no number, and the two must not meet.
+    """
+    with open_table(path, delimiter, header) as (names, stream):
+        row = 0
+        for data in read_rows(path, names, stream, delimiter, as_texts(columns)):
+            for name, cells in zip(columns, data.columns, strict=True):
+                place = first_hexadecimal(cells)
+                if place is not None:
+                    raise DataError(
+                        f"{cells[place].as_py()[:40]!r} is hexadecimal; write numbers as decimals, or read ids as "
+                        "texts: dataset.text_ids=true",
+                        path=path,
+                        row=row + place,
+                        column=name,
+                    )
+            row += data.num_rows
 
 
 def as_texts(columns: Sequence[str]) -> pc.ConvertOptions:

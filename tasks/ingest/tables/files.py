@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,15 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from tasks.readers.columns import check_columns
-from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
+from tasks.readers.columns import check_columns, to_int64
+from tasks.readers.csv_tables import (
+    Watched,
+    as_texts,
+    check_delimiter,
+    open_table,
+    read_rows,
+    refuse_hexadecimal,
+)
 from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
@@ -214,7 +221,14 @@ class TableFiles:
 
 def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
     with open_table(path, delimiter, header) as (names, stream):
-        yield from read_rows(path, names, stream, delimiter, convert)
+        watched, looked = Watched(stream), False
+        for data in read_rows(path, names, cast(IO[bytes], watched), delimiter, convert):
+            if watched.hexadecimal and not looked:  # a text holds it, or what Arrow took for an integer
+                looked = True
+                integers = [field.name for field in data.schema if pa.types.is_integer(field.type)]
+                if integers:
+                    refuse_hexadecimal(path, integers, delimiter, header)
+            yield data
 
 
 def _read_number_list(
@@ -311,7 +325,7 @@ class _TextList:
                 continue
             known = compute.if_else(compute.is_in(cells, pa.array(list(missing), pa.string())), None, cells)
             try:
-                arrays.append(known.cast(pa.float64() if name in numbers else pa.int64()))
+                arrays.append(known.cast(pa.float64()) if name in numbers else to_int64(known))
             except pa.ArrowInvalid as error:
                 self._refuse_names(batch, name, known)
                 if name in numbers:
