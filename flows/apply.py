@@ -21,7 +21,7 @@ from configs.errors import IntegrityError
 from configs.load import dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.parameters import requested_overrides
-from flows.pipeline import TASKS, describe
+from flows.pipeline import describe
 from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.console import format_bytes, format_seconds
@@ -30,6 +30,7 @@ from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import Wanted, What, write_outputs
 from tasks.calls import ParentGoneError, calling, expected_key, load_parents, load_stage
+from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version, open_registry
 from tasks.stage import Parent

@@ -35,29 +35,13 @@ from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
-from tasks.components.task import components
-from tasks.evaluate.task import evaluate
-from tasks.ingest.task import ingest
-from tasks.partition.task import partition
-from tasks.preprocess.task import preprocess
+from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish.task import publish
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import temporary_folder
 from tasks.storage.trusted_code import remember_in_home
-from tasks.train.task import train
-
-TASKS = {
-    "ingest": ingest,
-    "preprocess": preprocess,
-    "components": components,
-    "partition": partition,
-    "train": train,
-    "evaluate": evaluate,
-    "publish": publish,
-}
 
 
 def _run_name() -> str:

@@ -321,7 +321,7 @@ def test_every_option_of_a_recipe_is_described() -> None:
 
 
 def test_stages_are_those_of_the_pipeline() -> None:
-    from flows.pipeline import TASKS
+    from tasks.prefect_tasks import TASKS
 
     assert tuple(TASKS) == STAGES
 

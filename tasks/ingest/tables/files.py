@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,16 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from tasks.ingest.csv.reader import NumberReader, comment_mark, count_columns
-from tasks.readers.columns import check_columns, plain
-from tasks.readers.csv_tables import check_delimiter, open_table, read_rows
+from tasks.readers.columns import check_columns, to_int64
+from tasks.readers.csv_tables import (
+    Watched,
+    as_texts,
+    check_delimiter,
+    open_table,
+    read_rows,
+    refuse_hexadecimal,
+)
+from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
 Array = NDArray[Any]
@@ -140,8 +147,7 @@ class TableFiles:
                 convert = self._conversion(wanted, texts, numbers)
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
             for data in read:
-                columns_read = [plain(data.column(i), path, row, name) for i, name in enumerate(data.schema.names)]
-                yield Batch(path, row, pa.RecordBatch.from_arrays(columns_read, names=data.schema.names))
+                yield Batch(path, row, data)
                 row += data.num_rows
 
     def _read_edge_list(
@@ -215,7 +221,14 @@ class TableFiles:
 
 def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
     with open_table(path, delimiter, header) as (names, stream):
-        yield from read_rows(path, names, stream, delimiter, convert)
+        watched, looked = Watched(stream), False
+        for data in read_rows(path, names, cast(IO[bytes], watched), delimiter, convert):
+            if watched.hexadecimal and not looked:  # a text holds it, or what Arrow took for an integer
+                looked = True
+                integers = [field.name for field in data.schema if pa.types.is_integer(field.type)]
+                if integers:
+                    refuse_hexadecimal(path, integers, delimiter, header)
+            yield data
 
 
 def _read_number_list(
@@ -252,10 +265,9 @@ class _TextList:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the wanted columns as texts. Raises DataError for a line with another number of cells."""
         mark = f"^{comment_mark(self.path)}" + (r"(\s|$)" if self.whole_lines else "")  # `#topic` may be an id
-        convert = pc.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}, check_utf8=False)
         with open_table(self.path, _NO_DELIMITER, False) as (names, stream):
-            for data in read_rows(self.path, names, stream, _NO_DELIMITER, convert, quotes=False):
-                lines = plain(data.column(0), self.path, self._row, "0")
+            for data in read_rows(self.path, names, stream, _NO_DELIMITER, as_texts(["0"]), quotes=False):
+                lines = data.column(0)
                 # Blanks between delimiters are a cell.
                 seen = lines if self.delimiter else compute.utf8_trim_whitespace(lines)
                 skipped = compute.or_(compute.match_substring_regex(seen, mark), compute.equal(seen, ""))
@@ -313,7 +325,7 @@ class _TextList:
                 continue
             known = compute.if_else(compute.is_in(cells, pa.array(list(missing), pa.string())), None, cells)
             try:
-                arrays.append(known.cast(pa.float64() if name in numbers else pa.int64()))
+                arrays.append(known.cast(pa.float64()) if name in numbers else to_int64(known))
             except pa.ArrowInvalid as error:
                 self._refuse_names(batch, name, known)
                 if name in numbers:
