@@ -186,7 +186,8 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
         "Training",
         "Evaluation in detail",
         "0.2500",
-        "Against controls",
+        "this model",
+        "version 2, the champion before",
         "a linear model that sees only the rows' own features",
         "0.4375",
         "v3 champion",
@@ -199,7 +200,7 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
     ):
         assert text in page.text, text
     assert page.text.count(NASTY) >= 4
-    assert page.tags.count("svg") == 10
+    assert page.tags.count("svg") == 12
     assert page.tags.count("h1") == 1
 
 
@@ -362,10 +363,11 @@ def test_pictures_of_an_artifact_are_written_as_png(tmp_path: Path) -> None:
         "partition-components.png",
         "partition-cut.png",
         "partition-parts.png",
-        "train-curves.png",
+        "train-loss.png",
+        "train-validation.png",
         "evaluate-confusion.png",
         "evaluate-classes.png",
         "evaluate-calibration.png",
     ]
-    assert plots.curves([]) is None
+    assert plots.loss_curves([]) is None
     assert dataclasses.is_dataclass(Published)
