@@ -138,7 +138,8 @@ def _champion_row(split: str, gate: Mapping[str, Any]) -> dict[str, dict[str, fl
     gate_split, _, metric = str(gate.get("metric", "")).partition("/")
     if gate.get("champion") is None or gate_split != split:
         return {}
-    return {f"version {gate['against']}, the champion before": {metric: gate["champion"]}}
+    word = "champion before" if gate["promoted"] else "champion"
+    return {f"version {gate['against']}, the {word}": {metric: gate["champion"]}}
 
 
 def sections(parents: Mapping[str, Parent]) -> list[Section]:
