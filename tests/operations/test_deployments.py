@@ -126,7 +126,6 @@ def test_the_command_that_deploy_prints_starts_a_run_and_follows_it(installation
     assert lines["mlflow"].startswith(f"{installation.mlflow}/#/experiments/")
     assert lines["mlflow"].endswith(f"/runs/{record['mlflow_run_id']}?workflowType=machine_learning")
     assert lines["prefect"] == f"{installation.prefect}/runs/flow-run/{lines['run']}"
-    assert requests.get(lines["prefect"], timeout=30).ok
     assert "View run" not in begun.stdout + begun.stderr
 
 
