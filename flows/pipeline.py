@@ -30,6 +30,7 @@ from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
 from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
+from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener, current_reporter
@@ -115,7 +116,7 @@ def train_graph(
     listener = RunListener(current_reporter())
     context = RunContext(
         flow_run_id=record.id,
-        flow_run_url=runtime.flow_run.ui_url or "",
+        flow_run_url=prefect_page(f"runs/flow-run/{record.id}"),
         name=runtime.flow_run.name or "",
         parent_run=parent_run or "",
         leave_champion=leaves_champion(record.tags),

@@ -65,6 +65,9 @@ class Listener:
         """Something that the user should know; it also stays in the manifest."""
         logger.warning("%s: %s", stage, text)
 
+    def failure(self, stage: str, text: str) -> None:
+        """What the stage ends with; the error itself follows."""
+
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """A record of training metrics, with `step` and `epoch`."""
 

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.errors import StageError
+from flows.services.addresses import TEMPORARY
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent
 from tasks.storage.artifacts import file_lock
@@ -88,6 +89,7 @@ class EmbeddedServer:
         if not self.has_database:
             self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
         self.launch()
+        os.environ[TEMPORARY] = "1"
         os.environ["PREFECT_API_URL"] = self.url
         os.environ["PREFECT_API_AUTH_STRING"] = self._password
         # Heartbeats tell a lasting server that a run died; they hold up the end of a run for a second.

@@ -84,6 +84,10 @@ class RunListener(Listener):
             self.reporter.warning(stage, text)
         self._log(logging.WARNING, f"{stage}: {text}")
 
+    def failure(self, stage: str, text: str) -> None:
+        """Log the cause in a line: Prefect's traceback comes next."""
+        self._log(logging.ERROR, f"{stage}: {text}")
+
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """Hand training metrics to MLflow's live view, and show validations in Prefect's log and progress."""
         if self.tracker is not None:

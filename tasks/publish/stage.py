@@ -24,6 +24,7 @@ from tasks.publish.champion.gate import Candidate
 from tasks.publish.champion.judge import Judge, candidate, metric_name
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.report import Published, write_report
+from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry, gate_tags
 from tasks.publish.tracking.records import flatten, read_records, thin
@@ -99,6 +100,7 @@ def _publish(
     shutil.rmtree(challenge.files)
     context.progress(4, _STEPS, "steps", "report")
     run_context = current_run()
+    tracker.describe(describe(recipe, parents["ingest"].manifest, evaluation, version, gate))
     published = Published(
         run_id=tracker.run_id,
         run_url=tracker.run_url,
@@ -135,7 +137,7 @@ def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Par
 def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
     """Parameters, lineage, the data set, and the curves of the training."""
     train, folder = parents["train"].manifest, parents["train"].folder
-    tracker.log_params(flatten(dump_recipe(recipe)))
+    tracker.log_params(parameters(recipe))
     moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
     tracker.set_tags({**lineage_tags(parents), **moment})
     data: DatasetManifest = parents["ingest"].manifest
@@ -174,7 +176,10 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
     for name, splits in evaluation.controls.items():
-        values |= {f"control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()}
+        # MLflow sorts by name: what a model scored (final) stands before what it has to beat.
+        values |= {
+            f"simple_control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()
+        }
     tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 

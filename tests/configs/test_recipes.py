@@ -331,3 +331,21 @@ def test_a_component_of_what_is_no_section(section: str, value: Any) -> None:
     key = {"train": "train.strategy=data_parallel", "model": "model=gcn", "dataset": "dataset=synthetic"}[section]
     with pytest.raises(RecipeError, match=rf"override .*: {section} is a value, not a section"):
         build_recipe({"name": "x", section: value}, [key])
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("train.seed=1", "train: unknown key 'seed'; it is seed at the recipe's top level"),
+        ("learning_rate=0.1", "unknown key 'learning_rate'; it is train.learning_rate"),
+        ("train.hidden_dim=8", "train: unknown key 'hidden_dim'; it is model.hidden_dim"),
+        ("model.epochs=3", "model: unknown key 'epochs'; it is train.epochs"),
+        ("train.num_parts=3", "train: unknown key 'num_parts'; it is partition.num_parts"),
+        ("train.loader.splits=test", "train.loader: unknown key 'splits'; it is evaluate.splits"),
+        ("train.epoch=3", "train: unknown key 'epoch' (did you mean 'epochs'?); known: "),
+    ],
+)
+def test_an_option_in_the_wrong_section_is_answered_with_its_place(override: str, place: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        tiny(override)
+    assert place in str(caught.value)

@@ -25,7 +25,7 @@ from configs.errors import StageError
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
-from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking.store_uris import local_path, public_uri, run_url, tracking_uri
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
@@ -39,6 +39,7 @@ RECIPE = "graphmill.recipe"
 FLOW_RUN = "prefect.flow_run_id"
 TRAINED_IN = "graphmill.training_run"
 """MLflow run of the training, in a run that found it done."""
+_NOTE = "mlflow.note.content"
 _INTERRUPTED = ("FAILED", "KILLED")
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
@@ -68,7 +69,7 @@ def _mlflow() -> ModuleType:
         os.environ.setdefault(name, value)
     import mlflow
 
-    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.client", "mlflow.system_metrics"):
+    for logger in ("alembic", "mlflow"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     return mlflow
 
@@ -122,6 +123,8 @@ class Tracker:
         self.run_id = ""
         self.trained_in = ""
         """MLflow run of the training, where that is another one."""
+        self._origin = ""
+        """Which flow run this run is of, in words."""
         self._buffer: list[Record] = []
 
     # ------------------------------------------------------------------ the run
@@ -154,25 +157,30 @@ class Tracker:
                 run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
                 self.run_id = run.info.run_id
         if context is not None and context.flow_run_id:
-            note = f"Prefect run [{context.flow_run_id}]({context.flow_run_url})"
+            place = f"[{context.flow_run_id}]({context.flow_run_url})" if context.flow_run_url else context.flow_run_id
+            self._origin = f"Prefect run {place}"
             if self.trained_in:
-                note += f"; its training was done, and was logged in [this run](#/experiments/{self.experiment_id}"
-                note += f"/runs/{self.trained_in})"
+                page = run_url("", self.experiment_id, self.trained_in)
+                self._origin += f"; its training was done, and was logged in [this run]({page})"
             self.set_tags(
                 {
                     FLOW_RUN: context.flow_run_id,
+                    _NOTE: self._origin,
                     "prefect.flow_run_url": context.flow_run_url,
-                    "mlflow.note.content": note,
                     **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
                 }
             )
         return found is not None
 
+    def describe(self, text: str) -> None:
+        """Set the description (Markdown) that MLflow shows on the run's page; where the run comes from stands below."""
+        self.set_tags({_NOTE: f"{text}\n\n{self._origin}".strip()})
+
     @property
     def run_url(self) -> str:
         """The run's page on a server; with SQLite the file and the page's place (see `how_to_open`)."""
         pages = os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(self.uri)  # what browsers know the server by
-        return f"{pages.rstrip('/')}#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return run_url(pages, self.experiment_id, self.run_id)
 
     def record(self, record: Record) -> None:
         """Log a training's record of metrics (`step`, `epoch`, numbers) soon: see `flush`."""
@@ -329,7 +337,9 @@ class Tracker:
         if self.uri.startswith("sqlite:///"):  # MLflow's default would be ./mlruns of wherever we run
             folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "artifacts"
             location = folder.as_uri()
-        return str(self.client.create_experiment(name, artifact_location=location))
+        # Else MLflow's pages open in their view of language models.
+        kind = {"mlflow.experimentKind": "custom_model_development"}
+        return str(self.client.create_experiment(name, artifact_location=location, tags=kind))
 
     def _log_points(self, points: Sequence[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric
