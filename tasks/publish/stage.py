@@ -100,7 +100,7 @@ def _publish(
     shutil.rmtree(challenge.files)
     context.progress(4, _STEPS, "steps", "report")
     run_context = current_run()
-    tracker.describe(describe(recipe, parents["ingest"].manifest, evaluation, version, gate))
+    tracker.describe(describe(recipe, parents["ingest"].manifest, parents["evaluate"].manifest, version, gate))
     published = Published(
         run_id=tracker.run_id,
         run_url=tracker.run_url,
