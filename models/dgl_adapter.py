@@ -12,6 +12,8 @@ import importlib.util
 import os
 import sys
 import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 NEWEST_PYTHON = (3, 12)
 """The last Python that DGL has a wheel for; `pyproject.toml` says the same."""
+
+_HEADER = (32, 4096)  # bytes of a file of dgl.save_graphs that mean something, and to which its header is filled
 
 
 def dgl_folder() -> Path:
@@ -133,6 +137,43 @@ def _csc(indptr: Tensor, indices: Tensor) -> tuple[str, tuple[Tensor, Tensor, Te
 
     # Explicit edge ids: DGL's fused kernels with edge operands refuse a CSC that has none.
     return "csc", (indptr, indices, torch.arange(len(indices), dtype=torch.int64, device=indices.device))
+
+
+@dataclass(frozen=True)
+class PlainGraph:
+    """A graph as arrays, by names of node types and of (source, relation, destination) types."""
+
+    num_nodes: Mapping[str, int]
+    edges: Mapping[tuple[str, str, str], tuple[Tensor, Tensor]]
+    """int64 (m,) source and destination; of a graph with one type and one relation CSC: indptr (n + 1,), indices."""
+    ndata: Mapping[str, Mapping[str, Tensor]]
+    edata: Mapping[tuple[str, str, str], Mapping[str, Tensor]]
+
+
+def save_graphs(path: Path, graphs: Iterable[PlainGraph], labels: Mapping[str, Tensor]) -> None:
+    """Write graphs and named tensors by `dgl.save_graphs`. Raises OSError where DGL cannot write."""
+    dgl, made = load_dgl(), []
+    for graph in graphs:
+        if len(graph.num_nodes) == len(graph.edges) == 1:
+            [num_nodes], [(indptr, indices)] = graph.num_nodes.values(), graph.edges.values()
+            handle = dgl.graph(_csc(indptr, indices), num_nodes=num_nodes)
+            [ndata], [edata] = graph.ndata.values(), graph.edata.values()
+            handle.ndata.update(ndata)
+            handle.edata.update(edata)
+        else:
+            handle = dgl.heterograph(dict(graph.edges), num_nodes_dict=dict(graph.num_nodes))
+            for kind, data in graph.ndata.items():
+                handle.nodes[kind].data.update(data)
+            for triplet, data in graph.edata.items():
+                handle.edges[triplet].data.update(data)
+        made.append(handle)
+    try:
+        dgl.save_graphs(str(path), made, dict(labels))
+    except dgl.DGLError as error:
+        raise OSError(f"DGL cannot write {path}: {error}") from error
+    with path.open("r+b") as file:
+        file.seek(_HEADER[0])  # DGL leaves whatever was in memory there: no two files would be alike
+        file.write(bytes(_HEADER[1] - _HEADER[0]))
 
 
 def use_threads(count: int) -> None:
