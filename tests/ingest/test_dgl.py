@@ -24,6 +24,9 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
+from tests.support import WITHOUT_DGL
+
+pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
 NUM = 6
 

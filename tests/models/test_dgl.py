@@ -27,7 +27,9 @@ from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.train.checkpoint import best_state, load_model, save_atomic
 from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
-from tests.support import link_graph, molecule_graph, node_graph
+from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
+
+pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
 # Of several hops, these can be told to look one far: then they read blocks as well.
 ONE_HOP: dict[str, dict[str, Any]] = {
@@ -261,3 +263,17 @@ def test_options_are_those_of_the_class() -> None:
         assert list(convolution_options(name)) == known
         spec = find_convolution(name)
         assert set(spec.sizes) | set(spec.defaults) - {"conv"} <= set(known), name
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [((3, 13), "no wheel for Python .* PYTHON=python3.12 make setup"), ((3, 12), "run `make setup`")],
+)
+def test_without_dgl_the_message_names_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], message: str
+) -> None:
+    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("models.dgl_adapter.sys.version_info", (*version, 0))
+    convolution_options.cache_clear()
+    with pytest.raises(ValidationError, match=message):
+        MODELS.config({"name": "dgl", "conv": "GATConv"})
