@@ -119,8 +119,23 @@ class Block(_Movable):
 
     @cached_property
     def dgl(self) -> Any:
-        """The same as a DGL block, for `update_all` and everything else that DGL offers."""
-        return dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
+        """The same as a DGL block, or as a graph where all nodes are both ends; its degrees are `end_degrees`."""
+        handle = dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
+        return handle if self.degree is None else dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
+
+    @cached_property
+    def dgl_graph(self) -> Any:
+        """The same as a DGL graph of the sources, of which only the destinations have in-edges."""
+        if self.num_src == self.num_dst:
+            return self.dgl
+        indptr = torch.cat([self.indptr, self.indptr[-1:].expand(self.num_src - self.num_dst)])
+        handle = dgl_adapter.make_handle(indptr, self.indices.long(), self.num_src)
+        return dgl_adapter.give_degrees(handle, self.end_degrees, self.end_degrees)
+
+    @cached_property
+    def end_degrees(self) -> Tensor:
+        """In-degrees of the sources, those of the destinations counted in the block: float32 (num_src,)."""
+        return torch.cat([self.counts, self.degrees[self.num_dst :]])
 
     @cached_property
     def counts(self) -> Tensor:

@@ -224,7 +224,8 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "versions of installed packages": [
         "flows/services/temporary_server.py: self.home.prefect / f\".database-{version('prefect')}\"",
-        "models/dgl_adapter.py: Path(found.origin).parent / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+        "models/dgl_adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
+        "models/dgl_adapter.py: folder / f'{module}.py'",
     ],
     "paths of a manifest, checked when it was read, or just made by us": [
         "tasks/storage/artifacts.py: folder / name",

@@ -102,7 +102,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
         rate = scaled_learning_rate(train, world_size)
         context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
     carries = manifest.edge_feature_dim or manifest.edge_categories
-    if carries and not MODELS.get(recipe.model.name).uses_edge_features:
+    if carries and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
 
 
