@@ -14,7 +14,7 @@ from configs.registry import MODELS
 from flows.commands.versions import list_versions, promote, version_json
 from tasks.apply.model_files import WEIGHTS
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish import stage as publish_stage
+from tasks.publish import build as publish_build
 from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import Challenge
 from tasks.publish.champion.gate import Candidate, Compared
@@ -57,7 +57,7 @@ class Two:
         work = files.with_name(f"{files.name}-work")
         work.mkdir()
         context = StageContext("publish", work, self.line.home, PickleCache(self.line.home), self.line.ears)
-        publish_stage._write_files(context, recipe, parents, files)
+        publish_build._write_files(context, recipe, parents, files)
         return Challenge(context, recipe, parents, files, "valid/accuracy")
 
     def compare(self, challenge: Challenge | None = None) -> Compared:
