@@ -163,15 +163,30 @@ def metrics_table(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
+def results_text(record: RunRecord) -> str:
+    """Return metrics and stages as Markdown."""
+    return f"{metrics_table(record)}\n\n{stage_table(record)}" if record.metrics else stage_table(record)
+
+
+def describe(result: dict[str, Any]) -> str:
+    """Say in a line what a stage did."""
+    size = format_bytes(result["bytes"])
+    if result["status"] == "cached":
+        return f"cached  {size}"
+    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
+    if result["rows"]:
+        parts.append(f"{result['rows']:,} rows")
+    return ", ".join([*parts, size])
+
+
 def leave_artifacts(home: Home, record: RunRecord) -> None:
     """Create Prefect's artifacts; a server that refuses them does not fail a run that is done."""
     import prefect.artifacts
 
     artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
     try:
-        text = f"{metrics_table(record)}\n\n{stage_table(record)}" if record.metrics else stage_table(record)
         artifacts.create_markdown_artifact(
-            text, key="stages", description=f"{record.recipe}: what came of it", _sync=True
+            results_text(record), key="stages", description=f"{record.recipe}: what came of it", _sync=True
         )
         if record.mlflow_run_url:
             _leave_mlflow_link(artifacts, record)

@@ -25,9 +25,10 @@ from tasks.publish.champion.judge import Judge, candidate, metric_name
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.report import Published, write_report
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
-from tasks.publish.tracking.model_registry import ModelRegistry, gate_tags
+from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, read_records, thin
 from tasks.publish.tracking.store_uris import how_to_open
+from tasks.publish.tracking.version_tags import gate_tags
 from tasks.stage import Parent, StageContext, code_version
 from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
 
