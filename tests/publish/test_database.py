@@ -61,5 +61,5 @@ def test_a_new_home_begins_with_the_template(home: Home, monkeypatch: pytest.Mon
         assert template_path("mlflow").is_file()
         with closing(sqlite3.connect(one.mlflow / "mlflow.db")) as database:
             found = dict(database.execute("SELECT name, artifact_location FROM experiments").fetchall())
-        assert found == {"Default": (one.mlflow / "artifacts").as_uri()}, "nothing in it is of the home where it was made"
+        assert found == {"Default": (one.mlflow / "artifacts").as_uri()}, "nothing of the home where it was made"
     assert not copy_template("mlflow", new.mlflow / "mlflow.db"), "what is there stays"
