@@ -165,6 +165,17 @@ def metrics_table(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
+def describe(result: dict[str, Any]) -> str:
+    """Say in a line what a stage did."""
+    size = format_bytes(result["bytes"])
+    if result["status"] == "cached":
+        return f"cached  {size}"
+    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
+    if result["rows"]:
+        parts.append(f"{result['rows']:,} rows")
+    return ", ".join([*parts, size])
+
+
 def leave_artifacts(home: Home, record: RunRecord) -> None:
     """Create the run's one artifact of its own; a server that refuses it does not fail a run that is done.
 
@@ -174,9 +185,8 @@ def leave_artifacts(home: Home, record: RunRecord) -> None:
 
     artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
     try:
-        text = result_text(home, record)
         artifacts.create_markdown_artifact(
-            text, key="result", description=f"{record.recipe}: what came of it", _sync=True
+            result_text(home, record), key="result", description=f"{record.recipe}: what came of it", _sync=True
         )
     except Exception as error:
         logger.warning("Prefect took no artifact: %s", error)

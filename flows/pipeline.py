@@ -19,6 +19,7 @@ from flows.hooks import (
     bury_dead_runs,
     close_tracking,
     conclude,
+    describe,
     end_tracking,
     leave_artifacts,
     leave_crashed,
@@ -32,7 +33,6 @@ from flows.results import result_storage
 from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
-from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
@@ -229,14 +229,3 @@ class _Run:
             if stage in needed:
                 needed.update(load_stage(stage).parents)
         return [stage for stage in TASKS if stage in needed - {name}]
-
-
-def describe(result: dict[str, Any]) -> str:
-    """Say in a line what a stage did."""
-    size = format_bytes(result["bytes"])
-    if result["status"] == "cached":
-        return f"cached  {size}"
-    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
-    if result["rows"]:
-        parts.append(f"{result['rows']:,} rows")
-    return ", ".join([*parts, size])

@@ -24,3 +24,5 @@ fi
 echo "setup: installing graphmill and its packages (about two minutes)"
 "${pip[@]}" --constraint constraints.txt --editable ".[dev]"
 .venv/bin/python -m pip --disable-pip-version-check check
+echo "setup: making the databases that new homes begin with"
+.venv/bin/python -m flows.services.templates

@@ -46,18 +46,16 @@ def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str
 
 def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
     """Call a flow of flows/apply.py and print its record."""
+    from configs.load import load_own_recipe
     from flows.commands.run import run_flow
-    from flows.terminal.console import err, out
+    from flows.model_use import asked_use, describe_record, use_found
+    from flows.services.environment import prepare_environment
+    from flows.terminal.console import Reporter, err, out
+    from flows.terminal.progress import REPORTER
+    from flows.terminal.room import check_home
 
+    verbose = verbose or before.verbose
     parameters = {**parameters, "home": str(place.root)}
-
-    def look() -> None:
-        import flows.apply
-        from configs.load import load_own_recipe
-
-        if parameters["recipe"] is not None:
-            load_own_recipe(parameters["recipe"], parameters["overrides"])
-        flows.apply.check(**parameters)
 
     def call() -> dict[str, Any]:
         import flows.apply
@@ -65,9 +63,14 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
         record: dict[str, Any] = getattr(flows.apply, flow_name)(**parameters)
         return record
 
-    record = run_flow(place, call, verbose=verbose or before.verbose, meanwhile=look)
-    from flows.apply import describe_record
-
+    check_home(place)
+    prepare_environment(place, verbose=verbose)
+    if parameters["recipe"] is not None:
+        load_own_recipe(parameters["recipe"], parameters["overrides"])
+    REPORTER.set(Reporter(err(), verbose=verbose))
+    record = None if verbose else use_found(place, flow_name, parameters)
+    if record is None:
+        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: asked_use(parameters))
     console = err() if as_json else out()
     for name, text in describe_record(record):
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
+from flows.hooks import describe
 from flows.run_records import RunRecord, all_runs, now_text
 from flows.services.addresses import mlflow_page, prefect_page
 from flows.services.environment import own_server_url, prepare_environment
@@ -20,7 +21,7 @@ from flows.services.temporary_server import EmbeddedServer, check_answers, embed
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, table
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
-from flows.terminal.selection import select_stages
+from flows.terminal.selection import Selection, select_stages
 from tasks.processes import ending
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
@@ -55,6 +56,10 @@ def run(home: Home, request: RunRequest) -> None:
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
+    found = _run_that_finds_all(home, request, selection)
+    if found is not None:
+        _show(home, request, found)
+        return
 
     def read() -> None:
         load_own_recipe(request.recipe, request.overrides)
@@ -65,11 +70,46 @@ def run(home: Home, request: RunRequest) -> None:
 
     with ending.closing(say_cancelled):
         record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
+    _show(home, request, record)
+
+
+def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
+    show_outcome(err() if request.as_json else out(), home, record)
     if request.as_json:
-        show_outcome(err(), home, record)
         print(json.dumps(outcome_json(record)), flush=True)
-    else:
-        show_outcome(out(), home, record)
+
+
+def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
+    """Look whether anything is to be made; returns None where it is, else the run that it came to."""
+    from flows.found import find_all, found_run, new_record
+
+    recipe = load_own_recipe(request.recipe, request.overrides)
+    if selection.force or request.verbose:
+        return None
+    check_home(home)
+    prepare_environment(home)
+    reporter = Reporter(err())
+    record = new_record(recipe, request.recipe, request.overrides, request.tags, selection)
+    found = find_all(home, recipe, selection, reporter.progress)
+    parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
+    done = None if found is None else found_run(home, recipe, record, parameters, found)
+    if done is None:
+        return None
+    for name, stage in done.stages.items():
+        reporter.finish(name, describe(stage))
+    return done
+
+
+def _parameters(home: Home, request: RunRequest) -> dict[str, Any]:
+    """Return what the pipeline's flow is called with."""
+    return {
+        "recipe": request.recipe,
+        "overrides": request.overrides,
+        "home": str(home.root),
+        "only": request.only or None,
+        "from_stage": request.from_stage,
+        "force": request.force or None,
+    }
 
 
 def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
@@ -88,18 +128,11 @@ def run_recipe(home: Home, request: RunRequest) -> RunRecord:
     from flows.pipeline import train_graph
 
     with tags(*request.tags):
-        result = train_graph(
-            recipe=request.recipe,
-            overrides=request.overrides,
-            home=str(home.root),
-            only=request.only or None,
-            from_stage=request.from_stage,
-            force=request.force or None,
-        )
+        result = train_graph(**_parameters(home, request))
     return RunRecord.model_validate(result)
 
 
-def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], None] | None = None) -> T:
+def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], object] | None = None) -> T:
     """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end.
 
     Args:

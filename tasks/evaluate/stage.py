@@ -7,10 +7,8 @@ from typing import Any
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.evaluate.worker import EvaluateJob
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import CONTROLS, EvalReport
-from tasks.supervise import run_job
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -25,6 +23,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         UserError: the evaluator or a split does not fit the data or the model, or training diverged.
         StageError: the process died; the message ends with what it said last.
     """
+    from tasks.evaluate.worker import EvaluateJob
+    from tasks.supervise import run_job
+
     train = parents["train"]
     job = EvaluateJob(
         checkpoint=str(train.folder / train.manifest.best_checkpoint),

@@ -6,13 +6,10 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from configs.errors import RecipeError
 
 Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
@@ -220,11 +217,3 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
         return 1.0
     threshold = np.partition(negative, len(negative) - k)[len(negative) - k]
     return float(np.mean(positive > threshold))
-
-
-def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
-    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
-    if name not in values:
-        known = ", ".join(f"{split}/{one}" for one in values)
-        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
-    return values[name]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
-from tasks.evaluators.measurable import check_graph
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train import self_training
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.weights import remember_trained
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
@@ -30,6 +30,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: options that do not fit the graph, or a training that diverged.
         StageError: ranks died more often than train.max_restarts.
     """
+    from tasks.evaluators.measurable import check_graph
+    from tasks.storage.graph_store import GraphStore
+
     graph = parents["partition"]
     _announce(context, recipe, graph.manifest)
     check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
@@ -41,6 +44,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if warm is not None and result["cold_because"]:
         context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {result['cold_because']}")
     _remove_traces(context)
+    remember_trained(context.home, recipe.model, recipe.train, graph_facts(graph.manifest), result["num_parameters"])
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,

@@ -21,6 +21,12 @@ from flows.run_records import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
+HEAVY = frozenset(
+    {"torch", "prefect", "mlflow", "numpy", "numba", "scipy", "pandas", "pyarrow", "matplotlib", "sklearn", "dgl"}
+    | {"sqlalchemy", "fastapi", "httpx", "requests"}
+)
+"""Libraries that take long to import."""
+
 
 class Done:
     """A home in which the tiny recipe ran once."""
@@ -93,18 +99,29 @@ def test_nothing_is_left_running(done: Done) -> None:
     assert not mine
 
 
-def test_second_run_finds_everything_and_imports_no_mlflow(done: Done) -> None:
-    again = subprocess.run(
-        command(done.home, "run", str(done.recipe), "--json"),
+def imports_of(done: Done, *arguments: str) -> tuple[str, set[str]]:
+    """Return what a command prints, and the names of all modules that it imports."""
+    process = subprocess.run(
+        command(done.home, *arguments),
         capture_output=True,
         text=True,
         env={**environment(), "PYTHONPROFILEIMPORTTIME": "1"},
     )
-    assert again.returncode == 0, again.stderr
-    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines() if "import time:" in line}
-    assert "prefect" in imported
-    assert not imported & {"mlflow", "matplotlib", "sklearn"}
-    outcome = json.loads(again.stdout)
+    assert process.returncode == 0, process.stderr
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines() if "import time:" in line}
+    assert "typer" in imported
+    return process.stdout, imported
+
+
+def test_second_run_finds_everything_and_imports_nothing_heavy(done: Done) -> None:
+    said, imported = imports_of(done, "run", str(done.recipe), "--json")
+    assert not imported & HEAVY
+    outcome = json.loads(said)
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        found = prefect.execute("select state_type from flow_run where id = ?", [outcome["prefect_flow_run_id"]])
+        assert found.fetchall() == [("COMPLETED",)], "it is in Prefect's history"
+    assert outcome["prefect_flow_run_id"] != done.outcome["prefect_flow_run_id"]
+    assert all_runs(Home(done.home))[0].id == outcome["prefect_flow_run_id"]
     assert {stage["status"] for stage in outcome["stages"]} == {"cached"}
     for name in ("metrics", "artifacts", "mlflow_run_id", "report"):
         assert outcome[name] == done.outcome[name]
@@ -148,6 +165,31 @@ def test_runs_marks_what_was_found_only(done: Done) -> None:
     lines = done("runs").stdout.splitlines()
     assert "completed, cached" in lines[1]
     assert "cached" not in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recipes",
+        "datasets",
+        "models",
+        "partitioners",
+        "show quickstart",
+        "show ogbn-arxiv",
+        "runs",
+        "versions",
+        "versions tiny --history",
+        "compare tiny tiny",
+        "plan {recipe}",
+        "plan {recipe} train.learning_rate=0.01",
+        "plan my-graph",
+        "clean --dry-run",
+    ],
+)
+def test_what_only_looks_imports_nothing_heavy(done: Done, words: str) -> None:
+    arguments = [word.format(recipe=done.recipe) for word in words.split()]
+    _, imported = imports_of(done, *arguments)
+    assert not imported & HEAVY
 
 
 def test_plan_names_the_key_that_changed(done: Done) -> None:

@@ -15,8 +15,8 @@ from configs import trust
 from configs.errors import UntrustedCodeError
 from configs.schema import Recipe
 from flows import cli
-from flows.apply import Data, Serving
 from flows.commands import trust as trust_commands
+from flows.model_use import Data, ModelUse
 from flows.terminal.options import before
 from tasks.apply.model_files import write_tensors
 from tasks.apply.run import Wanted, What
@@ -49,15 +49,14 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     return digest
 
 
-def serving(home: Home, tmp_path: Path, what: What) -> Serving:
+def serving(home: Home, tmp_path: Path, what: What) -> ModelUse:
     output = tmp_path / ("out" if what == "model" else "out.parquet")
-    return Serving("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
+    return ModelUse("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
 
 
 def test_its_files_are_copied_and_nothing_runs(
     tracked_home: Home, tmp_path: Path, digest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.apply._leave_artifact", lambda record: None)
     serving(tracked_home, tmp_path, "model").run()
     assert hashlib.sha256((tmp_path / "out" / "model.py").read_bytes()).hexdigest() == digest
     ModelRegistry(Tracker(tracked_home, "test"), "theirs").promote("1")

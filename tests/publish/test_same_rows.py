@@ -21,7 +21,8 @@ from tasks.apply.prepare import prepare_for
 from tasks.apply.run import Wanted, write_outputs
 from tasks.evaluate.controls.suite import Controls
 from tasks.publish.champion.comparison import Challenge, champion_files
-from tasks.publish.tracking.registered import find_version, open_registry
+from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
 from tasks.storage.caching import PickleCache
 from tasks.storage.graph_store import GraphStore
@@ -49,7 +50,7 @@ class Case:
         return gate
 
     def files(self, number: int) -> Any:
-        tracker = open_registry(self.line.home)
+        tracker = open_tracker(self.line.home)
         return champion_files(tracker, find_version(tracker, f"{self.recipes[0].name}@{number + 1}"))
 
     def context(self, folder: Path) -> StageContext:

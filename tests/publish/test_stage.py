@@ -21,7 +21,7 @@ from tasks.apply.model_files import load_published
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish import stage as publish_stage
+from tasks.publish import build as publish_build
 from tasks.publish.stage import STAGE
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.stage import Parent, run_stage
@@ -159,7 +159,7 @@ def test_a_crash_in_the_middle_is_marked_and_resumed(
 ) -> None:
     parents = finished_run(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(publish_stage, "write_report", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+        patch.setattr(publish_build, "write_report", lambda *_: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             publish(tracked_home, parents)
     tracker = Tracker(tracked_home, "graphmill")

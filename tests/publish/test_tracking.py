@@ -15,10 +15,11 @@ from tasks.publish.champion.gate import Candidate, Compared, Decision, decide
 from tasks.publish.tracking import mlflow_store as tracking
 from tasks.publish.tracking.live import LiveTracker
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.model_registry import ModelRegistry, gate_tags
+from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.store_uris import how_to_open, public_uri
 from tasks.publish.tracking.system_metrics import SystemSampler
+from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 
 

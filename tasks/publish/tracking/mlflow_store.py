@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
+from tasks.publish.tracking.registry import StoredVersion
 from tasks.publish.tracking.store_uris import local_path, public_uri, run_url, tracking_uri
 from tasks.storage.artifacts import file_lock
+from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
 
@@ -78,13 +81,18 @@ def _make_database(path: Path) -> None:
     """Create MLflow's SQLite file whole or not at all: tables of which a killed process made half never open again."""
     if path.exists() and path.stat().st_size:
         return
-    from mlflow.tracking import MlflowClient
-
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = beside(path, ".draft")
     for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
         leftover.unlink(missing_ok=True)
-    MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
+    if not copy_template("mlflow", draft):
+        from mlflow.tracking import MlflowClient
+
+        uri = f"sqlite:///{draft}"
+        MlflowClient(tracking_uri=uri, registry_uri=uri).search_experiments(max_results=1)
+    with closing(sqlite3.connect(draft)) as database, database:  # else it is below whatever folder we are in
+        place = (path.resolve().parent / "artifacts").as_uri()
+        database.execute("UPDATE experiments SET artifact_location = ? WHERE name = 'Default'", (place,))
     draft.replace(path)
 
 
@@ -95,6 +103,14 @@ def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
     own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]
     interrupted = [run for run in known if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
     return next(iter([*own, *(interrupted if trains else [])]), None)
+
+
+def named(name: str) -> str:
+    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
+    quote = '"' if "'" in name else "'"
+    if quote in name:
+        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
+    return f"name = {quote}{name}{quote}"
 
 
 class Tracker:
@@ -287,6 +303,44 @@ class Tracker:
         if not model_id:
             return ""
         return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
+
+    # ------------------------------------------------------------------ the registry
+
+    def model_names(self) -> list[str]:
+        """Return the names of all registered models, sorted."""
+        return sorted(str(model.name) for model in self._pages(self.client.search_registered_models))
+
+    def aliases(self, name: str) -> dict[str, str]:
+        """Return a model's aliases and their versions."""
+        found = self.call(self.client.get_registered_model, name).aliases
+        return {str(alias): str(version) for alias, version in found.items()}
+
+    def model_tags(self, name: str) -> dict[str, str]:
+        """Return a model's own tags."""
+        return dict(self.call(self.client.get_registered_model, name).tags)
+
+    def versions(self, name: str) -> list[StoredVersion]:
+        """Return a model's versions."""
+        return [
+            StoredVersion(
+                str(one.name),
+                str(one.version),
+                str(one.source or ""),
+                str(one.run_id or ""),
+                int(one.creation_timestamp or 0),
+                dict(one.tags),
+            )
+            for one in self._pages(self.client.search_model_versions, named(name))
+        ]
+
+    def _pages(self, search: Any, where: str | None = None) -> Iterator[Any]:
+        token = None
+        while True:
+            page = self.call(search, where, max_results=100, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
 
     def place_of(self, name: str, version: str) -> str:
         """Return the URI at which the registry says that a model version's files are."""

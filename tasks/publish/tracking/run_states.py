@@ -7,7 +7,7 @@ from pathlib import Path
 
 from configs.schema import Recipe
 from tasks.processes.run_context import RunContext
-from tasks.publish.stage import log_finals, log_run
+from tasks.publish.build import log_finals, log_run
 from tasks.publish.tracking.description import describe
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, RunStatus, Tracker
 from tasks.publish.tracking.store_uris import tracking_uri
