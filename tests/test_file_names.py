@@ -210,7 +210,7 @@ ALLOWED: dict[str, list[str]] = {
     "digests and random numbers": [
         "tasks/storage/caching.py: self.folder / name[-32:][:2]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
-        "tasks/partition/kaminpar.py: aids.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
+        "tasks/partition/kaminpar.py: context.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
         "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
     ],
     "an ending to a path that is there already": [
