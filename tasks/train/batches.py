@@ -35,8 +35,8 @@ class Batches:
         self.rounds = train.epochs // strategy.epochs_per_round
         if train.accumulate_steps > self.batches_per_round:
             raise RecipeError(
-                f"train.accumulate_steps={train.accumulate_steps} is more than the {self.batches_per_round} batches of an "
-                "epoch on each rank; lower it, or train.loader.batch_size"
+                f"train.accumulate_steps={train.accumulate_steps} is more than the {self.batches_per_round} "
+                "batches of an epoch on each rank; lower it, or train.loader.batch_size"
             )
 
     @property
