@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ import pytest
 from configs import trust
 from tasks.storage.home import Home
 
+# pytest keeps the test files with their assertions rewritten (7 s of a start), if Python may keep anything.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `nohup` and background jobs have them ignored, and what a test starts inherits that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError, UserError
-from flows import apply
 from flows.commands.neighbors import NeighborRequest, find_neighbors, write_neighbors
 from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.versions import list_versions, promote, roll_back
@@ -215,6 +214,8 @@ def test_the_champion_moves_by_hand_and_back(trained: Trained) -> None:
     ],
 )
 def test_mistakes_are_found_before_anything_runs(trained: Trained, wanted: dict[str, Any], message: str) -> None:
+    from flows import apply
+
     asked = {"model": "papers@1", "home": str(trained.home), "recipe": None, "overrides": [], **wanted}
     with pytest.raises(UserError, match=message):
         apply.check(**asked)

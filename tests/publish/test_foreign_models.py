@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from configs import trust
 from configs.errors import UntrustedCodeError
 from configs.schema import Recipe
 from flows import cli
-from flows.apply import Data, Serving
 from flows.commands import trust as trust_commands
 from flows.terminal.options import before
 from tasks.apply.model_files import write_tensors
@@ -25,6 +24,9 @@ from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.storage.home import Home
 from tests.support import as_partition, node_graph
+
+if TYPE_CHECKING:
+    from flows.apply import Serving
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -50,6 +52,8 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
 
 
 def serving(home: Home, tmp_path: Path, what: What) -> Serving:
+    from flows.apply import Data, Serving
+
     output = tmp_path / ("out" if what == "model" else "out.parquet")
     return Serving("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
 
