@@ -47,6 +47,11 @@ def upgraded(recipe: dict[str, Any]) -> dict[str, Any]:
     if embeddings["name"] == "sparse":
         moved = {"optimizer": "embedding_optimizer", "learning_rate": "embedding_learning_rate"}
         embeddings |= {new: train[old] for new, old in moved.items() if old in train}
+    strategy = train.get("strategy")
+    if isinstance(strategy, dict) and strategy.get("name") == "self_training":
+        moved = {"rounds": "rounds", "min_probability": "least"}
+        rounds = {new: strategy[old] for new, old in moved.items() if old in strategy}
+        train = {**train, "strategy": {"name": "data_parallel"}, "self_training": rounds}
     kept = {key: value for key, value in train.items() if key not in TRAIN}
     loader = {"name": name, **{key: train[key] for key in read & train.keys()}}
     return {**recipe, "train": {**kept, "loader": loader, "schedule": schedule, "embeddings": embeddings}}

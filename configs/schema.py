@@ -101,6 +101,15 @@ class ComponentsConfig(ConfigModel):
     """`all`, `largest`, `min_size=K` (components of at least K nodes) or `top_k=K` (the K largest)."""
 
 
+class SelfTrainingConfig(ConfigModel):
+    """Several trainings in a row: each learns as well from what the one before it is sure of."""
+
+    rounds: int = Field(default=1, ge=1)
+    """Trainings after the first, each with as many epochs."""
+    min_probability: float = Field(default=0.9, gt=0, lt=1)
+    """Probability from which a prediction counts as a label."""
+
+
 class TrainConfig(ConfigModel):
     """The training loop."""
 
@@ -143,6 +152,8 @@ class TrainConfig(ConfigModel):
     a home of its own, where it prepares the graph and keeps a copy of the outcome."""
     strategy: StrategySection = Field(default="data_parallel", validate_default=True)
     """How ranks share the work."""
+    self_training: SelfTrainingConfig | None = None
+    """Train again on confident predictions for unlabelled nodes; null: once."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model trains; auto takes a GPU where there is one."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -160,6 +171,14 @@ class TrainConfig(ConfigModel):
     """How often a job whose rank died is started again from its last checkpoint."""
 
     moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
+
+    @field_validator("strategy", mode="before")
+    @classmethod
+    def _self_training_is_apart(cls, value: Any) -> Any:
+        if value == "self_training" or (isinstance(value, dict) and value.get("name") == "self_training"):
+            raise ValueError("strategy self_training is train.self_training={rounds: 1} now, with any strategy")
+        return value
+
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
         {
             "machine_rank",

@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, place, content=make()))
     for place, source in INCLUDED.items():
         files.append(File.generated(config, place, content=included(ROOT / source)))
-    for picture in sorted((HERE / "pictures").glob("*.png")):
+    for picture in sorted(path for path in (HERE / "pictures").iterdir() if path.suffix in (".png", ".svg")):
         files.append(File.generated(config, f"pictures/{picture.name}", abs_src_path=str(picture)))
     return files
 

@@ -160,7 +160,7 @@ ALLOWED: dict[str, list[str]] = {
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
         "flows/services/settings.py: path / f'{service}.log'",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
-        "tasks/negatives.py: writer.folder / 'split' / split",
+        "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
         "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
@@ -204,8 +204,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/loaders/precomputed.py: folder / f'propagated-{num_propagations}{weighted}.npy'",
         "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
         "tasks/train/loop.py: job.work / f'part-{ranks.rank}'",
-        "tasks/train/strategies/self_training.py: job.work / f'round-{len(jobs) - 1}'",
-        "tasks/train/strategies/self_training.py: job.work / f'round-{number}'",
+        "tasks/train/self_training.py: job.work / f'round-{number}'",
         "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
     ],
     "digests and random numbers": [

@@ -91,6 +91,8 @@ class DataNeeds:
 def label_columns(data: DatasetManifest) -> list[str] | None:
     """Return the names of the label's columns in their order; None where the data set is not of users' tables."""
     options = data.config.get("dataset", {})
+    if options.get("name") != "tables":  # others name arrays or files there, not columns
+        return None
     tables = [options.get("labels") or {}, *(options.get("nodes") or ())]
     return next((list(table["label"]) for table in tables if table.get("label")), None)
 

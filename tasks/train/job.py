@@ -95,6 +95,8 @@ class Job:
     """Digest of the configuration and the graph; a checkpoint of another one is refused."""
     warm: WarmStart | None = None
     """Training whose weights this one begins with."""
+    teacher: Path | None = None
+    """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
 
     @classmethod
     def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> Job:
@@ -115,6 +117,7 @@ class Job:
             "work": str(self.work),
             "digest": self.digest,
             "warm": self.warm.as_json() if self.warm else None,
+            "teacher": str(self.teacher) if self.teacher else None,
         }
         own_file = MODELS.own_file(self.model)
         if own_file is not None:
@@ -135,7 +138,8 @@ class Job:
             graph=Path(content["graph"]),
             work=Path(content["work"]),
             digest=content["digest"],
-            warm=WarmStart.from_json(content["warm"]) if content.get("warm") else None,
+            warm=WarmStart.from_json(content["warm"]) if content["warm"] else None,
+            teacher=Path(content["teacher"]) if content["teacher"] else None,
         )
 
     def open_graph(self) -> GraphStore:

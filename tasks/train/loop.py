@@ -70,12 +70,17 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        options = resolve_loader(
-            self.config, job.model, store.manifest
-        )  # in a part of the graph `auto` may mean another
-        graph = strategy.open(store)
+        # Of the whole graph: in a part of it `auto` may mean another.
+        options = resolve_loader(self.config, job.model, store.manifest)
+        labelled = store
+        if job.teacher is not None:
+            from tasks.train.predicted_labels import with_predicted_labels
+
+            assert self.config.self_training is not None
+            labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
+        graph = strategy.open(labelled)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
-        scratch = job.work if graph is store else job.work / f"part-{ranks.rank}"  # ranks share what is the same
+        scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
         loader: Loader = LOADERS.create(options, data)

@@ -12,6 +12,7 @@ from tasks.evaluators.measurable import check_graph
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest, RunResult
+from tasks.train import self_training
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
@@ -30,13 +31,13 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         StageError: ranks died more often than train.max_restarts.
     """
     graph = parents["partition"]
-    strategy = _announce(context, recipe, graph.manifest)
+    _announce(context, recipe, graph.manifest)
     check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
     if warm is not None:
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm)
-    result = _run_all(strategy.jobs(job), context)
+    result = _run_all(self_training.trainings(job), context)
     if warm is not None and result["cold_because"]:
         context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {result['cold_because']}")
     _remove_traces(context)
@@ -82,7 +83,7 @@ def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
     return run_job(last, context)
 
 
-def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> Strategy:
+def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will happen."""
     # Here and not above: `plan` needs the stage's key, not torch.
     from tasks.train.loaders.configs import resolve_loader
@@ -94,6 +95,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     world_size = train.num_ranks * train.num_machines
     strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
     strategy.check(train, loader, manifest)
+    self_training.check(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if train.lr_scaling != "none" and world_size > 1:
         rate = scaled_learning_rate(train, world_size)
@@ -101,7 +103,6 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     carries = manifest.edge_feature_dim or manifest.edge_categories
     if carries and not MODELS.get(recipe.model.name).uses_edge_features:
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
-    return strategy
 
 
 def _remove_traces(context: StageContext) -> None:

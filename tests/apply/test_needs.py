@@ -23,6 +23,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
+from tasks.storage.manifests import SPLITS
 
 N = 80
 COLOURS = ("red", "green", "blue", "grey")
@@ -299,6 +300,19 @@ def test_label_columns_are_taken_down(trained: Prepared, tmp_path: Path) -> None
     assert label_order(["a", "b", "c"], ["c", "a", "b"]) == [2, 0, 1]
     with pytest.raises(DataError, match="it predicts the label columns a, b, and those of this data are a"):
         label_order(["a", "b"], ["a"])
+
+
+def test_what_other_data_sets_call_labels_is_no_column(home: Home, tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "graph.npz",
+        edge_index=np.array([[0, 1, 2, 3], [1, 2, 3, 0]]),
+        x=np.ones((4, 2), np.float32),
+        y=np.array([0, 1, 0, 1]),
+        **{split: np.array([number]) for number, split in enumerate(SPLITS)},
+    )
+    dataset = {"name": "npz", "path": str(tmp_path / "graph.npz")}
+    prepared = Prepared(home, build_recipe({"name": "notebook", "dataset": dataset, "model": "gcn"}))
+    assert prepared.needs(tmp_path / "model").labels is None
 
 
 def test_damaged_files_are_named(trained: Prepared, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from configs.registry import (
     TRANSFORMS,
 )
 from flows.cli import app
+from tests.browser import needs_chromium, open_page
 from tests.docs.conftest import ROOT
 
 MAX_PICTURE_BYTES = 200_000
@@ -67,6 +68,17 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 def test_styles_load_nothing_from_elsewhere(site: Path) -> None:
     for style in site.rglob("*.css"):
         assert re.findall(r"(?:url\(|@import)[\s\"']*(?:https?:)?//[^)]*", style.read_text()) == [], style.name
+
+
+@needs_chromium
+def test_the_search_works_from_the_disk(site: Path) -> None:
+    with open_page() as page:
+        page.goto((site / "tutorial" / "own-tables.html").as_uri())
+        page.click("input[name=query]")
+        page.keyboard.type("backfill", delay=50)
+        found = page.locator(".md-search-result__link").first
+        found.click()
+        page.wait_for_url("**/backfills.html*")
 
 
 def dotted(values: dict[str, Any], prefix: str = "") -> Iterator[str]:

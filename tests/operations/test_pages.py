@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,30 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flows.parameters import requested_overrides
+from tests.browser import needs_chromium, open_page
 from tests.operations.conftest import Installation
 from tests.operations.test_deployments import deploy, deployment_id
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_chromium]
 
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        found = browser.new_page(viewport={"width": 1300, "height": 1000})
-        found.set_default_timeout(60_000)
-        yield found
-        browser.close()
+    with open_page() as opened:
+        yield opened
 
 
 def test_a_run_is_started_from_the_form_with_an_override(

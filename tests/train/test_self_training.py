@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.registry import MODELS, STRATEGIES
+from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.base import GraphModel
 from tasks.inference.predictor import Predictor
@@ -22,18 +21,18 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, PartitionManifest
 from tasks.train import checkpoint, stage
 from tasks.train.job import BEST, RESULT, Job
+from tasks.train.predicted_labels import with_predicted_labels
+from tasks.train.self_training import check, trainings
 from tasks.train.stage import STAGE
-from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.self_training import with_guesses
 from tests.support import as_partition, molecule_graph, node_graph
 
-LEAST = 0.5
+MIN_PROBABILITY = 0.5
 SECTIONS = {
     "name": "rounds",
     "dataset": {"name": "synthetic"},
     "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 2},
     "train": {
-        "strategy": {"name": "self_training", "rounds": 2, "least": LEAST},
+        "self_training": {"rounds": 2, "min_probability": MIN_PROBABILITY},
         "loader": "full",
         "epochs": 3,
         "learning_rate": 0.01,
@@ -59,11 +58,11 @@ def graph(tmp_path: Path) -> tuple[GraphStore, GraphModel, Path]:
 
 def test_sure_nodes_join_the_training_split(graph: tuple[GraphStore, GraphModel, Path]) -> None:
     store, model, path = graph
-    more = with_guesses(store, path, LEAST)
+    more = with_predicted_labels(store, path, MIN_PROBABILITY)
     train = np.asarray(store["train_idx"])
     others = np.setdiff1d(np.arange(store.manifest.num_nodes), train)
     likely = torch.from_numpy(Predictor(store).node_scores(model, others)).softmax(1).numpy()
-    sure = likely.max(1) >= LEAST
+    sure = likely.max(1) >= MIN_PROBABILITY
     assert 0 < sure.sum() < len(others), "the limit is not tried"
     assert sorted(more["train_idx"]) == sorted([*train, *others[sure]])
     np.testing.assert_array_equal(more["label"][train], store["label"][train])
@@ -82,7 +81,8 @@ def test_labels_of_other_splits_change_nothing(graph: tuple[GraphStore, GraphMod
     changed = GraphStore(store.folder, store.manifest)
     assert (changed["label"][others] == 0).all()
     np.testing.assert_array_equal(
-        with_guesses(store, path, LEAST)["label"], with_guesses(changed, path, LEAST)["label"]
+        with_predicted_labels(store, path, MIN_PROBABILITY)["label"],
+        with_predicted_labels(changed, path, MIN_PROBABILITY)["label"],
     )
 
 
@@ -96,26 +96,31 @@ def test_nodes_of_other_types_get_no_labels(graph: tuple[GraphStore, GraphModel,
     several = {"node_types": ("author", "paper"), "target_type": "paper"}
     arrays = {**store.manifest.arrays, "node_type": entry}
     mixed = GraphStore(store.folder, store.manifest.model_copy(update={**several, "arrays": arrays}))
-    plain, more = with_guesses(store, path, LEAST), with_guesses(mixed, path, LEAST)
+    plain, more = (
+        with_predicted_labels(store, path, MIN_PROBABILITY),
+        with_predicted_labels(mixed, path, MIN_PROBABILITY),
+    )
     assert (types[plain["train_idx"]] == 0).any(), "nothing would be kept out"
     np.testing.assert_array_equal(more["train_idx"], [v for v in plain["train_idx"] if types[v] == 1])
     assert (more["label"][types == 0] == -1).all()
 
 
-def make(**options: Any) -> Any:
-    return STRATEGIES.create(STRATEGIES.config({"name": "self_training", **options}), Ranks())
-
-
 def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) -> None:
-    store, _, path = graph
+    store, _, _ = graph
+    train = TrainConfig(self_training={"rounds": 1})
     assert isinstance(store.manifest, PartitionManifest)
-    make().check(TrainConfig(), "neighbor", store.manifest)
-    with pytest.raises(RecipeError, match="remove it"):
-        make(teacher=str(path)).check(TrainConfig(), "neighbor", store.manifest)
+    check(train, store.manifest)
     molecules = as_partition(molecule_graph(tmp_path / "m")).manifest
     assert isinstance(molecules, PartitionManifest)
-    with pytest.raises(RecipeError, match="one class a node"):
-        make().check(TrainConfig(), "graph", molecules)
+    check(TrainConfig(), molecules)
+    with pytest.raises(RecipeError, match=r"train\.self_training is for one class a node"):
+        check(train, molecules)
+
+
+def test_the_strategy_of_earlier_recipes_is_told_where_it_lives() -> None:
+    strategy = {"name": "self_training", "rounds": 2}
+    with pytest.raises(RecipeError, match=r"is train\.self_training="):
+        build_recipe({**SECTIONS, "train": {"strategy": strategy}})
 
 
 def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:
@@ -131,9 +136,9 @@ def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, hom
 def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = as_partition(node_graph(tmp_path / "g"))
     job = Job.make(build_recipe(SECTIONS), parent.folder, "graph", tmp_path / "work")
-    first, second, last = make(rounds=2).jobs(job)
-    assert first.train.strategy.name == "data_parallel"
-    assert [Path(round_.train.strategy.teacher) for round_ in (second, last)] == [first.work / BEST, second.work / BEST]
+    first, second, last = trainings(job)
+    assert first.teacher is None
+    assert [second.teacher, last.teacher] == [first.work / BEST, second.work / BEST]
     assert last.work == job.work
     assert len({round_.digest for round_ in (first, second, last)}) == 3
     ran: list[Path] = []

@@ -29,7 +29,6 @@ from configs.schema import TrainConfig
 from models.block import Batch
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import Job
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,6 @@ class Strategy:
 
         Asked before any worker starts, as the first of so many ranks.
         """
-
-    def jobs(self, job: Job) -> list[Job]:
-        """Return the trainings that make up a job, one after the other; the last one works in the job's own folder.
-
-        Asked before any worker starts. Each has a folder of its own, and may read what those before it left.
-        """
-        return [job]
 
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""

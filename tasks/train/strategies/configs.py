@@ -24,15 +24,3 @@ class PartitionParallelConfig(ComponentConfig):
 
     halo_hops: int = Field(default=1, ge=0, le=16)
     """Hops of in-neighbours around a rank's parts that it holds; 0: edges between ranks' parts are left out."""
-
-
-@STRATEGIES.options("self_training", "self_training")
-class SelfTrainingConfig(ComponentConfig):
-    """As data_parallel, several trainings in a row: each learns from what the one before it is sure of as well."""
-
-    rounds: int = Field(default=1, ge=1)
-    """Trainings after the first, each with as many epochs."""
-    least: float = Field(default=0.9, gt=0, lt=1)
-    """Least probability of a prediction that counts."""
-    teacher: str | None = None
-    """Checkpoint of the round before; the run sets it itself."""
