@@ -3,27 +3,24 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-KERNELS := .venv/.kernels
+# How many processes run the tests, a file at a time; 2 GB each, and those that they start.
+WORKERS ?= 2
 
 .PHONY: run test slow check lint docs setup format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
 
-setup: $(STAMP) $(KERNELS)
+setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	PYTHON=$(PYTHON) bash scripts/install.sh
 	touch $(STAMP)
 
-# numba compiles a kernel anew when its own file has changed, not when one has whose functions it calls.
-$(KERNELS): $(shell grep -rl --include='*.py' numba benchmarks examples models tasks tests) | $(STAMP)
-	find benchmarks examples models tasks tests -name '*.nb[ic]' -delete
-	touch $(KERNELS)
-
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
+# About an hour and a half, one after another: they measure memory and kill what others would wait for.
 slow: setup
 	$(BIN)/python -m pytest -m slow
 

@@ -4,20 +4,47 @@ import os
 
 # Before torch and DGL are loaded: their idle threads spin, and tests share the cores with servers and workers.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+# Kernels are compiled once for all clones: see models/kernel_cache.py.
+os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/graphmill/kernels"))  # noqa: PTH111
+# A test that asks Prefect for a server, and has none, is refused: Prefect would start one that outlives pytest.
+os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs import trust
 from tasks.storage.home import Home
 
+# pytest keeps the test files with their assertions rewritten (7 s of a start), if Python may keep anything.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # `nohup` and background jobs have them ignored, and what a test starts inherits that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Files that wait for servers come first, so that no worker of xdist begins with them when the others are done.
+FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((i for i, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With `-n 2` a file's tests stay together, for what they share, and so do those of the services."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return FIRST[0] if nodeid.startswith(FIRST[0]) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return Scheduler(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics as sk
 
 from configs.errors import DataError, RecipeError
 from configs.metric_names import METRIC_NAMES, hits_of
@@ -150,6 +149,8 @@ def test_guessing_a_class_that_the_data_has_not_is_wrong_and_no_class_to_average
 
 @pytest.mark.parametrize("seed", range(8))
 def test_binary_metrics_match_sklearn(seed: int) -> None:
+    from sklearn import metrics as sk
+
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 400))
     label = np.append(rng.integers(0, 2, n), [0, 1])
@@ -160,6 +161,8 @@ def test_binary_metrics_match_sklearn(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_class_metrics_match_sklearn(seed: int) -> None:
+    from sklearn import metrics as sk
+
     rng = np.random.default_rng(seed)
     scores = rng.standard_normal((257, 7)).astype(np.float32)
     label = rng.integers(0, 6, 257)  # class 6 never occurs but is predicted
@@ -179,6 +182,8 @@ def test_class_metrics_match_sklearn(seed: int) -> None:
 
 @pytest.mark.parametrize("average", ["macro", "micro"])
 def test_multilabel_f1_matches_sklearn(average: str) -> None:
+    from sklearn import metrics as sk
+
     rng = np.random.default_rng(3)
     scores = rng.standard_normal((101, 5)).astype(np.float32)
     label = rng.integers(0, 2, (101, 5)).astype(np.float32)

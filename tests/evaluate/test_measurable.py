@@ -14,7 +14,6 @@ import pytest
 from configs.errors import DataError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
-from flows.pipeline import _Run
 from tasks.calls import check_labels, load_stage
 from tasks.evaluators.evaluators import Prediction, make_evaluator
 from tasks.evaluators.measurable import check_graph, check_splits, representatives
@@ -141,6 +140,8 @@ def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path)
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flows.pipeline import _Run
+
     done: list[str] = []
     record = SimpleNamespace(stages={}, write=lambda _: None, parent_keys=lambda _: {})
     selection = SimpleNamespace(all=STAGES, stages=STAGES)

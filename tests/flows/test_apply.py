@@ -215,6 +215,7 @@ def test_the_champion_moves_by_hand_and_back(trained: Trained) -> None:
     ],
 )
 def test_mistakes_are_found_before_anything_runs(trained: Trained, wanted: dict[str, Any], message: str) -> None:
+
     asked = {"model": "papers@1", "home": str(trained.home), "recipe": None, "overrides": [], **wanted}
     with pytest.raises(UserError, match=message):
         asked_use(asked)

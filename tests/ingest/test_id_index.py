@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,9 @@ def longest_run(index: IdIndex) -> int:
     return int(np.diff(np.append(free, free[0] + len(index._table))).max())
 
 
-def meeting_numbers(count: int) -> pa.Array:
+def meeting_numbers() -> pa.Array:
     """Numbers that a hash without a secret, x ^ x >> 32 twice around a product, would put into one slot."""
-    y = np.arange(count, dtype=np.uint64) << np.uint64(32)
+    y = np.arange(20_000, dtype=np.uint64) << np.uint64(32)
     y = (y ^ (y >> np.uint64(32))) * np.uint64(pow(0xD6E8FEB86659FD93, -1, 2**64))
     return pa.array((y ^ (y >> np.uint64(32))).astype(np.int64))
 
@@ -67,9 +68,14 @@ def meeting_texts() -> pa.Array:
     return texts.filter(pa.array(hash_ids(texts) % np.uint64(256) == 0))
 
 
-@pytest.mark.parametrize("ids", [meeting_numbers(20_000), meeting_texts(), pa.array(np.arange(20_000) * 1000)])
-def test_ids_that_are_chosen_to_meet(ids: pa.Array) -> None:
+def distant_numbers() -> pa.Array:
+    return pa.array(np.arange(20_000) * 1000)
+
+
+@pytest.mark.parametrize("make_ids", [meeting_numbers, meeting_texts, distant_numbers])
+def test_ids_that_are_chosen_to_meet(make_ids: Callable[[], pa.Array]) -> None:
     """They stand all over the table, at other places in each index, under the same numbers."""
+    ids = make_ids()
     one, other = IdIndex(), IdIndex()
     np.testing.assert_array_equal(one.add(ids), np.arange(len(ids)))
     other.add(ids.slice(0, 100))

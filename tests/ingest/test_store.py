@@ -5,10 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-import duckdb
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,6 +26,8 @@ def test_readme_describes_what_other_tools_read(ingest: Ingest) -> None:
     feat, label = matrix(table.column("feat")), table.column("label").to_numpy()
     degree = np.bincount(store.column("edges/node__to__node", "src"), minlength=500)
 
+    import duckdb
+
     with duckdb.connect() as database:
         rows = database.execute(f"select node_id, label, feat[3] from '{nodes}' order by node_id").fetchall()
         counts = database.execute(f"select src, count(*) from '{edges}' group by src").fetchall()
@@ -40,10 +39,14 @@ def test_readme_describes_what_other_tools_read(ingest: Ingest) -> None:
     assert dict(counts) == {int(i): int(n) for i, n in enumerate(degree) if n}
     assert joined == (len(split),)
 
+    import polars as pl
+
     frame = pl.read_parquet(nodes)
     assert frame.columns == ["node_id", "feat", "label"]
     np.testing.assert_array_equal(np.array(frame["feat"].to_list(), np.float32), feat)
     np.testing.assert_array_equal(pl.read_parquet(edges)["dst"].to_numpy(), store.column("edges/node__to__node", "dst"))
+
+    import pandas as pd
 
     panda = pd.read_parquet(store.folder / "nodes/node")
     np.testing.assert_array_equal(np.stack(panda["feat"].to_list()), feat)

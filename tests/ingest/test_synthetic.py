@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from sklearn.linear_model import LogisticRegression
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
@@ -67,6 +66,8 @@ def test_shape_of_the_graph(ingest: Ingest) -> None:
 
 
 def test_difficulty_is_as_promised(ingest: Ingest) -> None:
+    from sklearn.linear_model import LogisticRegression
+
     options: dict[str, Any] = {"num_nodes": 10_000, "num_edges": 75_000, "num_classes": 8, "feature_dim": 32}
     config = Synthetic.Config(name="synthetic", **options)
     src, dst, feat, label = load(store := ingest(name="synthetic", **options))

@@ -16,7 +16,6 @@ from configs import registry, trust
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
-from flows.pipeline import read_recipe
 from models.facts import GraphFacts
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.published import read_published
@@ -71,13 +70,19 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "_allowed", set())
 
 
+def read_as_a_deployment(recipe: Path) -> object:
+    from flows.pipeline import read_recipe
+
+    return read_recipe(str(recipe), [])
+
+
 READERS: dict[str, Callable[[Foreign], object]] = {
     "a published model": lambda foreign: load_published(foreign.published),
     "its recipe": lambda foreign: read_published(foreign.published, "theirs@1").recipe,
     "a checkpoint": lambda foreign: checkpoint.load_model(foreign.work / "best.pt"),
     "a worker's job": lambda foreign: Job.load(foreign.work / "job.json"),
     "a recipe that no person named": lambda foreign: load_recipe(str(foreign.recipe)),
-    "a deployment's recipe": lambda foreign: read_recipe(str(foreign.recipe), []),
+    "a deployment's recipe": lambda foreign: read_as_a_deployment(foreign.recipe),
     "a recipe as plain values": lambda foreign: build_recipe(
         {"name": "x", "dataset": {"name": "synthetic"}, "model": foreign.section}
     ),

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from prefect.client.orchestration import SyncPrefectClient
 
 from flows import recovery
 from flows.backfill.actions import MAX_STARTS
@@ -93,6 +92,8 @@ class Abandoned:
 
     def look(self) -> str:
         """Let a recovery look once; returns the state then."""
+        from prefect.client.orchestration import SyncPrefectClient
+
         with SyncPrefectClient(f"{self.installation.prefect}/api") as client:
             recovery.Recovery(client, self.home).look()
         return str(self.installation.api(f"flow_runs/{self.id}")["state_type"])

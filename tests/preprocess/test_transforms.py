@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
-from sklearn.preprocessing import QuantileTransformer
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TRANSFORMS
@@ -72,6 +71,8 @@ def test_min_max_and_clip(dataset: Any, preprocess: Any, table: Any) -> None:
 
 
 def test_rank_gauss_agrees_with_scikit_learn(dataset: Any, preprocess: Any, table: Any) -> None:
+    from sklearn.preprocessing import QuantileTransformer
+
     graph = preprocess(dataset, transforms=[{"name": "rank_gauss", "columns": "a,constant", "num_quantiles": 20}])
     a = table["a"][:, None].astype(np.float64)
     theirs = QuantileTransformer(n_quantiles=20, output_distribution="normal").fit(a[TRAIN])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,13 @@ from tasks.calls import load_stage
 from tasks.stage import Parent, run_stage
 from tasks.storage.home import Home
 from tests.preprocess.ears import Ears
-from tests.train.in_process import make_trainer, own_settings
+from tests.train.in_process import own_settings, run_job
 
 YEARS = (2022, 2023, 2024, 2025)
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train, evaluate and score here: a process of its own spends seconds on imports."""
-    from tasks.train.job import RESULT
-
-    def train(job: Any, context: Any) -> dict[str, Any]:
-        job.save().unlink()  # what stays is a copy of a model's own file
-        with own_settings():
-            make_trainer(job).run()
-        return {**json.loads((job.work / RESULT).read_text()), "restarts": 0}
 
     def work(module: str, job: Path, context: Any) -> None:
         with own_settings():
@@ -42,7 +34,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.evaluate.controls.suite.Controls.predictions", lambda *_: iter(()))
     # Drawing takes longer than all the rest; `test_stage.py` looks at real pages.
     monkeypatch.setattr("tasks.publish.build.write_report", lambda path, *_: path.write_text("<html></html>"))
-    monkeypatch.setattr("tasks.train.stage.run_job", train)
+    monkeypatch.setattr("tasks.train.stage.run_job", run_job)
     monkeypatch.setattr(supervise, "run_worker", work)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy  # scipy.stats takes a second, where it is used
 import scipy.sparse as sp
 from numba import njit
-from scipy.stats import binom, chi2_contingency, chisquare
 
 from configs.errors import DataError
 from tasks.sampling.fast_random import STEP, below_and_rest, output, stream, unit
@@ -75,7 +75,7 @@ def fits(counts: Counter[Any], chances: dict[Any, float]) -> bool:
     assert set(counts) <= set(chances)
     total = sum(counts.values())
     seen = [counts[item] for item in chances]
-    return bool(chisquare(seen, [chance * total for chance in chances.values()]).pvalue > 1e-3)
+    return bool(scipy.stats.chisquare(seen, [chance * total for chance in chances.values()]).pvalue > 1e-3)
 
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (7, 20), (97, 901), (301, 4003)])
@@ -148,7 +148,7 @@ def test_nodes_draw_independently_of_each_other() -> None:
         lowest = (drawn[:, 0] - np.arange(num_nodes) * degree).tolist()
         both.update(itertools.pairwise(lowest))
     table = np.array([[both[a, b] for b in range(degree - fanout + 1)] for a in range(degree - fanout + 1)])
-    assert chi2_contingency(table).pvalue > 1e-3
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
 
 
 def test_draws_with_replacement_do_not_know_of_each_other() -> None:
@@ -214,7 +214,7 @@ def test_labor_takes_each_source_or_not_for_all_destinations() -> None:
     chance = fanout / degree
     assert np.abs(taken / 3000 - chance).max() < 5 * np.sqrt(chance * (1 - chance) / 3000)
     # sources draw independently: sizes are binomial (large ones together, for chi-square's sake)
-    chances = {size: float(binom.pmf(size, degree, chance)) for size in range(9)}
+    chances = {size: float(scipy.stats.binom.pmf(size, degree, chance)) for size in range(9)}
     chances[9] = 1 - sum(chances.values())
     assert fits(
         Counter({min(size, 9): sum(n for s, n in sizes.items() if min(s, 9) == size) for size in sizes}), chances
@@ -373,14 +373,14 @@ def test_random_numbers_are_uniform_and_independent(key: int) -> None:
     bits = np.empty(shape, np.uint64)
     _draws(key, limit, places, rests, units, bits)
     for column in (0, 15):
-        assert chisquare(np.bincount(places[:, column], minlength=limit)).pvalue > 1e-3
+        assert scipy.stats.chisquare(np.bincount(places[:, column], minlength=limit)).pvalue > 1e-3
     for values in (rests, units):
-        assert chisquare(np.histogram(values, 20, (0, 1))[0]).pvalue > 1e-3
+        assert scipy.stats.chisquare(np.histogram(values, 20, (0, 1))[0]).pvalue > 1e-3
     together = np.histogram2d(places.ravel(), rests.ravel(), (limit, 10))[0]
     in_a_row = np.histogram2d(units[:, 0::2].ravel(), units[:, 1::2].ravel(), 8)[0]
     across = np.histogram2d(units[0::2].ravel(), units[1::2].ravel(), 8)[0]
     for table in (together, in_a_row, across):
-        assert chi2_contingency(table).pvalue > 1e-3
+        assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
     ones = ((bits[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)).reshape(-1, 64)
     spread = 0.5 / np.sqrt(len(ones))
     assert np.abs(ones.mean(0) - 0.5).max() < 5 * spread

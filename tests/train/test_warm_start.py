@@ -33,7 +33,7 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
 from tasks.train.warm.warm_weights import DoesNotFitError, _refuse_held_out_knowledge, begin_warm
 from tests.support import link_graph
-from tests.train.in_process import make_trainer, own_settings
+from tests.train.in_process import make_trainer, own_settings, run_job
 
 STILL = "train.learning_rate=1e-12"  # what training begins with is what it ends with
 EARLIER = ("ingest", "preprocess", "components", "partition", "train")
@@ -43,6 +43,12 @@ EARLIER = ("ingest", "preprocess", "components", "partition", "train")
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_data()
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of its own spends seconds on imports; one test has real ones."""
+    monkeypatch.setattr("tasks.train.stage.run_job", run_job)
 
 
 def write_data(first: int = 0, last: int = 120) -> None:
@@ -81,7 +87,7 @@ def keys_of(stages: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
-    """Run the stages up to training in real workers and leave a run's record, as the flow does."""
+    """Run the stages up to training and leave a run's record, as the flow does."""
     stages: dict[str, Any] = {}
     for name in names or EARLIER:
         stages[name] = call_stage(name, dump_recipe(chosen), str(home.root), keys_of(stages, name))
@@ -160,6 +166,7 @@ def test_a_snapshot_begins_with_the_newest_earlier_ones_weights(home: Home) -> N
     assert ("train", cold.key) in needed_artifacts(home, limit)
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_weights_that_do_not_fit_are_said(home: Home) -> None:
     earlier = run(home, recipe(1))
     wider = run(home, recipe(2, "model.hidden_dim=12"))
@@ -170,6 +177,7 @@ def test_weights_that_do_not_fit_are_said(home: Home) -> None:
     assert any("training began afresh" in text for text in wider.manifest.warnings)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("embeddings", ["dense", "sparse"])
 def test_learnable_rows_follow_their_nodes(home: Home, tmp_path: Path, embeddings: str) -> None:
     """Known nodes keep their rows though parts reorder them, and though data ingested anew numbers them otherwise."""
@@ -203,6 +211,7 @@ def names_of(home: Home, found: SimpleNamespace) -> list[str]:
     return ids.lookup(np.arange(opened["partition"].manifest.num_nodes)).to_pylist()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: Path) -> None:
     earlier = run(home, recipe(1))
     chosen = recipe(2)
@@ -230,6 +239,7 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
         assert resumed.progress.cold_because == ""
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     """Data ingested anew whose classes are numbered otherwise: equal shapes would mean other things."""
     chosen = ("dataset.num_classes=null",)
@@ -250,6 +260,7 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     assert why.startswith("classes are other ones")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_weights_that_learnt_what_is_held_out_now_are_not_used(home: Home) -> None:
     """History that is loaded later pushes rows that trained into the splits behind."""
     write_data(25, 60)

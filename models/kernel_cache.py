@@ -1,0 +1,79 @@
+"""Where compiled kernels are kept, and until when: numba looks at a kernel's own file only, not at those it calls.
+
+numba inlines what a kernel calls and the constants that it reads, so a kept kernel is stale as soon as one of their
+files has changed. Named in `NUMBA_CACHE_LOCATOR_CLASSES`, which `models/__init__.py` sets.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import InTreeCacheLocator
+
+ROOT = Path(__file__).resolve().parent.parent
+_IMPORT = re.compile(r"^[ \t]*from ([a-z][\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+
+
+class KernelCacheLocator(InTreeCacheLocator):
+    """Keeps this repository's kernels beside their sources, or by their content in `NUMBA_CACHE_DIR`.
+
+    By content: clones and branches, also when they run at the same time, share what is the same in them.
+    """
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        super().__init__(function, file)  # type: ignore[no-untyped-call]
+        if kept := os.environ.get("NUMBA_CACHE_DIR"):
+            name = ".".join(Path(file).resolve().relative_to(ROOT).with_suffix("").parts)
+            self._cache_path = str(Path(kept) / f"{name}-{self.get_source_stamp()[:16]}")
+
+    def get_source_stamp(self) -> str:
+        """Return what a kept kernel's must equal."""
+        return digest(Path(self._py_file).resolve())
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> KernelCacheLocator | None:
+        """Return None for other people's functions, and where nothing can be written: numba's own locators follow."""
+        if not Path(file).resolve().is_relative_to(ROOT):
+            return None
+        found: KernelCacheLocator | None = super().from_function(function, file)  # type: ignore[no-untyped-call]
+        return found
+
+
+@functools.cache
+def digest(file: Path) -> str:
+    """Return the SHA-256, hexadecimal, of a file and of those that its kernels are compiled from."""
+    sha = hashlib.sha256()
+    for part in sorted(sources(file)):
+        sha.update(str(part.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(part.read_bytes()).digest())
+    return sha.hexdigest()
+
+
+def sources(file: Path) -> set[Path]:
+    """Return a file and the files of this repository that it imports from; those with kernels, with theirs in turn."""
+    found, left = {file}, [file]
+    while left:
+        for imported in _imported(left.pop()) - found:
+            found.add(imported)
+            if b"numba" in imported.read_bytes():
+                left.append(imported)
+    return found
+
+
+@functools.cache
+def _imported(file: Path) -> set[Path]:
+    return {path for name in _modules(file.read_text()) for path in [ROOT / f"{name}.py"] if path.is_file()}
+
+
+def _modules(source: str) -> Iterator[str]:
+    """Yield what may be modules, as paths: `from a.b import c` is of a/b.py or of a/b/c.py."""
+    for module, several, one in _IMPORT.findall(source):
+        place = module.replace(".", "/")
+        yield place
+        for name in (several or one).replace("\n", " ").split(","):
+            yield f"{place}/{name.split()[0] if name.split() else ''}"
