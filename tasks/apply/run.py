@@ -14,10 +14,7 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.source_files import is_folder, user_path
 from tasks.apply.needs import label_columns, label_order
-from tasks.apply.outputs import ids_path
 from tasks.apply.published import Published
-from tasks.apply.worker import ServeJob
-from tasks.ingest.tables.files import TableFiles
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import disk_errors, file_lock
@@ -79,6 +76,8 @@ class OutputRequest:
         for name, path in self.given.items():
             if name != wanted:
                 raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{wanted}" if wanted else ""))
+            from tasks.ingest.tables.files import TableFiles
+
             TableFiles((path,)).column_names()
         if wanted == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
@@ -117,6 +116,9 @@ def write_outputs(
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
+    from tasks.apply.outputs import ids_path
+    from tasks.apply.worker import ServeJob
+
     assert wanted.output is not None
     assert wanted.what != "model"
     output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
