@@ -68,6 +68,7 @@ class Registry:
         self._configs_module = configs
         self._configs: dict[str, type[ComponentConfig]] = {}
         self._module_names: dict[str, str] = {}  # of the modules that register what has options apart
+        self._elsewhere: dict[str, str] = {}  # modules of options that are apart from those of the other components
         self._classes: dict[str, type] = {}
         self._unlisted: set[str] = set()
         self._scanned = False
@@ -82,6 +83,10 @@ class Registry:
             return config
 
         return add
+
+    def options_in(self, name: str, module: str) -> None:
+        """Say which module of the package has a component's `Config`; it is imported for that component alone."""
+        self._elsewhere[name] = f"{self.package}.{module}"
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[C], C]:
         """Class decorator: make the component known as `name` and tell its `Config` so.
@@ -113,11 +118,11 @@ class Registry:
         """All names that a recipe may use, sorted."""
         self._read_options()
         self._scan()
-        return sorted((self._classes.keys() | self._configs.keys()) - self._unlisted)
+        return sorted((self._classes.keys() | self._configs.keys() | self._elsewhere.keys()) - self._unlisted)
 
     def get(self, name: str) -> type[Any]:
         """Return the component's class. Raises RecipeError with the known names."""
-        self._read_options()
+        self._read_options_of(name)
         if name not in self._classes and name in self._module_names:
             importlib.import_module(self._module_names[name])
         if name not in self._classes:
@@ -131,13 +136,13 @@ class Registry:
 
     def config_class(self, name: str) -> type[ComponentConfig]:
         """Return the class of a component's options. Raises RecipeError with the known names."""
-        self._read_options()
+        self._read_options_of(name)
         apart = self._configs.get(name)
         return apart or self.get(name).Config
 
     def description(self, name: str) -> str:
         """Return what is said of the component: the docstring of its options, where these stand apart, else its own."""
-        self._read_options()
+        self._read_options_of(name)
         return inspect.getdoc(self._configs.get(name) or self.get(name)) or ""
 
     def summary(self, name: str) -> str:
@@ -219,6 +224,11 @@ class Registry:
     def _read_options(self) -> None:
         if self._configs_module is not None:
             importlib.import_module(self._configs_module)
+
+    def _read_options_of(self, name: str) -> None:
+        self._read_options()
+        if name in self._elsewhere:
+            importlib.import_module(self._elsewhere[name])
 
     def _scan(self) -> None:
         """Import the modules of the package: each registers what it holds.

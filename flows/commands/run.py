@@ -159,6 +159,8 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
         own = own_server_url()
         if own is not None:
             check_answers(own)
+        else:
+            err().print("starting a Prefect server for this run", style="dim")
         yield None if own else stack.enter_context(embedded_server(home))
 
 

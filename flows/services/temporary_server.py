@@ -2,7 +2,7 @@
 
 Prefect can start such a server by itself, but after `kill -9` that one stays behind for ever, anyone on the machine may
 talk to it, and it starts only when the flow does. This one dies with its parent, wants a password, and starts while
-the libraries are still being imported (about 4 of the 8 s of a run that finds everything cached, on 2 cores).
+the libraries are still being imported (about 4 s, on 2 cores).
 
 It is only a record of the run: where it is killed it starts again, over the same database, with the same password and
 on the same socket. The run's process keeps that open, so that requests wait in its queue meanwhile.

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from configs.base import ComponentConfig
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
-from tasks.ingest.tables.configs import TablesConfig as TablesConfig  # users' tables have a file of their own
+
+DATASETS.options_in("tables", "tables.configs")
 
 
 @DATASETS.options("synthetic", "synthetic.dataset")

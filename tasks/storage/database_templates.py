@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from tasks.storage.file_names import beside
+from tasks.storage.file_names import beside, file_name
 
 Library = Literal["prefect", "mlflow"]
 
@@ -23,7 +23,7 @@ Library = Literal["prefect", "mlflow"]
 def template_path(library: Library) -> Path:
     """Return where the template of the installed version is, or is to be: in `GRAPHMILL_TEMPLATES`, else beside it."""
     folder = os.environ.get("GRAPHMILL_TEMPLATES") or Path(sys.prefix) / "share" / "graphmill"
-    return Path(folder) / f"{library}-{version(library)}.db"
+    return Path(folder) / file_name(f"{library}-{version(library)}.db")
 
 
 def copy_template(library: Library, place: Path) -> bool:

@@ -13,6 +13,7 @@ from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
 from tasks.storage.artifacts import write_atomic
+from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tasks.storage.stored import of_kind, read_json
 
@@ -82,7 +83,7 @@ def _path(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFa
     code = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(_MODELS.glob("*.py")))).hexdigest()
     graph = asdict(replace(facts, label_mean=(), label_scale=()))  # a training knows them, a plan does not
     content = json.dumps([model.model_dump(mode="json"), _has_table(train), graph, code], sort_keys=True)
-    return home.cache / "weights" / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json"
+    return home.cache / "weights" / file_name(f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.json")
 
 
 def _write(path: Path, weights: Weights) -> None:
