@@ -29,6 +29,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 # Pages of docs/ into build/docs; a dead link or any other warning is an error.
 docs: setup

@@ -1,12 +1,16 @@
-"""What graphmill and Prefect add to the stages' own work: wall-clock seconds of a run less the sum of its stages'.
+"""What the daily commands cost, and what graphmill and Prefect add to the stages' own work.
 
-    python -m benchmarks.overhead [--recipe quickstart] [--rounds 5] [--without-services]
+    python -m benchmarks.overhead [--recipe quickstart] [--rounds 5] [--without-services] [--commands-only]
 
-Each round runs the recipe in a new home (databases are made), once more under another seed (databases are there, all
-stages but the first do their work), and once more as it was (all is cached). Then, with `graphmill up` in that home,
-the last two again from the command line and through the worker, where a run begins when it is due. As a floor, the
-time that Python takes to import Prefect. Medians over rounds go to benchmarks/results/overhead.json too; an idle
-machine is needed.
+Commands are told in CPU seconds of all their processes, as multiples of what `import torch` takes on the same machine
+in the same round, and with the seconds until the first of their output: so another machine, or one that is shared,
+tells the same. Each round calls every command once.
+
+Then each round runs the recipe in a new home, once more under another seed (databases are there, all stages but the
+first do their work), and once more as it was (all is cached). Then, with `graphmill up` in that home, the last two
+again from the command line and through the worker, where a run begins when it is due. As a floor, the time that Python
+takes to import Prefect. These are wall-clock seconds less the sum of the stages', and want an idle machine. Medians go
+to benchmarks/results/overhead.json too.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 import datetime
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -33,6 +38,34 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results"
 NEW, AGAIN, CACHED = "new home", "another seed", "all cached"
 FLOOR = "python -c 'import prefect'"
+
+
+COMMANDS = {
+    "recipes": 0.3,
+    "datasets": 0.3,
+    "models": 0.3,
+    "show {recipe}": 0.3,
+    "runs": 0.3,
+    "versions": 0.3,
+    "plan {recipe}": 0.5,
+    "plan {recipe} train.learning_rate=0.0123": 0.5,
+    "run {recipe}": 2.0,
+    "predict --model {recipe}@champion --output {home}/predictions.parquet": 4.0,
+    "export embeddings --model {recipe}@champion --output {home}/vectors.npy": 4.0,
+}
+"""Command to its goal, in multiples of `import torch`; the home has run the recipe."""
+WITH_SERVICES = {"run {recipe}": 1.2, "versions": 0.3}
+"""The same with `graphmill up` in the home."""
+
+
+class Call(NamedTuple):
+    """One call of a command."""
+
+    cpu: float
+    """Seconds of user and system time, child processes included."""
+    wall: float
+    first: float
+    """Seconds until the first output; of a command without any, until its end."""
 
 
 class Took(NamedTuple):
@@ -54,6 +87,61 @@ def graphmill(home: Path, *arguments: str) -> str:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     return done.stdout
+
+
+def call(command: list[str]) -> Call:
+    """Call a command to its end."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.read(1)
+        first = time.perf_counter() - began
+        said += process.stdout.read()
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{said.decode()}")
+    return Call(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall, first)
+
+
+def measure_commands(home: Path, recipe: str, rounds: int, commands: dict[str, float]) -> list[dict[str, Any]]:
+    """Call each command once a round, `import torch` first of all; returns medians and what they are multiples of."""
+    calls: dict[str, list[Call]] = {}
+    torch = []
+    for _ in range(rounds):
+        torch.append(call([sys.executable, "-c", "import torch"]).cpu)
+        for text in commands:
+            words = text.format(recipe=recipe, home=home).split()
+            at_home = [] if words[0] in ("recipes", "datasets", "models", "show") else ["--home", str(home)]
+            calls.setdefault(text, []).append(call([sys.executable, "-m", "flows.cli", *words, *at_home]))
+    unit = statistics.median(torch)
+    records = []
+    for text, goal in commands.items():
+        cpu, wall, first = (statistics.median(values) for values in zip(*calls[text], strict=True))
+        records.append({"command": text, "cpu": cpu, "torch": cpu / unit, "goal": goal, "wall": wall, "first": first})
+    return [{"command": "import torch", "cpu": unit, "torch": 1.0}, *records]
+
+
+def commands_table(records: list[dict[str, Any]]) -> str:
+    """Return the commands as a table."""
+    rows = ["| command | CPU | of import torch | goal | first output | wall |", "|---|--:|--:|--:|--:|--:|"]
+    for one in records:
+        goal, first, wall = (f"{one[key]:.2f}" if key in one else "" for key in ("goal", "first", "wall"))
+        rows.append(f"| {one['command']} | {one['cpu']:.2f} s | {one['torch']:.2f} | {goal} | {first} | {wall} |")
+    return "\n".join(rows)
+
+
+def all_commands(recipe: str, rounds: int, with_services: bool) -> dict[str, list[dict[str, Any]]]:
+    """Measure the commands in a home that has run the recipe, without services and with them."""
+    with tempfile.TemporaryDirectory(prefix="graphmill-overhead-") as folder:
+        home = Path(folder) / "home"
+        graphmill(home, "run", recipe)
+        found = {"commands": measure_commands(home, recipe, rounds, COMMANDS)}
+        if with_services:
+            with services(home):
+                found["commands, services up"] = measure_commands(home, recipe, rounds, WITH_SERVICES)
+    return found
 
 
 def environment() -> dict[str, str]:
@@ -156,13 +244,19 @@ def main() -> None:
     parser.add_argument("--recipe", default="quickstart")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--without-services", action="store_true")
+    parser.add_argument("--commands-only", action="store_true")
     options = parser.parse_args()
     facts = machine()
     print_machine(facts)
-    records, text = table(measure(options.recipe, options.rounds, not options.without_services))
-    print(f"\n{text}")
+    commands = all_commands(options.recipe, options.rounds, not options.without_services)
+    for title, found in commands.items():
+        print(f"\n{title}\n\n{commands_table(found)}", flush=True)
+    records: list[dict[str, Any]] = []
+    if not options.commands_only:
+        records, text = table(measure(options.recipe, options.rounds, not options.without_services))
+        print(f"\n{text}")
     RESULTS.mkdir(exist_ok=True)
-    content = {"machine": facts, "options": vars(options), "records": records}
+    content = {"machine": facts, "options": vars(options), **commands, "records": records}
     (RESULTS / "overhead.json").write_text(json.dumps(content, indent=1))
 
 

@@ -1,4 +1,4 @@
-"""How fast data gets ready: edge CSV to Parquet to CSR against OGB's reader and SciPy, components against SciPy.
+"""How fast data gets ready: CSV to CSR against OGB's reader, SciPy and Arrow, components against SciPy.
 
     python -m benchmarks.prepare [--edges 20000000] [--repeats 3] [--cores 1] [--keep FOLDER]
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import io
 import itertools
 import json
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,15 +38,17 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components as scipy_components
 
 from tasks.components.afforest import connected_components
-from tasks.ingest.csv.reader import NumberReader
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.readers.numbers.reader import NumberReader, read_numbers
+from tasks.readers.streams import open_stream
 from tasks.storage.dataset_store import ShardRef, iter_row_groups
 from tasks.storage.graph_store import Array
 
 RESULTS = Path(__file__).parent / "results"
+FEATURE_DIM = 32
 DATA = Path(os.environ.get("GRAPHMILL_DATA", "../shared/data"))
 
 
@@ -143,13 +147,18 @@ def _ref(path: Path, rows: int) -> ShardRef:
     return ShardRef(str(path), "", 0, rows, ("src", "dst"))
 
 
-def ogb_csv_to_csr(raw: Path, num_nodes: int) -> sp.csr_matrix:
-    """OGB's own reader of a raw folder (pandas), then SciPy. OGB writes no Parquet and checks nothing."""
+def read_ogb(raw: Path) -> dict[str, Any]:
+    """OGB's own reader of a raw folder (pandas). It writes no Parquet and checks nothing."""
     from ogb.io.read_graph_raw import read_csv_graph_raw
 
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        graph = read_csv_graph_raw(str(raw), add_inverse_edge=False)[0]
-    return scipy_csr(num_nodes, *graph["edge_index"])
+        graph: dict[str, Any] = read_csv_graph_raw(str(raw), add_inverse_edge=False)[0]
+    return graph
+
+
+def ogb_csv_to_csr(raw: Path, num_nodes: int) -> sp.csr_matrix:
+    """OGB's reader, then SciPy."""
+    return scipy_csr(num_nodes, *read_ogb(raw)["edge_index"])
 
 
 def make_synthetic(num_edges: int, folder: Path) -> Path:
@@ -182,6 +191,12 @@ def make_synthetic(num_edges: int, folder: Path) -> Path:
     return raw
 
 
+def counts_of(raw: Path) -> tuple[int, int]:
+    """Nodes and edges of a raw folder."""
+    found = [read_numbers(raw / f"num-{what}-list.csv.gz", np.int64, num_columns=1)[0, 0] for what in ("node", "edge")]
+    return int(found[0]), int(found[1])
+
+
 def _write_count(raw: Path, what: str, number: int) -> None:
     packed = subprocess.run(["gzip", "-c"], input=f"{number}\n".encode(), capture_output=True, check=True).stdout
     (raw / f"num-{what}-list.csv.gz").write_bytes(packed)
@@ -195,15 +210,78 @@ def edges_only(source: Path, folder: Path) -> Path:
     return folder
 
 
+def add_features(raw: Path, num_nodes: int, folder: Path) -> Path:
+    """A raw folder with the same edges, and features of all nodes as float32 prints them."""
+    folder = edges_only(raw, folder)
+    features = np.random.default_rng(0).standard_normal((num_nodes, FEATURE_DIM), np.float32)
+    names = [str(i) for i in range(FEATURE_DIM)]
+    table = pa.table(list(features.T), names)
+    with gzip.open(folder / "node-feat.csv.gz", "wb", compresslevel=6) as file:
+        pa_csv.write_csv(table, file, pa_csv.WriteOptions(include_header=False))
+    return folder
+
+
+def our_numbers(path: Path, dtype: Any, num_columns: int) -> Array:
+    """All numbers of a file by our reader, (rows, num_columns)."""
+    return np.concatenate(list(NumberReader(path, dtype, num_columns=num_columns)))
+
+
+def arrow_numbers(path: Path, dtype: Any, num_columns: int) -> Array:
+    """The same by Arrow's reader, from the same stream of decompressed text."""
+    names = [str(i) for i in range(num_columns)]
+    convert = pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.from_numpy_dtype(dtype)), check_utf8=False)
+    read = pa_csv.ReadOptions(column_names=names, use_threads=False)
+    with open_stream(path) as stream:
+        rows = pa_csv.open_csv(pa.PythonFile(stream, "r"), read, pa_csv.ParseOptions(quote_char=False), convert)
+        return np.concatenate([np.stack([column.to_numpy() for column in batch.columns], 1) for batch in rows])
+
+
+def reader_contests(name: str, raw: Path, num_nodes: int, num_edges: int) -> list[Contest]:
+    """Edges with features against OGB, and our reader of numbers against Arrow's."""
+    edges, features = raw / "edge.csv.gz", raw / "node-feat.csv.gz"
+
+    def ours() -> tuple[tuple[Array, Array], Array]:
+        src, dst = our_numbers(edges, np.int32, 2).T
+        return our_csr(num_nodes, src, dst), our_numbers(features, np.float32, FEATURE_DIM)
+
+    def theirs() -> tuple[sp.csr_matrix, Array]:
+        graph = read_ogb(raw)
+        return scipy_csr(num_nodes, *graph["edge_index"]), graph["node_feat"]
+
+    found = [
+        Contest(
+            f"{name}: edge and node-feat.csv.gz -> CSR and a matrix",
+            num_edges,
+            None,
+            "ogb read_csv_graph_raw -> scipy CSR",
+            ours,
+            theirs,
+            lambda a, b: same_csr(a[0], b[0]) and np.array_equal(a[1], b[1]),
+        )
+    ]
+    for path, dtype, num_columns in ((edges, np.int32, 2), (features, np.float32, FEATURE_DIM)):
+        found.append(
+            Contest(
+                f"{name}: {path.name} -> numbers",
+                num_edges if num_columns == 2 else num_nodes,
+                None,
+                "pyarrow.csv behind the same isal",
+                partial(our_numbers, path, dtype, num_columns),
+                partial(arrow_numbers, path, dtype, num_columns),
+                np.array_equal,
+            )
+        )
+    return found
+
+
 def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
     """The jobs on one graph."""
-    num_nodes = int(next(iter(NumberReader(raw / "num-node-list.csv.gz", np.int64)))[0, 0])
+    num_nodes, num_edges = counts_of(raw)
     edges = [np.ascontiguousarray(rows.T) for rows in NumberReader(raw / "edge.csv.gz", np.int32, num_columns=2)]
     src, dst = np.concatenate(edges, axis=1)
     both = np.concatenate([src, dst]), np.concatenate([dst, src])
     indptr, indices = our_csr(num_nodes, *both)
     matrix = sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(num_nodes, num_nodes))
-    num_edges = len(src)
 
     def unsorted_is_same(ours: tuple[Array, Array], theirs: sp.csr_matrix) -> bool:
         merged = sp.csr_matrix((np.ones(num_edges, np.int8), ours[1], ours[0]), shape=(num_nodes, num_nodes))
@@ -304,7 +382,11 @@ def main() -> None:
         if debdeps.is_dir():
             graphs["debdeps"] = edges_only(debdeps, folder / "debdeps")
         for name, raw in graphs.items():
-            for contest in contests(name, raw, folder / "scratch"):
+            found = contests(name, raw, folder / "scratch")
+            if name == "synthetic":
+                num_nodes, num_edges = counts_of(raw)
+                found += reader_contests(name, add_features(raw, num_nodes, folder / "features"), num_nodes, num_edges)
+            for contest in found:
                 contest.warm_up()
                 for number in range(options.repeats):
                     contest.round(clock, swap=bool(number % 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -21,6 +21,15 @@ from configs.matching import did_you_mean
 # does not bound is refused beyond them.
 MAX_WHOLE = 2**31 - 1
 MAX_NUMBER = 1e12
+
+
+class UnknownKeyError(ValueError):
+    """A section has no option of this name; the message names those that it has."""
+
+    def __init__(self, key: str, known: Iterable[str]) -> None:
+        """`known` are the options of the section."""
+        self.key = key
+        super().__init__(f"unknown key {key!r}{did_you_mean(key, known)}; known: {', '.join(sorted(known))}")
 
 
 class ConfigModel(BaseModel):
@@ -45,8 +54,7 @@ class ConfigModel(BaseModel):
                 if key in cls.moved_keys:
                     raise ValueError(f"{key} {cls.moved_keys[key]}")
                 if key not in cls.model_fields:
-                    known = ", ".join(sorted(cls.model_fields))
-                    raise ValueError(f"unknown key {key!r}{did_you_mean(str(key), cls.model_fields)}; known: {known}")
+                    raise UnknownKeyError(str(key), cls.model_fields)
         return data
 
     @model_validator(mode="after")

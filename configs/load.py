@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from configs.base import ConfigModel, UnknownKeyError
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.registry import (
@@ -112,19 +115,52 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             cause = item.get("ctx", {}).get("error")
             if isinstance(cause, UntrustedCodeError):  # says all by itself, and is told from mistakes
                 raise cause from None
-        lines = [": ".join(filter(None, [".".join(map(str, at)), said])) for at, said in flatten_errors(error)]
+        told = flatten_errors(error, explain=partial(_with_right_place, data))
+        lines = [": ".join(filter(None, [".".join(map(str, at)), said])) for at, said in told]
         raise RecipeError(f"{source}: " + "; ".join(lines)) from error
 
 
-def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield (location, message) for each mistake, those inside components included."""
+def _with_right_place(data: dict[str, Any], error: BaseException) -> str:
+    """Return an error's text; for an option in the wrong section, where it belongs."""
+    places = _places_of(error.key, data) if isinstance(error, UnknownKeyError) else []
+    if not isinstance(error, UnknownKeyError) or not places:
+        return str(error)
+    top = " at the recipe's top level" if places == [error.key] else ""
+    return f"unknown key {error.key!r}; it is {' or '.join(places)}{top}"
+
+
+def _places_of(key: str, data: dict[str, Any]) -> list[str]:
+    """Return where a recipe has an option of this name, dotted: at the top, else in sections and its components."""
+    if key in Recipe.model_fields:
+        return [key]
+    sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]
+    found = [(name, kind) for name, kind in sections if isinstance(kind, type) and issubclass(kind, ConfigModel)]
+    for path, registry in COMPONENT_PATHS.items():
+        value: Any = data
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        named = value.get("name") if isinstance(value, dict) else value
+        with contextlib.suppress(RecipeError):  # the component itself is a mistake, which is told too
+            found.append((".".join(path), registry.config_class(str(named or registry.default))))
+    return [f"{place}.{key}" for place, kind in found if key in kind.model_fields]
+
+
+def flatten_errors(
+    error: ValidationError,
+    prefix: tuple[int | str, ...] = (),
+    explain: Callable[[BaseException], str] = str,
+) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield (location, message) for each mistake, those inside components included.
+
+    `explain` makes the message of an error that a validator of ours raised.
+    """
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
         location = prefix + item["loc"]
         if isinstance(cause, ValidationError):
-            yield from flatten_errors(cause, location)
+            yield from flatten_errors(cause, location, explain)
         elif cause is not None:
-            yield location, str(cause)
+            yield location, explain(cause)
         elif item["type"] == "missing":
             yield location, "is missing"
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
+from configs.errors import RecipeError
 from configs.matching import did_you_mean
 
 METRIC_NAMES: Final = (
@@ -43,6 +45,14 @@ def check_metric(metric: str) -> str:
             f"with K from 1 to {MAX_HITS:,}"
         )
     return metric
+
+
+def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
+    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
+    if name not in values:
+        known = ", ".join(f"{split}/{one}" for one in values)
+        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
+    return values[name]
 
 
 MetricName = Annotated[str, AfterValidator(check_metric)]

@@ -19,6 +19,7 @@ import importlib.util
 import inspect
 import linecache
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -35,6 +36,7 @@ C = TypeVar("C", bound=type)
 Options = TypeVar("Options", bound=ComponentConfig)
 _OWN_FILE = "graphmill_file_"  # and the digest: what a user's file is called among the imported modules
 _LARGEST_BYTES = 10_000_000
+_REGISTERS = re.compile(rb"^@\w+\.register\(", re.MULTILINE)  # an example in a docstring is indented
 
 
 class Registry:
@@ -238,7 +240,7 @@ class Registry:
 def _registers(module: str) -> bool:
     """Whether a module holds a component, without importing it."""
     found = importlib.util.find_spec(module)
-    return found is not None and found.origin is not None and b".register(" in Path(found.origin).read_bytes()
+    return found is not None and found.origin is not None and bool(_REGISTERS.search(Path(found.origin).read_bytes()))
 
 
 def _module_of(cls: type | None) -> str | None:

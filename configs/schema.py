@@ -246,7 +246,7 @@ class TrackingConfig(ConfigModel):
     gate_metric: str | None = None
     """Metric that decides who is champion, as `valid/metric`; null: the evaluator's."""
     system_metrics: bool = True
-    """Log CPU, memory and GPU use while training."""
+    """Log the use of CPU, memory, disk, network and GPU while training."""
 
     @field_validator("gate_metric")
     @classmethod

@@ -13,6 +13,7 @@ import typer
 
 from flows.backfill import cli as backfill_cli
 from flows.commands import models as model_commands
+from flows.commands import start as start_commands
 from flows.commands import trust as trust_commands
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
@@ -41,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for commands in (services_cli.app, deploy_cli.app, model_commands.app, trust_commands.app):
+for commands in (services_cli.app, deploy_cli.app, start_commands.app, model_commands.app, trust_commands.app):
     app.add_typer(commands)
 app.add_typer(backfill_cli.app, name="backfill")
 app.add_typer(notifications_cli.app, name="notify")
@@ -234,8 +235,13 @@ def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: J
 
 @app.command()
 def inspect(
-    what: Annotated[str, typer.Argument(metavar="ARTIFACT|RECIPE", help="Key or folder of an artifact, or a recipe.")],
-    stage: Annotated[str | None, typer.Argument(metavar="[STAGE]", help="Stage of the recipe's latest run.")] = None,
+    what: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A run's id, a recipe (its latest run), or an artifact's key or folder."),
+    ],
+    stage: Annotated[
+        str | None, typer.Argument(metavar="[STAGE]", help="The artifact of this stage of the run.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
     ] = None,
@@ -243,16 +249,18 @@ def inspect(
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
-    """Show an artifact for people: `graphmill inspect quickstart train -o plots`."""
-    from flows.commands.inspection import find_artifact, show_artifact, write_plots
+    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`."""
+    from flows.commands.inspection import Found, find, show_artifact, show_run, write_plots
 
     place = open_home(home)
-    found = find_artifact(place, what, stage, deep=verify)
+    found = find(place, what, stage, deep=verify)
     if as_json:
-        print(found.manifest.model_dump_json())
+        print((found.manifest if isinstance(found, Found) else found).model_dump_json())
+    elif isinstance(found, Found):
+        show_artifact(place, found, verified=verify)
     else:
-        show_artifact(found, verified=verify)
-    if output is not None:
+        show_run(place, found)
+    if output is not None and isinstance(found, Found):
         write_plots(found, output)
 
 
@@ -286,13 +294,20 @@ def clean(
 
 @app.command()
 def baseline(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Table of reference results: gnn.")],
+    table: Annotated[
+        str,
+        typer.Argument(metavar="TABLE|RECIPE", help="Table of reference results (gnn), or a recipe (FILE.yaml)."),
+    ],
     keywords: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEYWORD]...", help="Only rows that have all of these words.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEYWORD]...", help="Only rows that have all of these words; of a recipe: changes, KEY=VALUE."
+        ),
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Show the rows and what is done; run nothing.")] = False,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, max=1000, help="Runs of each row, instead of its own.")
+        int | None,
+        typer.Option("--seeds", min=1, max=1000, help="Runs of each row, instead of its own; of a recipe: 5."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Where the data sets are [env: GRAPHMILL_DATA].")
@@ -300,14 +315,18 @@ def baseline(
     home: HomeOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Compare with published results, mean and spread over seeds; what is done already is not run again.
+    """Mean and spread over seeds, of published results or a recipe; what is done already is not run again.
 
-    Examples: `graphmill baseline gnn cora`; `graphmill baseline gnn minesweeper gat --seeds 3`
+    Examples: `graphmill baseline gnn cora`; `graphmill baseline my-graph.yaml train.epochs=50 --seeds 5`
     """
     from flows.baseline.command import BaselineRequest, list_rows, run_baseline
+    from flows.baseline.own import is_recipe, run_own
 
     request = BaselineRequest(table, keywords or [], seeds, data, verbose or before.verbose)
-    if only_list:
+    if is_recipe(table):
+        if not run_own(open_home(home), request, only_list=only_list):
+            raise typer.Exit(1)
+    elif only_list:
         list_rows(open_home(home), request)
     elif not run_baseline(open_home(home), request):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What a flow run leaves behind in Prefect besides its record: a table, a link, pictures; and MLflow's live view."""
+"""What a flow run leaves behind in Prefect besides its record: one artifact; and MLflow's live view."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import GraphmillError, UserError
 from configs.schema import Recipe
 from flows.run_records import KILLED, RunRecord, all_runs, bury
+from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
 from tasks.calls import expected_key, find_stage, load_parents, load_stage
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tasks.publish.tracking.mlflow_store import RunStatus
 
 _PICTURE_BYTES = 300_000  # Prefect keeps artifacts in its database
+_PICTURED = ("train", "evaluate", "partition")
+"""Stages whose last picture is the main one of a run that made them: validation curves, then what is found."""
 logger = logging.getLogger(__name__)
 
 
@@ -132,9 +135,8 @@ def conclude(home: Home, record: RunRecord) -> None:
         manifest = store.load(name, stage["key"], load_stage(name).manifest)
         if manifest is None:
             continue
-        record.metrics = manifest.metrics
         if name == "evaluate":
-            record.controls = manifest.controls
+            record.metrics, record.controls = manifest.metrics, manifest.controls
         if name == "publish":
             record.mlflow_run_id = manifest.mlflow_run_id
             record.mlflow_run_url = manifest.mlflow_run_url
@@ -163,25 +165,44 @@ def metrics_table(record: RunRecord) -> str:
     return "\n".join(lines)
 
 
+def describe(result: dict[str, Any]) -> str:
+    """Say in a line what a stage did."""
+    size = format_bytes(result["bytes"])
+    if result["status"] == "cached":
+        return f"cached  {size}"
+    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
+    if result["rows"]:
+        parts.append(f"{result['rows']:,} rows")
+    return ", ".join([*parts, size])
+
+
 def leave_artifacts(home: Home, record: RunRecord) -> None:
-    """Create Prefect's artifacts; a server that refuses them does not fail a run that is done."""
+    """Create the run's one artifact of its own; a server that refuses it does not fail a run that is done.
+
+    One, since Prefect's page shows several in no order.
+    """
     import prefect.artifacts
 
     artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
     try:
-        text = f"{metrics_table(record)}\n\n{stage_table(record)}" if record.metrics else stage_table(record)
         artifacts.create_markdown_artifact(
-            text, key="stages", description=f"{record.recipe}: what came of it", _sync=True
+            result_text(home, record), key="result", description=f"{record.recipe}: what came of it", _sync=True
         )
-        if record.mlflow_run_url:
-            _leave_mlflow_link(artifacts, record)
-        # Pictures of what was cached hang on the run that made it.
-        seen: set[bytes] = set()
-        for name, stage in record.stages.items():
-            if stage["status"] == "ran":
-                _leave_pictures(home, name, stage["key"], seen)
     except Exception as error:
-        logger.warning("Prefect took no artifacts: %s", error)
+        logger.warning("Prefect took no artifact: %s", error)
+
+
+def result_text(home: Home, record: RunRecord) -> str:
+    """Return what came of a run as Markdown: metrics, where to look, the main picture, what the stages did."""
+    parts = [metrics_table(record)] if record.metrics else []
+    lines = [f"- model: {record.champion}"] if record.champion else []
+    page = mlflow_page(record.mlflow_run_url)
+    if page:
+        report = page.replace("?", "/artifacts/report.html?") if record.report else ""
+        lines += [f"- [report]({report})"] if report else []
+        lines.append(f"- [MLflow run {record.mlflow_run_id}]({page}): curves, parameters, model")
+    lines += [f"- report file: `{record.report}`"] if record.report else []
+    return "\n\n".join(filter(None, [*parts, "\n".join(lines), _main_picture(home, record), stage_table(record)]))
 
 
 def leave_failure(record: RunRecord, error: BaseException) -> None:
@@ -203,37 +224,21 @@ def leave_failure(record: RunRecord, error: BaseException) -> None:
         logger.warning("Prefect took no artifact: %s", trouble)
 
 
-def _leave_mlflow_link(artifacts: Any, record: RunRecord) -> None:
-    from tasks.publish.tracking.store_uris import how_to_open
-
-    what = {"key": "mlflow-run", "description": "Parameters, metrics by step, model", "_sync": True}
-    text = f"MLflow run {record.mlflow_run_id}"
-    if record.mlflow_run_url.startswith("http"):
-        artifacts.create_link_artifact(record.mlflow_run_url, link_text=text, **what)
-    else:  # a SQLite file: a browser needs a server first
-        artifacts.create_markdown_artifact(f"{text}: `{how_to_open(record.mlflow_run_url)}`", **what)
-
-
-def _leave_pictures(home: Home, name: str, key: str, seen: set[bytes]) -> None:
-    """Show an artifact's plots as image artifacts (their data inside the address: there is no file server)."""
-    import prefect.artifacts
-
-    from tasks.publish.plots.run_plots import for_manifest
-
-    artifacts: Any = prefect.artifacts
+def _main_picture(home: Home, record: RunRecord) -> str:
+    """Return the picture that says most of what this run made, its data inside the address: there is no file server."""
     store = ArtifactStore(home)
-    manifest = store.load(name, key, load_stage(name).manifest)
-    if manifest is None:
-        return
-    with tempfile.TemporaryDirectory() as place, contextlib.suppress(OSError):
-        for path in for_manifest(manifest, store.folder(name, key), Path(place)):
-            content = path.read_bytes()
-            if len(content) > _PICTURE_BYTES or content in seen:  # stages that pass the graph on draw the same
-                continue
-            seen.add(content)
-            artifacts.create_image_artifact(
-                f"data:image/png;base64,{base64.b64encode(content).decode()}",
-                key=path.stem.lower().replace("_", "-"),
-                description=f"{name}: {path.stem}",
-                _sync=True,
-            )
+    for name in _PICTURED:
+        stage = record.stages.get(name)
+        if stage is None or stage["status"] != "ran":  # drawing costs seconds, and the run that made it has it
+            continue
+        from tasks.publish.plots.run_plots import for_manifest
+
+        manifest = store.load(name, stage["key"], load_stage(name).manifest)
+        if manifest is None:
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            for path in reversed(for_manifest(manifest, store.folder(name, stage["key"]), Path(place))):
+                content = path.read_bytes()
+                if len(content) <= _PICTURE_BYTES:
+                    return f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})"
+    return ""

@@ -30,15 +30,15 @@ def requested_overrides(
     """Return all that a run changes in its recipe, as `dotted.key=value` texts; later ones win.
 
     Args:
-        overrides: texts as on the command line.
+        overrides: texts as on the command line; a deployment's own stand here, and give way to the form's options.
         options: the form's sections, `{"train": {"epochs": 5}}`; None stays as the recipe has it (`overrides` can say
             `train.patience=null`).
         snapshot: moment as of which the graph is taken, or `scheduled`: that of the run's scheduled start, so that a
             run which starts late, or again, reads the same graph.
         scheduled_at: when the run was to start.
     """
-    texts = [f"{key}={json.dumps(value)}" for key, value in _leaves(options or {}, "")]
-    texts += list(overrides or ())
+    texts = list(overrides or ())
+    texts += [f"{key}={json.dumps(value)}" for key, value in _leaves(options or {}, "")]
     if snapshot is not None:
         moment = scheduled_at.isoformat(timespec="seconds") if snapshot == SCHEDULED else snapshot
         texts.append(f"snapshot.as_of={json.dumps(moment)}")

@@ -19,6 +19,7 @@ from flows.hooks import (
     bury_dead_runs,
     close_tracking,
     conclude,
+    describe,
     end_tracking,
     leave_artifacts,
     leave_crashed,
@@ -30,34 +31,18 @@ from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
 from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
+from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
-from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
-from tasks.components.task import components
-from tasks.evaluate.task import evaluate
-from tasks.ingest.task import ingest
-from tasks.partition.task import partition
-from tasks.preprocess.task import preprocess
+from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish.task import publish
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import temporary_folder
 from tasks.storage.trusted_code import remember_in_home
-from tasks.train.task import train
-
-TASKS = {
-    "ingest": ingest,
-    "preprocess": preprocess,
-    "components": components,
-    "partition": partition,
-    "train": train,
-    "evaluate": evaluate,
-    "publish": publish,
-}
 
 
 def _run_name() -> str:
@@ -131,7 +116,7 @@ def train_graph(
     listener = RunListener(current_reporter())
     context = RunContext(
         flow_run_id=record.id,
-        flow_run_url=runtime.flow_run.ui_url or "",
+        flow_run_url=prefect_page(f"runs/flow-run/{record.id}"),
         name=runtime.flow_run.name or "",
         parent_run=parent_run or "",
         leave_champion=leaves_champion(record.tags),
@@ -244,14 +229,3 @@ class _Run:
             if stage in needed:
                 needed.update(load_stage(stage).parents)
         return [stage for stage in TASKS if stage in needed - {name}]
-
-
-def describe(result: dict[str, Any]) -> str:
-    """Say in a line what a stage did."""
-    size = format_bytes(result["bytes"])
-    if result["status"] == "cached":
-        return f"cached  {size}"
-    parts = [f"ran     {format_seconds(result['seconds'])}", f"peak {format_bytes(result['peak_bytes'])}"]
-    if result["rows"]:
-        parts.append(f"{result['rows']:,} rows")
-    return ", ".join([*parts, size])

@@ -12,8 +12,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from configs.errors import RecipeError
-from configs.matching import did_you_mean
 from tasks.calls import StageRecord
 from tasks.processes import ending
 from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
@@ -80,6 +78,12 @@ class RunRecord(BaseModel):
         section = self.config.get("snapshot")
         moment = section.get("as_of") if isinstance(section, dict) else None
         return moment if isinstance(moment, str) else None
+
+    @property
+    def cached(self) -> bool:
+        """Whether it ended well and found all that it was asked for, without making anything."""
+        made = [stage["status"] for stage in self.stages.values()]
+        return self.status == "completed" and bool(made) and set(made) == {"cached"}
 
     @property
     def started(self) -> datetime.datetime:
@@ -216,16 +220,3 @@ def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
         if record is not None and recipe in (None, record.recipe):
             records.append(record)
     return sorted(records, key=lambda record: record.started_at, reverse=True)
-
-
-def latest_run(home: Home, recipe: str) -> RunRecord:
-    """Return the newest record of a recipe. Raises RecipeError naming the recipes that have run."""
-    records = all_runs(home)
-    for record in records:
-        if recipe in (record.recipe, record.source, record.id):
-            return record
-    known = sorted({record.recipe for record in records})
-    raise RecipeError(
-        f"no run of {recipe!r} in {home.root}{did_you_mean(recipe, known)}; "
-        + (f"recipes that ran here: {', '.join(known)}" if known else f"start one with: graphmill run {recipe}")
-    )

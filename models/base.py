@@ -30,7 +30,6 @@ from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.layers import Layer, NormFirstLayer, make_norm
 from models.output_heads import GraphHead, LinkHead, NodeHead
-from models.refusals import refuse_foreign_options
 
 if TYPE_CHECKING:
     pass
@@ -51,6 +50,8 @@ class GraphModel(nn.Module):
     """Whether option `edge_weights` means something to the model."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
+    layer_class: type[Layer] = Layer
+    """What stands around a convolution."""
     num_propagations = 0
     """Powers of the propagation matrix that the model reads in place of blocks (loader precomputed); 0: none."""
 
@@ -63,7 +64,8 @@ class GraphModel(nn.Module):
         self.label_scale: Tensor
         if facts.label_scale:
             self.scale_labels(facts.label_mean, facts.label_scale)
-        refuse_foreign_options(config, facts, weights=self.uses_edge_weights)
+        config.check_together()
+        config.check_facts(facts, weighs_edges=self.uses_edge_weights)
         self.encoder = self.make_encoder()
         self.layers = self.make_layers(self.encoder.out_dim)
         self.finish = self.make_finish()
@@ -71,6 +73,11 @@ class GraphModel(nn.Module):
         self.head = self.make_head()
 
     # ---- what a model may define
+
+    @classmethod
+    def reads_edge_features(cls, config: Any) -> bool:
+        """Whether a model with these options reads edge features."""
+        return cls.uses_edge_features
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution: forward(block, x (num_src, in_dim)) -> (num_dst, out_dim)."""
@@ -106,7 +113,8 @@ class GraphModel(nn.Module):
                 layers.append(NormFirstLayer(conv, config))
             else:
                 bare = last and (task == "link" or config.head == "none")
-                layers.append(Layer(conv, in_dim, out_dim, config, bare=bare, activate=not last or task == "node"))
+                activate = not last or task == "node"
+                layers.append(self.layer_class(conv, in_dim, out_dim, config, bare=bare, activate=activate))
             in_dim = out_dim
         return layers
 

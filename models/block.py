@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.spmm import spmm, weighted_sum
 
 T = TypeVar("T", bound="_Movable")
+V = TypeVar("V")
 
 
 class _Movable:
@@ -92,9 +94,18 @@ class Block(_Movable):
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
     """The edges as the kernels take them; keeps their transpose."""
+    made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What `once` has made; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
         self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
+
+    def once(self, name: str, make: Callable[[], V]) -> V:
+        """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
+        if name not in self.made:
+            self.made[name] = make()
+        found: V = self.made[name]
+        return found
 
     @property
     def num_dst(self) -> int:
@@ -108,8 +119,23 @@ class Block(_Movable):
 
     @cached_property
     def dgl(self) -> Any:
-        """The same as a DGL block, for `update_all` and everything else that DGL offers."""
-        return dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
+        """The same as a DGL block, or as a graph where all nodes are both ends; its degrees are `end_degrees`."""
+        handle = dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
+        return handle if self.degree is None else dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
+
+    @cached_property
+    def dgl_graph(self) -> Any:
+        """The same as a DGL graph of the sources, of which only the destinations have in-edges."""
+        if self.num_src == self.num_dst:
+            return self.dgl
+        indptr = torch.cat([self.indptr, self.indptr[-1:].expand(self.num_src - self.num_dst)])
+        handle = dgl_adapter.make_handle(indptr, self.indices.long(), self.num_src)
+        return dgl_adapter.give_degrees(handle, self.end_degrees, self.end_degrees)
+
+    @cached_property
+    def end_degrees(self) -> Tensor:
+        """In-degrees of the sources, those of the destinations counted in the block: float32 (num_src,)."""
+        return torch.cat([self.counts, self.degrees[self.num_dst :]])
 
     @cached_property
     def counts(self) -> Tensor:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, IntTuple
+from configs.errors import RecipeError
 from configs.registry import MODELS
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
+    from models.facts import GraphFacts
+
+_OF_TASK = {"decoder": "link", "decoder_layers": "link", "pooling": "graph", "label_reuse": "node", "head": "node"}
+"""Options that only one kind of task reads."""
 
 
 class ModelConfig(ComponentConfig):
@@ -58,13 +63,51 @@ class ModelConfig(ComponentConfig):
     pooling: Literal["mean", "sum", "max"] | None = None
     """Graph tasks: how a graph's nodes become one vector; null: mean."""
 
+    def check_together(self) -> None:
+        """Refuse options that do nothing, or nothing sound, beside others. Raises RecipeError with the way out."""
+        if self.decoder == "dot" and self.decoder_layers is not None:
+            raise RecipeError("model.decoder_layers does nothing with decoder=dot; remove it or take decoder=mlp")
+        if self.label_iterations and not self.label_reuse:
+            raise RecipeError("model.label_iterations is for model.label_reuse=true; set that or remove it")
+        first = {"residual": False, "jumping": "none", "head": "linear"} if self.norm_first else {}
+        bare = {"jumping": "none"} if self.head == "none" else {}
+        for owner, alone in (("norm_first", first), ("head=none", bare)):
+            for name, value in alone.items():
+                if getattr(self, name) != value:
+                    raise RecipeError(f"model.{name} cannot be used with model.{owner}; remove one of them")
+
+    def check_facts(self, facts: GraphFacts, *, weighs_edges: bool) -> None:
+        """Refuse options that mean nothing for a task or a graph. Raises RecipeError with the way out."""
+        for name, task in _OF_TASK.items():
+            if getattr(self, name) != type(self).model_fields[name].default and facts.task != task:
+                raise RecipeError(f"model.{name} is for {task} tasks and this is a {facts.task} task; remove it")
+        if self.embedding_dim is not None and (facts.feature_dim or facts.categories):
+            raise RecipeError(
+                "model.embedding_dim is for graphs without node features and this one has some; remove it"
+            )
+        if self.edge_weights and not weighs_edges:
+            raise RecipeError(f"model.edge_weights does nothing in {self.name}; remove it or take graphsage or gcn")
+        if self.edge_weights and not facts.has_edge_weights:
+            raise RecipeError("model.edge_weights=true, and the graph's edges have no weights; remove it")
+
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse to measure a model by nodes whose own labels it reads. Raises ValueError."""
+        self.check_together()
         if self.label_reuse and "train" in recipe.evaluate.splits:
             raise ValueError(
                 "evaluate.splits names train, and with model.label_reuse=true the model reads those nodes' own labels: "
                 "their score would mean nothing; leave train out of evaluate.splits or set model.label_reuse=false"
             )
+
+    def check_batches(self, loader: str, *, keeps_nodes: bool, all_neighbors: bool, symmetric: bool) -> None:
+        """Raise RecipeError where the model cannot read a loader's batches.
+
+        Args:
+            loader: its name.
+            keeps_nodes: all layers see the same nodes.
+            all_neighbors: a batch has all in-neighbours of the nodes that it computes.
+            symmetric: every edge of the graph has its reverse.
+        """
 
 
 @MODELS.options("gcn", "gcn")
@@ -220,3 +263,52 @@ class SignConfig(ModelConfig):
     """Layers of each hop's own MLP."""
     mix_layers: int = Field(default=1, ge=1, le=1000)
     """Layers of the MLP on all hops together."""
+
+
+@MODELS.options("dgl", "dgl")
+class DglConfig(ModelConfig):
+    """Any homogeneous convolution of dgl.nn.pytorch, by name, with its own options; computed by DGL in float32."""
+
+    conv: str = "SAGEConv"
+    """Class in `dgl.nn.pytorch`: GATv2Conv, GraphConv, TAGConv, ..."""
+    options: dict[str, bool | int | float | str | tuple[float | str, ...] | None] = Field(default_factory=dict)
+    """Arguments of its constructor, such as `{num_heads: 8}`; sizes come from the graph, hidden_dim and the task."""
+    edge_dim: int | None = Field(default=None, ge=1, le=65_536)
+    """Convolutions that read edge features: width to which these are mapped; null: 16."""
+    coordinates: int | None = Field(default=None, ge=1, le=65_536)
+    """EGNNConv: so many of the last feature columns are positions; null: 3."""
+
+    @model_validator(mode="after")
+    def _check_options(self) -> DglConfig:
+        from models.dgl_convolutions import complete_options, find_convolution
+
+        complete_options(self.conv, self.options)
+        reads = find_convolution(self.conv).reads
+        if self.coordinates is not None and "coordinates" not in reads:
+            raise ValueError(f"coordinates is for EGNNConv, and conv is {self.conv}; remove it")
+        if self.edge_dim is not None and not {"edges", "edges_if_any"} & set(reads):
+            raise ValueError(f"edge_dim does nothing in {self.conv}; remove it")
+        return self
+
+    def reason_for_whole(self, *, symmetric: bool) -> str:
+        """Say why the convolution needs all nodes of a graph at once; an empty text if it does not."""
+        from models.dgl_convolutions import reason_for_whole
+
+        return reason_for_whole(self.conv, self.options, edge_weights=self.edge_weights, symmetric=symmetric)
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse a loader of blocks for a convolution that cannot read them. Raises ValueError."""
+        super().check_recipe(recipe)
+        keeps_nodes = getattr(recipe.train.loader, "keeps_nodes", True)
+        self.check_batches(recipe.train.loader.name, keeps_nodes=keeps_nodes, all_neighbors=True, symmetric=True)
+
+    def check_batches(self, loader: str, *, keeps_nodes: bool, all_neighbors: bool, symmetric: bool) -> None:
+        """Refuse blocks, or parts of a graph, for a convolution that cannot read them. Raises RecipeError."""
+        from models.dgl_convolutions import find_convolution
+
+        reason = self.reason_for_whole(symmetric=symmetric)
+        if reason and not (keeps_nodes and (all_neighbors or not find_convolution(self.conv).whole)):
+            raise RecipeError(
+                f"model.conv={self.conv}: {reason}, and train.loader={loader} gives parts of the graph; take "
+                "train.loader=full (full_edge on link tasks), or another convolution or option"
+            )

@@ -27,12 +27,9 @@ def dilate(block: Block, step: int, span: int, key: int | None = None) -> Block:
     """
     if span == 1:
         return block
-    kept, name = vars(block), f"dilated_{step}_{span}"
     if key is not None:
         return _choose(block, step, span, key)
-    if name not in kept:  # as a cached property would: a block that moves to a device starts anew
-        kept[name] = _choose(block, step, span, None)
-    return kept[name]
+    return block.once(f"dilated_{step}_{span}", lambda: _choose(block, step, span, None))
 
 
 def _choose(block: Block, step: int, span: int, key: int | None) -> Block:

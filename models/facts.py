@@ -21,6 +21,8 @@ class GraphFacts:
     num_edge_types: int = 1
     num_node_types: int = 1
     has_edge_weights: bool = False
+    symmetric: bool = True
+    """Whether every edge has its reverse."""
     label_mean: tuple[float, ...] = ()
     """Regression: mean of each label where the model was trained; empty: the model's numbers are not scaled."""
     label_scale: tuple[float, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,26 +19,28 @@ from models.kernels.attention import gat_attention
 from models.kernels.dense import Linear, linear_pair
 from models.layers import own_rows
 
-_LOOPS = "adjacency_with_loops"
-
 
 def with_self_loops(block: Block) -> Adjacency:
     """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
-    kept = vars(block)  # as a cached property would be: a block that moves to a device starts anew
-    if _LOOPS not in kept:
-        nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
-        indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
-        counts = block.indptr[1:] - block.indptr[:-1]
-        place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
-        indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
-        indices[place] = block.indices
-        indices[indptr[1:] - 1] = nodes
-        kept[_LOOPS] = Adjacency(indptr, indices, block.num_src)
-    return kept[_LOOPS]
+    return block.once("with_self_loops", lambda: _with_self_loops(block))
+
+
+def _with_self_loops(block: Block) -> Adjacency:
+    nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
+    indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
+    counts = block.indptr[1:] - block.indptr[:-1]
+    place = torch.arange(block.num_edges, device=nodes.device) + torch.repeat_interleave(nodes.long(), counts)
+    indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
+    indices[place] = block.indices
+    indices[indptr[1:] - 1] = nodes
+    return Adjacency(indptr, indices, block.num_src)
 
 
 class AttentionModel(GraphModel):
     """What GAT and GATv2 share: how many heads a layer has, and how they combine."""
+
+    conv: ClassVar[type[nn.Module]]
+    """The convolution of one layer."""
 
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError where heads do not divide a layer's width."""
@@ -55,18 +57,13 @@ class AttentionModel(GraphModel):
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return a convolution whose heads stand side by side."""
-        return self.make_attention(in_dim, self.config.heads, out_dim // self.config.heads, mean=False)
+        heads: int = self.config.heads
+        return self.conv(in_dim, heads, out_dim // heads, mean=False, config=self.config)
 
     def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return the last convolution."""
-        mean = self.output == "mean"
-        return self.make_attention(
-            in_dim, self.output_heads, out_dim if mean else out_dim // self.output_heads, mean=mean
-        )
-
-    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
-        """Return a convolution of `heads` heads, `dim` wide each."""
-        raise AssertionError(f"{type(self).__name__} defines no attention")
+        heads, mean = self.output_heads, self.output == "mean"
+        return self.conv(in_dim, heads, out_dim if mean else out_dim // heads, mean=mean, config=self.config)
 
 
 class Heads(nn.Module):
@@ -126,7 +123,4 @@ class Gat(AttentionModel):
     """GAT: neighbours weighted by learnt attention."""
 
     Config = GatConfig
-
-    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
-        """Return one convolution."""
-        return GatConv(in_dim, heads, dim, mean=mean, config=self.config)
+    conv = GatConv

@@ -41,7 +41,4 @@ class Gatv2(AttentionModel):
     """GATv2: attention that ranks neighbours differently for each node."""
 
     Config = Gatv2Config
-
-    def make_attention(self, in_dim: int, heads: int, dim: int, *, mean: bool) -> nn.Module:
-        """Return one convolution."""
-        return Gatv2Conv(in_dim, heads, dim, mean=mean, config=self.config)
+    conv = Gatv2Conv

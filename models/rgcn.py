@@ -19,36 +19,28 @@ from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
 from models.layers import own_rows
 
-_BY_RELATION, _SHARES = "adjacencies_by_relation", "shares_by_relation"
-
 
 def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
-    """Return the edges of each relation; made once a block."""
+    """Return the edges of each relation."""
     if num_relations == 1:
         return [block.adjacency]
-    kept = vars(block)  # as a cached property would be: a block that moves to a device starts anew
-    if _BY_RELATION not in kept:
-        assert block.edge_type is not None, "the loader gave no relations"
-        order = torch.argsort(block.edge_type, stable=True)  # within a relation edges stay by destination
-        sizes = torch.bincount(block.edge_type, minlength=num_relations).tolist()
-        targets = _targets(block)
-        parts = []
-        for edges in torch.split(order, sizes):
-            counts = torch.bincount(targets[edges], minlength=block.num_dst)
-            parts.append(Adjacency(_running_sum(counts), block.indices[edges], block.num_src))
-        kept[_BY_RELATION] = parts
-    return kept[_BY_RELATION]
+    assert block.edge_type is not None, "the loader gave no relations"
+    order = torch.argsort(block.edge_type, stable=True)  # within a relation edges stay by destination
+    sizes = torch.bincount(block.edge_type, minlength=num_relations).tolist()
+    targets = _targets(block)
+    parts = []
+    for edges in torch.split(order, sizes):
+        counts = torch.bincount(targets[edges], minlength=block.num_dst)
+        parts.append(Adjacency(_running_sum(counts), block.indices[edges], block.num_src))
+    return parts
 
 
 def relation_shares(block: Block, num_relations: int) -> Tensor:
     """Return 1 / c_vr for each edge, c_vr the in-edges of its destination of its relation: float32 (E,)."""
-    kept = vars(block)
-    if _SHARES not in kept:
-        assert block.edge_type is not None, "the loader gave no relations"
-        pair = _targets(block) * num_relations + block.edge_type
-        _, place, counts = torch.unique(pair, return_inverse=True, return_counts=True)
-        kept[_SHARES] = counts.to(torch.float32).reciprocal()[place]
-    return kept[_SHARES]
+    assert block.edge_type is not None, "the loader gave no relations"
+    pair = _targets(block) * num_relations + block.edge_type
+    _, place, counts = torch.unique(pair, return_inverse=True, return_counts=True)
+    return counts.to(torch.float32).reciprocal()[place]
 
 
 def _targets(block: Block) -> Tensor:
@@ -82,10 +74,12 @@ class RelationalConv(nn.Module):
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         y: Tensor = self.own(own_rows(block, x))
         if self.coefficients is None:
-            for adj, matrix in zip(by_relation(block, self.num_relations), self.maps, strict=True):
+            relations = block.once("by_relation", lambda: by_relation(block, self.num_relations))
+            for adj, matrix in zip(relations, self.maps, strict=True):
                 y = y + self._reduce(adj, x, matrix, None)
             return y
-        shares = relation_shares(block, self.num_relations).to(self.coefficients.dtype)
+        shares = block.once("relation_shares", lambda: relation_shares(block, self.num_relations))
+        shares = shares.to(self.coefficients.dtype)
         for coefficient, matrix in zip(self.coefficients.unbind(1), self.maps, strict=True):
             y = y + self._reduce(block.adjacency, x, matrix, coefficient[block.edge_type] * shares)
         return y

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What graphmill needs from Debian or Ubuntu beside Python 3.11/3.12. Run as root: sudo bash scripts/debian.sh
+# What graphmill needs from Debian or Ubuntu beside Python 3.11 to 3.13. Run as root: sudo bash scripts/debian.sh
 # With --developer also what the tests of services, pages and containers need; without it they are skipped.
 set -euo pipefail
 packages=(

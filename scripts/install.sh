@@ -5,8 +5,10 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 "$python" - <<'EOF' || exit 1
 import sys
-if not (3, 11) <= sys.version_info[:2] < (3, 13):
-    sys.exit(f"graphmill needs Python 3.11 or 3.12, this is {sys.version.split()[0]}; set PYTHON=python3.11")
+if not (3, 11) <= sys.version_info[:2] < (3, 14):
+    sys.exit(f"graphmill needs Python 3.11, 3.12 or 3.13, this is {sys.version.split()[0]}; set PYTHON=python3.12")
+if sys.version_info >= (3, 13):
+    print("setup: DGL has no wheel for Python 3.13: without the model dgl and `export graph` (PYTHON=python3.12 has them)")
 EOF
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
@@ -22,3 +24,5 @@ fi
 echo "setup: installing graphmill and its packages (about two minutes)"
 "${pip[@]}" --constraint constraints.txt --editable ".[dev]"
 .venv/bin/python -m pip --disable-pip-version-check check
+echo "setup: making the databases that new homes begin with"
+.venv/bin/python -m flows.services.templates

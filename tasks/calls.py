@@ -107,15 +107,14 @@ def call_stage(
     remember_in_home(place)
     stage = load_stage(name)
     checked = build_recipe(dict(recipe))
-    outcome = run_stage(
-        stage,
-        checked,
-        _all_parents(stage, checked, place, parents),
-        place,
-        listener=_LISTENER.get(),
-        map_shards=_MAP_SHARDS.get(),
-        force=force,
-    )
+    listener = _LISTENER.get()
+    try:
+        found = _all_parents(stage, checked, place, parents)
+        outcome = run_stage(stage, checked, found, place, listener=listener, map_shards=_MAP_SHARDS.get(), force=force)
+    except Exception as error:
+        if listener is not None:
+            listener.failure(name, f"{type(error).__name__}: {error}")
+        raise
     mark_used(outcome.folder)
     return stage_record(outcome)
 

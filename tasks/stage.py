@@ -34,8 +34,6 @@ from tasks.storage.manifests import Manifest
 from tasks.storage.source_digests import SourceDigests
 
 M = TypeVar("M", bound=Manifest)
-A = TypeVar("A")
-B = TypeVar("B")
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +64,9 @@ class Listener:
     def warning(self, stage: str, text: str) -> None:
         """Something that the user should know; it also stays in the manifest."""
         logger.warning("%s: %s", stage, text)
+
+    def failure(self, stage: str, text: str) -> None:
+        """What the stage ends with; the error itself follows."""
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """A record of training metrics, with `step` and `epoch`."""

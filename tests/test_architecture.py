@@ -82,7 +82,7 @@ def test_prefect_and_mlflow_stay_in_their_rooms() -> None:
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         imports = [line.strip() for line in text.splitlines() if line.strip().startswith(("import ", "from "))]
         for library, allowed in (
-            ("prefect", path.name in ("task.py", "task_options.py")),
+            ("prefect", name == "tasks/prefect_tasks.py"),
             ("mlflow", name.startswith("tasks/publish/")),
             ("dgl", name == "models/dgl_adapter.py"),
         ):
@@ -90,9 +90,8 @@ def test_prefect_and_mlflow_stay_in_their_rooms() -> None:
             assert allowed or not users, f"{name}: {users}"
 
 
-def test_task_files_are_thin() -> None:
-    for path in ROOT.glob("tasks/*/task.py"):
-        assert len(path.read_text().splitlines()) <= 60
+def test_prefect_tasks_are_thin() -> None:
+    assert len((ROOT / "tasks/prefect_tasks.py").read_text().splitlines()) <= 110
 
 
 # Ways by which data can decide what code runs, and the files that may use them: each says there why it is safe.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 BAD_STATES = frozenset({"FAILED", "CRASHED"})
 ENDED_STATES = frozenset({"COMPLETED", "FAILED", "CRASHED", "CANCELLED"})
-WAITING_STATES = frozenset({"SCHEDULED", "PENDING", "PAUSED"})
 MAX_STARTS = 4
 """Of a run that crashes: the first and three more (`flows.recovery`)."""
 _RECOVERY_SECONDS = 600.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,48 +16,95 @@ from flows.terminal.options import HomeOption, JsonOption, open_home
 app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past snapshots or a grid of options.")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the backfill (`graphmill backfill list`).")]
-DeploymentArgument = Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")]
-GridArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUES]...", help="More of --grid: seed=0..4, model.name=gcn,gat.")
-]
-FirstOption = Annotated[str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")]
-LastOption = Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last snapshot.")]
-EveryOption = Annotated[str | None, typer.Option("--every", help="year, month, week, day or hour.")]
-AtOption = Annotated[str | None, typer.Option("--at", metavar="A,B,...", help="These snapshots.")]
-GridOption = Annotated[
-    list[str] | None, typer.Option("--grid", metavar="KEY=VALUES", help="seed=0..4, train.epochs=5,9.")
-]
-ReprocessOption = Annotated[
-    str,
-    typer.Option(
-        "--reprocess",
-        help="missing: partitions without a result; failed: those that failed in earlier backfills; all: train anew.",
-    ),
-]
-ActiveOption = Annotated[int, typer.Option("--max-active", min=1, help="Partitions at a time.")]
-ReverseOption = Annotated[bool, typer.Option("--reverse", help="The newest snapshot first.")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of all partitions.")]
-PromoteOption = Annotated[
-    bool, typer.Option("--promote", help="Let the gate make one of its models champion; else it is left alone.")
-]
-NameOption = Annotated[str | None, typer.Option("--id", metavar="NAME", help="Id; by default made of what is asked.")]
+
+
+def _backfill(
+    deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")],
+    more: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUES]...", help="More of --grid: seed=0..4, model.name=gcn,gat."),
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")
+    ] = None,
+    last: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Last snapshot.")] = None,
+    every: Annotated[str | None, typer.Option("--every", help="year, month, week, day or hour.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="A,B,...", help="These snapshots.")] = None,
+    grid: Annotated[
+        list[str] | None, typer.Option("--grid", metavar="KEY=VALUES", help="seed=0..4, train.epochs=5,9.")
+    ] = None,
+    reprocess: Annotated[
+        str,
+        typer.Option(
+            "--reprocess",
+            help="missing: partitions without a result; failed: those that failed in earlier backfills; "
+            "all: train anew.",
+        ),
+    ] = "missing",
+    max_active: Annotated[int, typer.Option("--max-active", min=1, help="Partitions at a time.")] = 1,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The newest snapshot first.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override of all partitions.")
+    ] = None,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Let the gate make one of its models champion; else it is left alone.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--id", metavar="NAME", help="Id; by default made of what is asked.")
+    ] = None,
+) -> Any:
+    """Return the backfill that these options describe. Raises RecipeError."""
+    from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
+
+    if every is not None:
+        check_choice("--every", every, ("year", "month", "week", "day", "hour"))
+    check_choice("--reprocess", reprocess, ("missing", "failed", "all"))
+    axes = [*(grid or ()), *(more or ())]
+    moments = tuple(text.strip() for text in (at or "").split(",") if text.strip())
+    if (first or last) and not every:
+        every = "day" if "-" in (first or last or "") else "year"
+    words = [*filter(None, (first, last, every, *moments)), *axes, *(settings or ())]
+    words += [] if reprocess == "missing" else [reprocess]
+    words += ["reverse"] if reverse else []
+    words += ["promote"] if promote else []
+    backfill = Backfill(
+        id=check_id(name) if name else default_id(deployment, words),
+        deployment=deployment,
+        first=first,
+        last=last,
+        every=every,
+        at=moments,
+        grid=parse_grid(axes),
+        overrides=tuple(settings or ()),
+        reprocess=reprocess,
+        max_active=max_active,
+        reverse=reverse,
+        promote=promote,
+    )
+    backfill.partitions()  # refuse what cannot be before a server is asked
+    return backfill
+
+
+def _describes_backfill(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `_backfill`, before its own, and for them one argument `backfill`."""
+    described = inspect.signature(_backfill, eval_str=True).parameters
+    own = [one for one in inspect.signature(command, eval_str=True).parameters.values() if one.name != "backfill"]
+
+    def run(**given: Any) -> None:
+        backfill = _backfill(**{name: given.pop(name) for name in described})
+        command(backfill, **given)
+
+    every = [*described.values(), *own]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in every}
+    return run
 
 
 @app.command()
+@_describes_backfill
 def create(
-    deployment: DeploymentArgument,
-    more: GridArgument = None,
-    first: FirstOption = None,
-    last: LastOption = None,
-    every: EveryOption = None,
-    at: AtOption = None,
-    grid: GridOption = None,
-    reprocess: ReprocessOption = "missing",
-    max_active: ActiveOption = 1,
-    reverse: ReverseOption = False,
-    settings: SetOption = None,
-    promote: PromoteOption = False,
-    name: NameOption = None,
+    backfill: Any,
     pause_schedule: Annotated[
         bool, typer.Option("--pause-schedule", help="Hold the deployment's schedule until the backfill has ended.")
     ] = False,
@@ -72,9 +120,6 @@ def create(
     from flows.backfill import actions, tables
     from flows.terminal.console import err
 
-    backfill = _asked(
-        deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, promote, name
-    )
     with _server(home) as (place, client):
         if dry_run:
             _show_plan(client, place, backfill, as_json)
@@ -93,27 +138,9 @@ def create(
 
 
 @app.command()
-def plan(
-    deployment: DeploymentArgument,
-    more: GridArgument = None,
-    first: FirstOption = None,
-    last: LastOption = None,
-    every: EveryOption = None,
-    at: AtOption = None,
-    grid: GridOption = None,
-    reprocess: ReprocessOption = "missing",
-    max_active: ActiveOption = 1,
-    reverse: ReverseOption = False,
-    settings: SetOption = None,
-    promote: PromoteOption = False,
-    name: NameOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
+@_describes_backfill
+def plan(backfill: Any, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
-    backfill = _asked(
-        deployment, more, first, last, every, at, grid, reprocess, max_active, reverse, settings, promote, name
-    )
     with _server(home) as (place, client):
         _show_plan(client, place, backfill, as_json)
 
@@ -240,52 +267,6 @@ def _server(home: Path | None) -> Iterator[tuple[Any, Any]]:
     prepare_environment(place)
     with server() as client:
         yield place, client
-
-
-def _asked(
-    deployment: str,
-    more: list[str] | None,
-    first: str | None,
-    last: str | None,
-    every: str | None,
-    at: str | None,
-    grid: list[str] | None,
-    reprocess: str,
-    max_active: int,
-    reverse: bool,
-    settings: list[str] | None,
-    promote: bool,
-    name: str | None,
-) -> Any:
-    from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
-
-    if every is not None:
-        check_choice("--every", every, ("year", "month", "week", "day", "hour"))
-    check_choice("--reprocess", reprocess, ("missing", "failed", "all"))
-    axes = [*(grid or ()), *(more or ())]
-    moments = tuple(text.strip() for text in (at or "").split(",") if text.strip())
-    if (first or last) and not every:
-        every = "day" if "-" in (first or last or "") else "year"
-    words = [*filter(None, (first, last, every, *moments)), *axes, *(settings or ())]
-    words += [] if reprocess == "missing" else [reprocess]
-    words += ["reverse"] if reverse else []
-    words += ["promote"] if promote else []
-    backfill = Backfill(
-        id=check_id(name) if name else default_id(deployment, words),
-        deployment=deployment,
-        first=first,
-        last=last,
-        every=every,
-        at=moments,
-        grid=parse_grid(axes),
-        overrides=tuple(settings or ()),
-        reprocess=reprocess,
-        max_active=max_active,
-        reverse=reverse,
-        promote=promote,
-    )
-    backfill.partitions()  # refuse what cannot be before a server is asked
-    return backfill
 
 
 def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:

@@ -38,7 +38,6 @@ from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
-_FILE_WIDTH = 120
 _LOWER_IS_BETTER = frozenset({"rmse", "mae", "mse"})
 
 
@@ -191,9 +190,7 @@ def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
         cells = dict(zip(COLUMNS, summary.cells(), strict=True))
         shown.add_row(*(cells[name] for name in names))
     console = out()
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    console.print(shown, markup=False)
+    console.print(shown)
     for line in goal_lines(found, summaries):
         console.print(line, markup=False)
     if path is not None:
@@ -202,7 +199,7 @@ def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
 
 def list_rows(home: Home, request: BaselineRequest) -> None:
     """Print the selected rows and which of their runs are done; runs nothing."""
-    _use_data(request.data)
+    use_data(request.data)
     found = read_table(request.table, request.folder)
     rows = select_rows(found, request.keywords)
     results = Results(home, request.table)
@@ -214,32 +211,45 @@ def list_rows(home: Home, request: BaselineRequest) -> None:
 
 def run_baseline(home: Home, request: BaselineRequest) -> bool:
     """Run what is missing, print the table; returns whether every run succeeded."""
-    _use_data(request.data)
+    use_data(request.data)
     found = read_table(request.table, request.folder)
     rows = select_rows(found, request.keywords)
     planned, results = plan_runs(rows, request.runs, request.folder, home), Results(home, request.table)
     every = plan_runs(found.rows, None, request.folder, home)
-    missing = [run for run in planned if run.digest not in results.runs]
-    failed = []
 
     def keep() -> Path:
         """Write all rows, those of earlier selections too."""
         return results.write_table(lambda: to_markdown(found, summarize(found.rows, every, results)))
 
-    if missing:
-        with _pipeline(home, request.verbose) as run_recipe:
-            for number, run in enumerate(missing):
-                err().print(f"{run.row}, run {run.number} ({number + 1} of {len(missing)})", style="bold", markup=False)
-                if not _run_one(run, run_recipe, results):
-                    failed.append(f"{run.row} run {run.number}")
-                keep()
+    failed = run_missing(home, planned, results, verbose=request.verbose, after_each=keep)
     show(found, summarize(rows, planned, results), keep())
     for name in failed:
         err().print(f"failed: {name}; its reason is above", style="red", markup=False)
     return not failed
 
 
-def _use_data(data: Path | None) -> None:
+def run_missing(
+    home: Home,
+    planned: list[Planned],
+    results: Results,
+    *,
+    verbose: bool,
+    after_each: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """Run what has no result yet and keep what comes of it; returns the names of the runs that failed."""
+    missing = [run for run in planned if run.digest not in results.runs]
+    failed = []
+    if missing:
+        with _pipeline(home, verbose) as run_recipe:
+            for number, run in enumerate(missing):
+                err().print(f"{run.row}, run {run.number} ({number + 1} of {len(missing)})", style="bold", markup=False)
+                if not _run_one(run, run_recipe, results):
+                    failed.append(f"{run.row} run {run.number}")
+                after_each()
+    return failed
+
+
+def use_data(data: Path | None) -> None:
     """Tell the recipes where the data lies."""
     if data is not None:
         os.environ["GRAPHMILL_DATA"] = str(user_path(data).resolve())

@@ -30,7 +30,7 @@ def list_components(registry: Registry) -> None:
     """Print name and one line of each component, and its options."""
     shown = table(registry.kind, "what it is", "options")
     for name in registry.names():
-        options = [field for field in registry.get(name).Config.model_fields if field != "name"]
+        options = [field for field in registry.config_class(name).model_fields if field != "name"]
         shown.add_row(name, registry.summary(name), ", ".join(options))
     out().print(shown, markup=False)
 

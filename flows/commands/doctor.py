@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.util import find_spec
 
 from configs.errors import UserError
 from flows.services.environment import own_server_url, prepare_environment
@@ -69,10 +70,10 @@ def _checked(check: Callable[[Home], Iterator[Line]], home: Home) -> Iterator[Li
 
 def _python(home: Home) -> Iterator[Line]:
     text = f"{platform.python_version()} at {sys.executable}"
-    if (3, 11) <= sys.version_info[:2] < (3, 13):
+    if (3, 11) <= sys.version_info[:2] < (3, 14):
         yield ok("python", text)
     else:
-        yield broken("python", f"{text}; graphmill needs 3.11 or 3.12: PYTHON=python3.11 make setup")
+        yield broken("python", f"{text}; graphmill needs 3.11, 3.12 or 3.13: PYTHON=python3.12 make setup")
 
 
 def _packages(home: Home) -> Iterator[Line]:
@@ -105,6 +106,11 @@ def _packages(home: Home) -> Iterator[Line]:
 
 
 def _dgl(home: Home) -> Iterator[Line]:
+    from models.dgl_adapter import NEWEST_PYTHON
+
+    if sys.version_info[:2] > NEWEST_PYTHON and find_spec("dgl") is None:
+        yield ok("dgl", "no wheel for this Python: without the model dgl and `export graph`")
+        return
     code = "import models.dgl_adapter as a; print(a.import_mode())"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""`graphmill inspect`: an artifact's manifest in human form, and its plots."""
+"""`graphmill inspect`: a run and its stages, or an artifact's manifest in human form, and its plots."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import STAGES
 from flows.commands.plan import flatten
-from flows.run_records import latest_run
+from flows.commands.runs import find_run, run_time
+from flows.run_records import RunRecord, all_runs
+from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, table
+from flows.terminal.invocation import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
@@ -30,15 +33,17 @@ class Found:
     folder: Path
 
 
-def find_artifact(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found:
-    """Return an artifact by key (or its beginning), by folder, or by recipe and stage.
+def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found | RunRecord:
+    """Return an artifact by key (or its beginning), by folder, or by run and stage; a run by its id or recipe.
 
     Raises:
-        RecipeError: there is no such artifact.
+        RecipeError: there is no such artifact or run.
         IntegrityError: it is damaged.
     """
     if stage is not None:
-        return _of_recipe(home, what, stage, deep)
+        return _of_run(home, what, stage, deep)
+    if not (Path(what) / "manifest.json").is_file() and not _artifacts(home, what):
+        return _run(home, what)
     folder = Path(what)
     if (folder / "manifest.json").is_file():
         *above, name, key = folder.resolve().parts
@@ -50,14 +55,18 @@ def find_artifact(home: Home, what: str, stage: str | None, *, deep: bool = Fals
     return _load(home, name, key, deep)
 
 
-def _of_recipe(home: Home, recipe: str, stage: str, deep: bool) -> Found:
+def _run(home: Home, name: str) -> RunRecord:
+    """Return a run by a recipe's name or file, or as `graphmill compare` finds it. Raises RecipeError."""
+    return find_run(home, Path(name).stem if name.endswith((".yaml", ".yml")) else name)
+
+
+def _of_run(home: Home, run: str, stage: str, deep: bool) -> Found:
     if stage not in STAGES:
         raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
-    name = Path(recipe).stem if recipe.endswith((".yaml", ".yml")) else recipe
-    record = latest_run(home, name)
+    record = _run(home, run)
     if stage not in record.stages:
         raise RecipeError(
-            f"the latest run of {recipe} ({record.status}) has no {stage}; it has {_names(record.stages)}"
+            f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {_names(record.stages)}"
         )
     return _load(home, stage, record.stages[stage]["key"], deep)
 
@@ -67,19 +76,19 @@ def _names(names: Any) -> str:
 
 
 def _by_key(home: Home, start: str) -> tuple[str, str]:
-    found = [
+    found = _artifacts(home, start)
+    if len(found) == 1:
+        return found[0]
+    raise RecipeError(f"{start!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in found)}")
+
+
+def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
+    """Return stage and key of the artifacts whose keys begin so."""
+    return [
         (folder.parent.name, folder.name)
         for folder in sorted(home.artifacts.glob("*/*"))
         if len(start) >= 4 and folder.name.startswith(start.rpartition("/")[2])
     ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise RecipeError(f"{start!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in found)}")
-    raise RecipeError(
-        f"no artifact {start!r} in {home.artifacts}; name a key, a folder, or a recipe and a stage "
-        f"({', '.join(STAGES)})"
-    )
 
 
 def _load(home: Home, name: str, key: str, deep: bool) -> Found:
@@ -92,7 +101,45 @@ def _load(home: Home, name: str, key: str, deep: bool) -> Found:
     return Found(manifest, store.folder(name, key))
 
 
-def show_artifact(found: Found, *, verified: bool) -> None:
+def show_run(home: Home, record: RunRecord) -> None:
+    """Print what a run was asked, did and came to, and the artifact of each stage."""
+    from flows.commands.run import where_to_look
+
+    console = out()
+    took = f", took {run_time(record)}" if record.finished_at else ""
+    began = record.started.astimezone().strftime("%Y-%m-%d %H:%M")
+    cached = ", all of it cached" if record.cached else ""
+    lines = [("run", record.id), ("recipe", f"{record.recipe}, {record.status}{cached}, began {began}{took}")]
+    lines += [("changes", " ".join(record.overrides))] if record.overrides else []
+    lines += [("failed", record.error)] if record.error else []
+    for name, text in lines:
+        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    stages = table("stage", "", "artifact", "time", "rows", "size", right=("time", "rows", "size"))
+    for name, stage in record.stages.items():
+        figures = (format_seconds(stage["build_seconds"]), f"{stage['rows']:,}", format_bytes(stage["bytes"]))
+        stages.add_row(name, stage["status"], stage["key"], *figures)
+    console.print(stages)
+    if record.metrics:
+        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
+        metrics = table("metric", *names, right=names)
+        for row, values in record.scores():
+            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
+        console.print(metrics)
+    connect(home)
+    for name, text in where_to_look(home, record):
+        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    if record.stages:
+        way = graphmill_command("inspect", record.id[:8], next(reversed(record.stages)))
+        console.print(f"{'a stage':<9} {way}", markup=False, soft_wrap=True)
+
+
+def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
+    """Return the keys of the artifacts with these digests, as far as a run's record knows them."""
+    known = {(name, made["digest"]): made["key"] for run in all_runs(home) for name, made in run.stages.items()}
+    return {name: known[name, digest] for name, digest in parents.items() if (name, digest) in known}
+
+
+def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
     manifest, console = found.manifest, out()
     console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
@@ -112,8 +159,10 @@ def show_artifact(found: Found, *, verified: bool) -> None:
             for name, value in flatten(values[title]).items():
                 shown.add_row(name, _text(name, value))
             console.print(shown, markup=False)
+    keys = _parent_keys(home, manifest.parents)
     for name, digest in manifest.parents.items():
-        console.print(f"parent   {name} {digest[:24]}", markup=False)
+        way = graphmill_command("inspect", keys[name]) if name in keys else f"digest {digest[:24]}, of no run here"
+        console.print(f"{'parent':<8} {name:<10} {way}", markup=False, soft_wrap=True)
     state = "sha256 of all verified" if verified else "sizes verified; --verify compares sha256"
     console.print(f"files    {len(manifest.files)}, {format_bytes(manifest.num_bytes)} ({state})", markup=False)
     for warning in manifest.warnings:

@@ -11,6 +11,7 @@ import typer
 from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
 
 if TYPE_CHECKING:
+    from flows.commands.graph_export import GraphExport
     from tasks.storage.home import Home
 
 app = typer.Typer()
@@ -45,18 +46,16 @@ def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str
 
 def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
     """Call a flow of flows/apply.py and print its record."""
+    from configs.load import load_own_recipe
     from flows.commands.run import run_flow
-    from flows.terminal.console import err, out
+    from flows.model_use import asked_use, describe_record, use_found
+    from flows.services.environment import prepare_environment
+    from flows.terminal.console import Reporter, err, out
+    from flows.terminal.progress import REPORTER
+    from flows.terminal.room import check_home
 
+    verbose = verbose or before.verbose
     parameters = {**parameters, "home": str(place.root)}
-
-    def look() -> None:
-        import flows.apply
-        from configs.load import load_own_recipe
-
-        if parameters["recipe"] is not None:
-            load_own_recipe(parameters["recipe"], parameters["overrides"])
-        flows.apply.check(**parameters)
 
     def call() -> dict[str, Any]:
         import flows.apply
@@ -64,9 +63,14 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
         record: dict[str, Any] = getattr(flows.apply, flow_name)(**parameters)
         return record
 
-    record = run_flow(place, call, verbose=verbose or before.verbose, meanwhile=look)
-    from flows.apply import describe_record
-
+    check_home(place)
+    prepare_environment(place, verbose=verbose)
+    if parameters["recipe"] is not None:
+        load_own_recipe(parameters["recipe"], parameters["overrides"])
+    REPORTER.set(Reporter(err(), verbose=verbose))
+    record = None if verbose else use_found(place, flow_name, parameters)
+    if record is None:
+        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: asked_use(parameters))
     console = err() if as_json else out()
     for name, text in describe_record(record):
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
@@ -233,38 +237,63 @@ def predict(
 
 @app.command()
 def export(
-    what: Annotated[str, typer.Argument(metavar="embeddings|predictions|model", help="What to export.")],
-    model: ModelOption,
+    what: Annotated[str, typer.Argument(metavar="embeddings|predictions|model|graph", help="What to export.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3; no graph's."
+        ),
+    ] = None,
     data: DataArgument = None,
     nodes: NodesOption = None,
     graphs: GraphsOption = None,
     node_type: Annotated[
         str | None, typer.Option("--node-type", metavar="TYPE", help="Embeddings: of which nodes, if types differ.")
     ] = None,
-    output: OutputOption = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "--out", "-o", metavar="FILE", help="File to write; its ending says the format."),
+    ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors."),
+        typer.Option(
+            "--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors; for a graph dgl."
+        ),
     ] = None,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Export a registered model's vectors or predictions under your ids, or the model itself.
+    """Export a registered model's vectors or predictions under your ids, or the model itself; or a graph.
+
+    `graph` takes a recipe or a run and writes its preprocessed graph by `dgl.save_graphs`: features, labels, masks,
+    edge data and your ids. The data set `dgl` reads it.
 
     Examples: `graphmill export embeddings --model quickstart@champion -o vectors.npy`;
-    `graphmill export model --model quickstart@3 -o model.safetensors`
+    `graphmill export model --model quickstart@3 -o model.safetensors`;
+    `graphmill export graph quickstart --format dgl -o graph.bin`
     """
     from typing import get_args
 
     from configs.errors import RecipeError
     from configs.matching import did_you_mean
+    from flows.commands.graph_export import GraphExport
     from tasks.apply.run import What
 
-    if what not in get_args(What):
-        raise RecipeError(f"export {what!r}{did_you_mean(what, get_args(What))}: one of {', '.join(get_args(What))}")
+    known = (*get_args(What), "graph")
+    if what not in known:
+        raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
     recipe, overrides = _recipe_and_overrides(data)
+    if what == "graph":
+        for option, value in (("model", model), ("nodes", nodes), ("graphs", graphs), ("node-type", node_type)):
+            if value is not None:
+                raise RecipeError(f"--{option} is for what a model makes; export graph takes a recipe or a run")
+        place = open_home(home, trust_code or [])
+        _export_graph(place, GraphExport(recipe, overrides, output, format, verbose or before.verbose), as_json)
+        return
+    if model is None:
+        raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
     parameters = {
         "model": model,
         "what": what,
@@ -277,6 +306,21 @@ def export(
         "overrides": overrides,
     }
     _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
+
+
+def _export_graph(place: Home, wanted: GraphExport, as_json: bool) -> None:
+    """Write a graph and say what was written."""
+    from flows.commands.graph_export import export_graph
+    from flows.terminal.console import err, out
+
+    record = export_graph(place, wanted)
+    console = err() if as_json else out()
+    sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
+    console.print(
+        f"graph       {record['output']}\nof          {record['source']}: {sizes}", markup=False, soft_wrap=True
+    )
+    if as_json:
+        print(json.dumps(record), flush=True)
 
 
 @app.command()

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
@@ -17,7 +16,7 @@ from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
 from tasks.apply.neighbors import Metric, Neighbors, VectorFile, nearest
 from tasks.ingest.ids.id_index import is_text
-from tasks.storage.file_names import beside
+from tasks.storage.parquet_output import ParquetOutput
 
 _ROWS = 1 << 16
 
@@ -76,20 +75,10 @@ def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
     if output.suffix not in (".parquet", ".pq"):
         raise RecipeError(f"--output {output} must end with .parquet")
     output.parent.mkdir(parents=True, exist_ok=True)
-    draft = beside(output, ".partial")
-    count = 0
-    try:
-        writer: pq.ParquetWriter | None = None
+    with ParquetOutput(output) as writer:
         for some in _batches(found):
-            writer = writer or pq.ParquetWriter(draft, some.schema, compression="zstd")
-            writer.write_table(some)
-            count += some.num_rows
-        assert writer is not None
-        writer.close()
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)
-    return count
+            writer.write(some)
+    return writer.num_rows
 
 
 def _batches(found: Iterable[Neighbors]) -> Iterator[pa.Table]:

@@ -83,12 +83,12 @@ def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: Told =
             manifest = _manifest(home, name, step.key)
             counts = counts_of(manifest) if isinstance(manifest, DatasetManifest | GraphManifest) else counts
         else:
-            step = _estimated(step, recipe, counts, manifest)
+            step = _estimated(home, step, recipe, counts, manifest)
         steps.append(step)
     return steps
 
 
-def _estimated(step: Step, recipe: Recipe, counts: Counts | None, manifest: Any) -> Step:
+def _estimated(home: Home, step: Step, recipe: Recipe, counts: Counts | None, manifest: Any) -> Step:
     """Fill in what can be told of a stage's size before it runs."""
     if counts is None:
         return step
@@ -98,7 +98,7 @@ def _estimated(step: Step, recipe: Recipe, counts: Counts | None, manifest: Any)
     if step.stage != "train":
         needed = memory_bytes(step.stage, recipe, counts)
         return step if needed is None else replace(step, memory_bytes=needed)
-    training = _training_size(recipe, counts, manifest)
+    training = _training_size(home, recipe, counts, manifest)
     if training is None:
         return step
     weights, needed = training
@@ -212,11 +212,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _training_size(recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:
+def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:
     """Return how many weights the model has, in words, and its training's peak memory; None: nobody can tell yet."""
     from models.facts import GraphFacts
     from tasks.storage.graph_facts import graph_facts
     from tasks.train.sizes import training_bytes
+    from tasks.train.weights import known_weights
 
     num_parts = getattr(recipe.partition, "num_parts", 1)
     if isinstance(manifest, PartitionManifest):
@@ -227,10 +228,13 @@ def _training_size(recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, 
             return None
         facts = GraphFacts(options["task"], options["num_classes"], counts.num_nodes, counts.feature_dim)
     try:
-        size = training_bytes(recipe.model, recipe.train, facts, counts, num_parts)
+        weights = known_weights(home, recipe.model, recipe.train, facts)
     except GraphmillError:  # the stage itself says what does not fit
         return None
-    return None if size is None else (f"{size[0]:,} weights", size[1])
+    if weights is None:
+        return None
+    needed = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
+    return f"{weights.dense + weights.table:,} weights", needed
 
 
 def show_plan(steps: list[Step]) -> None:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
+from flows.hooks import describe
 from flows.run_records import RunRecord, all_runs, now_text
+from flows.services.addresses import mlflow_page, prefect_page
 from flows.services.environment import own_server_url, prepare_environment
 from flows.services.temporary_server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, table
+from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
-from flows.terminal.selection import select_stages
+from flows.terminal.selection import Selection, select_stages
 from tasks.processes import ending
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
@@ -55,10 +56,13 @@ def run(home: Home, request: RunRequest) -> None:
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
-    recipes: list[Recipe] = []
+    found = _run_that_finds_all(home, request, selection)
+    if found is not None:
+        _show(home, request, found)
+        return
 
     def read() -> None:
-        recipes.append(load_own_recipe(request.recipe, request.overrides))
+        load_own_recipe(request.recipe, request.overrides)
 
     def say_cancelled() -> None:
         if request.as_json:
@@ -66,11 +70,46 @@ def run(home: Home, request: RunRequest) -> None:
 
     with ending.closing(say_cancelled):
         record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose, meanwhile=read)
+    _show(home, request, record)
+
+
+def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
+    show_outcome(err() if request.as_json else out(), home, record)
     if request.as_json:
-        show_outcome(err(), home, recipes[0], record)
         print(json.dumps(outcome_json(record)), flush=True)
-    else:
-        show_outcome(out(), home, recipes[0], record)
+
+
+def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
+    """Look whether anything is to be made; returns None where it is, else the run that it came to."""
+    from flows.found import find_all, found_run, new_record
+
+    recipe = load_own_recipe(request.recipe, request.overrides)
+    if selection.force or request.verbose:
+        return None
+    check_home(home)
+    prepare_environment(home)
+    reporter = Reporter(err())
+    record = new_record(recipe, request.recipe, request.overrides, request.tags, selection)
+    found = find_all(home, recipe, selection, reporter.progress)
+    parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
+    done = None if found is None else found_run(home, recipe, record, parameters, found)
+    if done is None:
+        return None
+    for name, stage in done.stages.items():
+        reporter.finish(name, describe(stage))
+    return done
+
+
+def _parameters(home: Home, request: RunRequest) -> dict[str, Any]:
+    """Return what the pipeline's flow is called with."""
+    return {
+        "recipe": request.recipe,
+        "overrides": request.overrides,
+        "home": str(home.root),
+        "only": request.only or None,
+        "from_stage": request.from_stage,
+        "force": request.force or None,
+    }
 
 
 def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
@@ -89,18 +128,11 @@ def run_recipe(home: Home, request: RunRequest) -> RunRecord:
     from flows.pipeline import train_graph
 
     with tags(*request.tags):
-        result = train_graph(
-            recipe=request.recipe,
-            overrides=request.overrides,
-            home=str(home.root),
-            only=request.only or None,
-            from_stage=request.from_stage,
-            force=request.force or None,
-        )
+        result = train_graph(**_parameters(home, request))
     return RunRecord.model_validate(result)
 
 
-def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], None] | None = None) -> T:
+def run_flow(home: Home, call: Callable[[], T], *, verbose: bool, meanwhile: Callable[[], object] | None = None) -> T:
     """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end.
 
     Args:
@@ -201,7 +233,7 @@ def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any
     return {**outcome_json(record), "status": status, "error": str(error) or type(error).__name__}
 
 
-def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord) -> None:
+def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
     """Print metrics, what the stages did, and where to look."""
     if record.metrics:
         names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
@@ -230,32 +262,11 @@ def show_outcome(console: Console, home: Home, recipe: Recipe, record: RunRecord
 
 
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
-    """Return what to open, and the commands that show it."""
-    lines = []
-    if record.champion:
-        lines.append(("model", record.champion))
-    if record.report:
-        lines.append(("report", record.report))
-    commands = Path(sys.executable).parent
-    if record.mlflow_run_id:
-        lines.append(("mlflow", f"run {record.mlflow_run_id}; look at it with: {mlflow_command(home, commands)}"))
-    lines.append(("prefect", f"run {record.id}; look at it with: {prefect_command(home, record, commands)}"))
+    """Return what came of a run, and its pages where servers have them; else how to get at those."""
+    lines = [("model", record.champion)] if record.champion else []
+    lines += [("report", record.report)] if record.report else []
+    pages = [("mlflow", mlflow_page(record.mlflow_run_url)), ("prefect", prefect_page(f"runs/flow-run/{record.id}"))]
+    lines += [(name, page) for name, page in pages if page]
+    if not all(page for _, page in pages):
+        lines.append(("pages", f"{graphmill_command('up')} && {graphmill_command('inspect', record.id[:8])}"))
     return lines
-
-
-def mlflow_command(home: Home, commands: Path) -> str:
-    """Return the command that opens MLflow's pages, or the address of the user's own server."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri and uri.startswith("http"):
-        return os.environ.get("GRAPHMILL_MLFLOW_PAGES") or uri
-    return f"{commands / 'mlflow'} ui --backend-store-uri {uri or f'sqlite:///{home.mlflow}/mlflow.db'}"
-
-
-def prefect_command(home: Home, record: RunRecord, commands: Path) -> str:
-    """Return the command that opens Prefect's pages, or the address of the user's own server."""
-    # The run's own server set PREFECT_API_URL while it lived; a user's has a lasting address.
-    own = os.environ.get("PREFECT_API_AUTH_STRING", "").startswith("graphmill:")
-    if own and "GRAPHMILL_TRACKING" not in os.environ:  # which stands beside the addresses of servers that last
-        return f"PREFECT_HOME={home.prefect} {commands / 'prefect'} server start"
-    page = os.environ.get("PREFECT_UI_URL") or os.environ.get("PREFECT_API_URL", "").rstrip("/").removesuffix("/api")
-    return f"{page}/runs/flow-run/{record.id}"

@@ -118,7 +118,8 @@ def run_json(record: RunRecord) -> dict[str, Any]:
     """Return what `--json` prints of a run."""
     names = ("id", "recipe", "status", "error", "started_at", "finished_at", "overrides", "tags", "metrics", "report")
     values = record.model_dump(mode="json")
-    return {**{name: values[name] for name in names}, "mlflow_run_id": record.mlflow_run_id}
+    told = {name: values[name] for name in names}
+    return {**told, "cached": record.cached, "mlflow_run_id": record.mlflow_run_id}
 
 
 def show_runs(records: list[RunRecord], sort: str | None) -> None:
@@ -130,14 +131,14 @@ def show_runs(records: list[RunRecord], sort: str | None) -> None:
     names = {_metric_name(record, sort) for record in records} - {""}
     metric = names.pop() if len(names) == 1 else ""
     more = ("changes", "tags") if console.width >= _WIDE else ()
-    shown = table(
-        "run", "recipe", "status", "began", "took", metric or "metric", *more, right=("took", metric or "metric")
-    )
+    columns = ("run", "recipe", "status", "began", "took", metric or "metric", *more)
+    shown = table(*columns, right=("took", metric or "metric"))
     for record in records:
-        row = (record.id[:_ID_SHOWN], record.recipe, record.status, _began(record), _took(record))
+        status = f"{record.status}{', cached' if record.cached else ''}"
+        row = (record.id[:_ID_SHOWN], record.recipe, status, _began(record), run_time(record))
         changes = " ".join(record.overrides) if record.status != "failed" else record.error[:80]
         cells = (*row, _metric(record, sort, named=not metric), changes, " ".join(record.tags))
-        shown.add_row(*cells[: len(shown.columns)])
+        shown.add_row(*cells[: len(columns)])
     console.print(shown, markup=False)
 
 
@@ -146,7 +147,8 @@ def _began(record: RunRecord) -> str:
     return here.strftime("%m-%d %H:%M" if here.year == now.year else "%Y-%m-%d")
 
 
-def _took(record: RunRecord) -> str:
+def run_time(record: RunRecord) -> str:
+    """Return how long a run took, in words; empty while it runs."""
     if not record.finished_at:
         return ""
     ended = datetime.datetime.fromisoformat(record.finished_at)

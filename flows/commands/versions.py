@@ -5,26 +5,30 @@ from __future__ import annotations
 import datetime
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
 from tasks.publish.champion.gate import CHAMPION, controls_text
-from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import ModelVersion, find_version, model_names, model_versions, open_registry
+from tasks.publish.champion.history import TAG, read_history
+from tasks.publish.tracking.registered import ModelVersion, find_version, model_versions
+from tasks.publish.tracking.registry import open_registry, open_tracker
 from tasks.storage.home import Home
+
+if TYPE_CHECKING:
+    from tasks.publish.tracking.model_registry import ModelRegistry
 
 
 def list_versions(home: Home, name: str | None) -> dict[str, list[ModelVersion]]:
     """Return the versions of a model, or of all models. Raises RecipeError where there is none."""
-    tracker = open_registry(home)
-    names = model_names(tracker) if name is None else [name]
-    return {one: model_versions(tracker, one) for one in names}
+    registry = open_registry(home)
+    names = registry.model_names() if name is None else [name]
+    return {one: model_versions(registry, one) for one in names}
 
 
 def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
     """Return the moves of a model's champion, oldest first."""
-    return [asdict(move) for move in ModelRegistry(open_registry(home), name).history()]
+    return [asdict(move) for move in read_history(open_registry(home).model_tags(name).get(TAG))]
 
 
 def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:
@@ -34,27 +38,32 @@ def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any
         RecipeError: there is none, or it does not beat its controls and `force` was not given.
     """
     name, _, wanted = reference.partition("@")
-    tracker = open_registry(home)
+    registry = open_registry(home)
     if not wanted or wanted == CHAMPION:
-        numbers = ", ".join(one.version for one in model_versions(tracker, name)[:8])
+        numbers = ", ".join(one.version for one in model_versions(registry, name)[:8])
         raise RecipeError(f"promote which version of {name}? name one: {name}@VERSION ({numbers})")
-    version = find_version(tracker, reference)
+    version = find_version(registry, reference)
     unbeaten = version.gate.unbeaten
     below = f"{version.gate.shown} does not beat {controls_text(unbeaten)}" if unbeaten else ""
     if below and not force and CHAMPION not in version.aliases:
         raise RecipeError(
             f"{version.reference}: {below}; if it is to be champion: graphmill promote {reference} --force"
         )
-    change = ModelRegistry(tracker, name).promote(version.version, f", though {below}" if below else "")
+    change = _model(home, name).promote(version.version, f", though {below}" if below else "")
     return {"model": name, **asdict(change), "changed": change.changed, "unbeaten": unbeaten}
 
 
 def roll_back(home: Home, name: str) -> dict[str, Any]:
     """Give the alias back to the champion before; says what changed. Raises RecipeError where that is not known."""
-    tracker = open_registry(home)
-    model_versions(tracker, name)  # names those that there are, where this one is not
-    change = ModelRegistry(tracker, name).roll_back()
+    model_versions(open_registry(home), name)  # names those that there are, where this one is not
+    change = _model(home, name).roll_back()
     return {"model": name, **asdict(change), "changed": change.changed}
+
+
+def _model(home: Home, name: str) -> ModelRegistry:
+    from tasks.publish.tracking.model_registry import ModelRegistry
+
+    return ModelRegistry(open_tracker(home), name)
 
 
 def version_json(version: ModelVersion) -> dict[str, Any]:

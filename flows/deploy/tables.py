@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import os
 
 from flows.deploy.deployments import DeploymentRow, list_deployments
+from flows.services.addresses import prefect_page
 from flows.terminal.console import out, table
+from flows.terminal.invocation import graphmill_command
 
 
 def show_deployed(name: str) -> None:
     """Say what was made and how it is used."""
     (row,) = (row for row in list_deployments() if row.name == name)
-    page = os.environ.get("PREFECT_UI_URL") or os.environ["PREFECT_API_URL"].rstrip("/").removesuffix("/api")
     lines = [
         ("deployed", f"{row.name}: {row.recipe}"),
         ("schedule", row.schedule),
-        ("form", f"{page}/deployments/deployment/{row.id}"),
-        ("start", f"prefect deployment run train_graph/{row.name}"),
-        ("backfill", f"graphmill backfill create {row.name} --from 2021 --to 2026 --every year"),
+        ("form", prefect_page(f"deployments/deployment/{row.id}")),
+        ("start", graphmill_command("start", row.name, "--watch")),
+        ("backfill", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
     ]
     for head, text in lines:
         out().print(f"{head:<9} {text}", markup=False, soft_wrap=True)

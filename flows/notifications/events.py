@@ -8,7 +8,6 @@ from typing import Any
 from flows.parameters import PARTITION_TAG
 from flows.run_records import RunRecord, all_runs
 from tasks.calls import load_stage
-from tasks.publish import profile
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PublishManifest
@@ -37,22 +36,24 @@ def announce(home: Home, record: RunRecord) -> None:
 def happenings(home: Home, record: RunRecord) -> list[tuple[str, dict[str, Any]]]:
     """Return (event, payload) of what a finished run has brought about."""
     found: list[tuple[str, dict[str, Any]]] = []
-    failure = record.failed_before or _failure_before(home, record)
+    failure = record.failed_before or failure_before(home, record)
     if failure:
         found.append((RECOVERED, {"text": f"{record.recipe} is well again (it had failed: {failure})"}))
     published = record.stages.get("publish")
     if published is not None and published["status"] == "ran":
         manifest = ArtifactStore(home).load("publish", published["key"], load_stage("publish").manifest)
         if manifest is not None and not manifest.gate.get("left_alone"):
-            found.append((CHAMPION if manifest.champion else KEPT, decided(manifest)))
+            found.append((CHAMPION if manifest.champion else KEPT, decided(record, manifest)))
     return found
 
 
-def decided(manifest: PublishManifest) -> dict[str, Any]:
+def decided(record: RunRecord, manifest: PublishManifest) -> dict[str, Any]:
     """Return what the gate decided: `text` for people, with both scores and the drift, and the same as plain values."""
     metrics = ", ".join(
-        f"{split} {name} {value:.4f}" for split, values in manifest.metrics.items() for name, value in values.items()
+        f"{split} {name} {value:.4f}" for split, values in record.metrics.items() for name, value in values.items()
     )
+    from tasks.publish import profile
+
     gate = manifest.gate
     lines = [
         f"{manifest.model_name} version {manifest.model_version} is {'' if manifest.champion else 'not '}champion: "
@@ -66,7 +67,7 @@ def decided(manifest: PublishManifest) -> dict[str, Any]:
     return {"text": "\n".join(lines), "model": manifest.model_name, "version": manifest.model_version, **values}
 
 
-def _failure_before(home: Home, record: RunRecord) -> str:
+def failure_before(home: Home, record: RunRecord) -> str:
     """Return why the latest run of the same kind failed, or an empty text where it did not."""
     for other in all_runs(home, record.recipe):
         if other.id != record.id and other.status in ("completed", "failed") and _kind(other) == _kind(record):

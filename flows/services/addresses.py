@@ -1,4 +1,8 @@
-"""Which servers a command talks to: those of the environment, else those that `graphmill up` runs in this home."""
+"""Which servers a command talks to, and the pages of a run there.
+
+Servers are those of the environment, else those that `graphmill up` runs in this home. A run's own temporary server has
+no pages, and is gone when the command ends: nothing links to it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from flows.services.commands import client_environment
 from flows.services.settings import read_settings
 from flows.services.state import is_up
 from tasks.storage.home import Home
+
+TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
+"""Set while PREFECT_API_URL is that of a run's own server."""
 
 
 def connect(home: Home) -> None:
@@ -19,3 +26,21 @@ def connect(home: Home) -> None:
         return
     for name, value in client_environment(home, settings).items():
         os.environ.setdefault(name, value)
+
+
+def prefect_page(place: str) -> str:
+    """Return the address of a page, such as `runs/flow-run/ID`; empty where no server has lasting pages."""
+    if TEMPORARY in os.environ or not os.environ.get("PREFECT_API_URL"):
+        return ""
+    pages = os.environ.get("PREFECT_UI_URL") or os.environ["PREFECT_API_URL"].rstrip("/").removesuffix("/api")
+    return f"{pages.rstrip('/')}/{place}"
+
+
+def mlflow_page(run_url: str) -> str:
+    """Return the page of a run (`RunRecord.mlflow_run_url`) on MLflow's server now; empty where there is none."""
+    from tasks.publish.tracking.store_uris import public_uri, run_url_in
+
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not run_url or not store.startswith("http"):
+        return ""
+    return run_url_in(os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(store), run_url)

@@ -28,9 +28,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.errors import StageError
+from flows.services.addresses import TEMPORARY
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent
 from tasks.storage.artifacts import file_lock
+from tasks.storage.database_templates import copy_template
 from tasks.storage.home import Home
 
 _COMMAND = [sys.executable, "-m", "flows.services.temporary_server"]
@@ -88,6 +90,7 @@ class EmbeddedServer:
         if not self.has_database:
             self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
         self.launch()
+        os.environ[TEMPORARY] = "1"
         os.environ["PREFECT_API_URL"] = self.url
         os.environ["PREFECT_API_AUTH_STRING"] = self._password
         # Heartbeats tell a lasting server that a run died; they hold up the end of a run for a second.
@@ -96,6 +99,9 @@ class EmbeddedServer:
     def launch(self) -> None:
         """Open the socket and start the server's process; start it again where it is killed."""
         self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = not any(self.home.prefect.glob(".database-*"))  # else it is gone, and whoever removed it knows why
+        if new and copy_template("prefect", self.home.prefect / "prefect.db"):
+            self._ready_mark.touch()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/api"
         self._log.write_bytes(b"")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.progress import Progress, Task, TaskID
 
 _PLAIN_EVERY_SECONDS = 10.0
+_WARM_UP_SECONDS = 10.0
+"""A stage's first steps compile and fill caches; what is left is guessed from later ones."""
 _NO_TERMINAL_WIDTH = 1000
-"""Columns of a pipe or file: tables are as wide as their contents, whatever reads them cuts."""
+"""Columns of a pipe or file, whatever COLUMNS says: nothing is cut or folded, who reads it can do that."""
+_WHOLE_NAME = 40
+"""Names of at most so many characters are not folded in a table's first column."""
 
 
 def out() -> Console:
@@ -30,7 +35,7 @@ def err() -> Console:
 def _console(terminal: bool, *, stderr: bool) -> Console:
     from rich.console import Console
 
-    width = None if terminal or "COLUMNS" in os.environ else _NO_TERMINAL_WIDTH
+    width = None if terminal else _NO_TERMINAL_WIDTH
     return Console(stderr=stderr, highlight=False, soft_wrap=not terminal, width=width)
 
 
@@ -107,7 +112,14 @@ class Reporter:
             progress.stop()
 
     def _live(self) -> Progress:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        class _TimeLeft(ProgressColumn):
+            """What is left, once it is known: not from a stage's first seconds, and not beside its own estimate."""
+
+            def render(self, task: Task) -> Text:
+                return Text(_left(task.elapsed, task.time_remaining, str(task.fields["detail"])))
 
         return Progress(
             SpinnerColumn(),
@@ -115,24 +127,78 @@ class Reporter:
             BarColumn(bar_width=24),
             TextColumn("{task.fields[detail]}", markup=False),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _TimeLeft(),
             console=self.console,
             transient=True,
             refresh_per_second=4,
         )
 
 
+def _left(elapsed: float | None, remaining: float | None, detail: str) -> str:
+    """Return what to say of the time that a stage still takes."""
+    if remaining is None or (elapsed or 0.0) < _WARM_UP_SECONDS or " left" in detail:
+        return ""
+    return f"{format_seconds(remaining)} left"
+
+
 def _count(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
-def table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Any:
-    """Return an empty rich table; columns named in `right` are flushed right."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+class Table:
+    """A table that fits a terminal, and is plain where it goes to a pipe or a file: whole lines, aligned columns."""
 
-    made = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    return made
+    def __init__(self, columns: Sequence[str], right: Sequence[str] = ()) -> None:
+        """`right` names the columns that are flushed right: figures."""
+        self.columns = tuple(columns)
+        self._right = frozenset(right)
+        self.rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        """Add a row, a text for each column."""
+        assert len(cells) == len(self.columns)
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if console.is_terminal:
+            yield self._drawn()
+        else:
+            from rich.segment import Segment
+
+            yield Segment("".join(f"{line}\n" for line in self.plain_lines()))
+
+    def _drawn(self) -> Any:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table as Drawn
+        from rich.text import Text
+
+        drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False)
+        for number, name in enumerate(self.columns):
+            figures = name in self._right
+            # Names and figures stay whole as long as a column of words can give way.
+            drawn.add_column(
+                Text(name),
+                justify="right" if figures else "left",
+                overflow="fold",
+                no_wrap=number == 0 and all(len(row[0]) <= _WHOLE_NAME for row in self.rows),
+                min_width=max((len(row[number]) for row in self.rows), default=0) if figures else None,
+            )
+        for row in self.rows:
+            drawn.add_row(*map(Text, row))
+        return drawn
+
+    def plain_lines(self) -> Iterator[str]:
+        """Yield the head and the rows, columns two spaces apart; nothing is cut, and each row is one line."""
+        flat = [["; ".join(cell.split("\n")) for cell in row] for row in (self.columns, *self.rows)]
+        widths = [max(len(row[column]) for row in flat) for column in range(len(self.columns))]
+        for row in flat:
+            cells = (
+                cell.rjust(width) if name in self._right else cell.ljust(width)
+                for cell, width, name in zip(row, widths, self.columns, strict=True)
+            )
+            yield "  ".join(cells).rstrip()
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """Return an empty table; columns named in `right` are flushed right."""
+    return Table(columns, right)

@@ -28,6 +28,8 @@ class Before:
     """Options before the command."""
 
     home: Path | None = None
+    home_named = False
+    """Whether the user named the home on the command line, here or behind the command."""
     verbose = False
     debug = False
     opened: Path | None = None
@@ -57,6 +59,6 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
         raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
     remember_in_home(place)
     allow(trust_code or ())
-    before.opened = place.root
+    before.opened, before.home_named = place.root, (home or before.home) is not None
     before.takes_trust = trust_code is not None
     return place

@@ -29,11 +29,43 @@ _LOG_EVERY_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
-class RunListener(Listener):
-    """Hears the stages of one flow run."""
+class ReporterListener(Listener):
+    """Shows on the terminal what is heard."""
 
     def __init__(self, reporter: Reporter | None) -> None:
         self.reporter = reporter
+
+    def begin(self, stage: str) -> None:
+        """A stage begins."""
+        if self.reporter is not None:
+            self.reporter.start(stage)
+
+    def end(self, stage: str, text: str) -> None:
+        """The stage ended well."""
+        if self.reporter is not None:
+            self.reporter.finish(stage, text)
+
+    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
+        """Show how far it is."""
+        if self.reporter is not None:
+            self.reporter.progress(stage, done, total, unit, note)
+
+    def message(self, stage: str, text: str) -> None:
+        """Show it."""
+        if self.reporter is not None:
+            self.reporter.message(stage, text)
+
+    def warning(self, stage: str, text: str) -> None:
+        """Show it."""
+        if self.reporter is not None:
+            self.reporter.warning(stage, text)
+
+
+class RunListener(ReporterListener):
+    """Hears the stages of one flow run."""
+
+    def __init__(self, reporter: Reporter | None) -> None:
+        super().__init__(reporter)
         self.tracker: LiveTracker | None = None
         """Gets training metrics while they are made."""
         self.tracked_run = ""
@@ -48,21 +80,18 @@ class RunListener(Listener):
     def begin(self, stage: str) -> None:
         """A stage begins."""
         self._stage_began, self._artifact, self._artifact_at = time.monotonic(), None, 0.0
-        if self.reporter is not None:
-            self.reporter.start(stage)
+        super().begin(stage)
 
     def end(self, stage: str, text: str) -> None:
         """The stage ended well."""
         if self._artifact is not None:
             self._write_artifact(stage, 100.0, "")
-        if self.reporter is not None:
-            self.reporter.finish(stage, text)
+        super().end(stage, text)
         self._log(logging.INFO, f"{stage}: {text}")
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """Show it, and keep Prefect's progress artifact of a stage that takes longer than a moment."""
-        if self.reporter is not None:
-            self.reporter.progress(stage, done, total, unit, note)
+        super().progress(stage, done, total, unit, note)
         now = time.monotonic()
         slow = now - self._stage_began >= _FIRST_ARTIFACT_SECONDS
         # Prefect's client belongs to the flow's thread.
@@ -74,15 +103,17 @@ class RunListener(Listener):
 
     def message(self, stage: str, text: str) -> None:
         """Log it, and show it to those who asked for more."""
-        if self.reporter is not None:
-            self.reporter.message(stage, text)
+        super().message(stage, text)
         self._log(logging.INFO, f"{stage}: {text}")
 
     def warning(self, stage: str, text: str) -> None:
         """Show and log it."""
-        if self.reporter is not None:
-            self.reporter.warning(stage, text)
+        super().warning(stage, text)
         self._log(logging.WARNING, f"{stage}: {text}")
+
+    def failure(self, stage: str, text: str) -> None:
+        """Log the cause in a line: Prefect's traceback comes next."""
+        self._log(logging.ERROR, f"{stage}: {text}")
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """Hand training metrics to MLflow's live view, and show validations in Prefect's log and progress."""

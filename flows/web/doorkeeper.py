@@ -71,7 +71,8 @@ class Doorkeeper:
         if not scope["path"].startswith("/"):  # the address of some server, as a proxy is asked
             return 400, "a path is wanted, not an address\n"
         hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
-        # Equal to a name that is allowed, as a whole: what is parsed can be parsed in two ways.
+        # Equal to a name that is allowed, as a whole: what is parsed can be parsed in two ways. (Starlette's
+        # TrustedHostMiddleware compares without the port, and reads the first of two headers only.)
         if len(hosts) != 1 or hosts[0] not in self._house.hosts:
             return 400, "unknown host: start graphmill up with --public-name NAME[:PORT] to allow it\n"
         if len(origins) > 1 or any(origin not in self._house.origins for origin in origins):

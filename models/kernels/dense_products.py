@@ -14,23 +14,18 @@ from threading import Lock
 from typing import Any
 
 import torch
-from llvmlite import binding
 from torch import Tensor
 
 from models.kernels.memory import empty
 from models.kernels.threads import run_parts
 
 _MKLDNN: Any = torch.backends.mkldnn
-_PREFERS_ONEDNN = (
-    binding.get_host_cpu_name().startswith("znver")
-    and _MKLDNN.is_available()
-    and not torch.cpu._is_amx_tile_supported()
-)
-"""For float32, on AMD's Zen, where MKL takes none of its fast paths.
+_PREFERS_ONEDNN = _MKLDNN.is_available() and torch.cpu._is_avx2_supported() and not torch.cpu._is_amx_tile_supported()
+"""For float32, where oneDNN has vector code of its own and no reason to round (`_float32_by_onednn`).
 
 GFLOP/s of one core in float32, forward / by input / by weight, 15,000 x 256 times 256 x 256, November 2026:
 Zen 4: MKL 85 / 82 / 91, oneDNN 97 / 105 / 100. Zen 5: MKL about 100, oneDNN 200 to 250.
-By the name of the processor and not by a measurement, which on a busy machine would change results between runs.
+By what the processor can do and not by a measurement, which on a busy machine would change results between runs.
 """
 _STEP, _SMALLEST, _LARGEST = 256, 64, 4096
 """Rows of a piece: multiples of the first, or half and a quarter of it at the end, up to the last. One core, 21,525 x

@@ -15,9 +15,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.core.extending import NativeValue
-from numba.extending import intrinsic, models, register_model, unbox
+from numba.extending import models, register_model, unbox
+
+from models.kernels import _llvm
+from models.kernels.vector import instruction, prefetch_item
 
 AHEAD = 32
 """Elements of 4 or 8 bytes that loops look ahead. Zen 4, November 2026: 16 costs up to 10 % more, 64 gains nothing."""
@@ -26,40 +28,16 @@ ROWS_AHEAD, ROWS_NEAR = 32, 12
 NODES_AHEAD = 8
 """Nodes that loops over all in-edges of random nodes look ahead."""
 _LINE_BYTES = 64
-_BYTE, _INT, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
-_SOURCE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+_FILES = [Path(__file__).with_name(name) for name in ("_llvm.py", "prefetch.py")]
+_SOURCE = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:8]
 """Part of the types' names: numba looks for changes in a kernel's own file only."""
-_FIRST_LEVEL, _SECOND_LEVEL = 3, 2  # LLVM's locality hints, which choose the cache
-
-
-def _emit(builder: Any, pointer: Any, locality: int) -> None:
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, _INT, _INT, _INT])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
-    builder.call(function, [pointer, _INT(0), _INT(locality), _INT(1)])  # 0: to read; 1: data
-
-
-def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    pointer = builder.gep(context.make_array(kind)(context, builder, array).data, [index])
-    return builder.bitcast(pointer, _BYTE.as_pointer())
-
-
-@_instruction
-def prefetch(typing, array, index):  # type: ignore[no-untyped-def]
-    """Ask for array[index], a one-dimensional contiguous array, in the first-level cache."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        _emit(builder, _address(context, builder, signature.args[0], *args), _FIRST_LEVEL)
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), generate
 
 
 @njit(cache=True, nogil=True)
 def prefetch_run(array, start, stop):  # type: ignore[no-untyped-def]
     """Ask for array[start:stop] of 4-byte items, read one after the other: the processor sees to long runs itself."""
     for index in range(start, min(stop, start + 256) + 16, 16):
-        prefetch(array, index)
+        prefetch_item(array, index)
 
 
 class LinesType(types.Type):
@@ -109,24 +87,25 @@ def near_lines(row_bytes: int, item_bytes: int) -> Lines | None:
     return Lines(-(-row_bytes // _LINE_BYTES)) if item_bytes == 2 else None
 
 
-def _row_prefetch(level: int) -> Callable[..., Any]:
+def _row_prefetch(cache: int) -> Callable[..., Any]:
     def prefetch_lines(typing, lines, array, start):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            first = _address(context, builder, signature.args[1], args[1], args[2])
+            first = _llvm.address(context, builder, signature.args[1], args[1], args[2])
+            first = builder.bitcast(first, ir.IntType(8).as_pointer())
             for line in range(signature.args[0].count):
-                _emit(builder, builder.gep(first, [_LONG(line * _LINE_BYTES)]), level)
+                _llvm.prefetch(builder, builder.gep(first, [ir.IntType(64)(line * _LINE_BYTES)]), cache)
             return context.get_dummy_value()
 
         return types.void(lines, array, types.int64), generate
 
-    return _instruction(prefetch_lines)
+    return instruction(prefetch_lines)
 
 
-prefetch_row = _row_prefetch(_SECOND_LEVEL)
+prefetch_row = _row_prefetch(2)
 """prefetch_row(lines, array, start): ask for the row of features from array[start] on in the second-level cache.
 
 A row is several lines. Asked for in the first level they exhaust its fill buffers, and gathers run at two thirds of the
 speed (Zen 4). The instructions are unrolled: a loop over lines takes longer than the reading itself.
 """
-prefetch_row_near = _row_prefetch(_FIRST_LEVEL)
+prefetch_row_near = _row_prefetch(1)
 """prefetch_row_near(lines, array, start): the same in the first-level cache, for rows that are in the second."""

@@ -13,10 +13,9 @@ from torch.autograd.function import once_differentiable
 from models.kernels.adjacency import Adjacency
 from models.kernels.backends import choose
 from models.kernels.product import factor, multiply
-from models.kernels.segment import sum_segments
 from models.kernels.shapes import check_like, check_rows, check_shape
 from models.kernels.threads import run_rows
-from models.kernels.vector import FAR, NEAR, has_kernels, load, prefetch, prefetch_far, storage, store, tiles, total
+from models.kernels.vector import FAR, NEAR, load, prefetch, prefetch_far, storage, tiles, total
 
 
 def sddmm(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
@@ -110,62 +109,3 @@ def _dot_rows(  # type: ignore[no-untyped-def]
             if source_scale is not None:
                 dot *= source_scale[u]
             s[e * heads + head] += dot
-
-
-def edge_add(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
-    """s_eh = a_uh + b_vh for each edge e = (u, v).
-
-    Args:
-        adj: the edges.
-        a: float32 or bfloat16 (num_src, H); differentiable.
-        b: (num_dst, H) in a's dtype; differentiable.
-
-    Returns:
-        (E, H) in a's dtype.
-
-    Raises:
-        ValueError: shapes or dtypes that do not fit together.
-    """
-    check_shape("a", a, adj.num_src, "H")
-    check_shape("b", b, adj.num_dst, a.shape[1])
-    check_like("b", b, "a", a)
-    return _Add.apply(a, b, adj) if has_kernels(a) else reference_edge_add(adj, a, b)  # type: ignore[no-untyped-call]
-
-
-def reference_edge_add(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
-    """Do `edge_add` by gathering. Not yet run on a GPU."""
-    return a[adj.indices.long()] + b[adj.targets()]
-
-
-class _Add(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, adj: Adjacency) -> Tensor:
-        ctx.adj = adj
-        s = torch.empty(adj.num_edges, a.shape[1], dtype=a.dtype)
-        arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(a.contiguous()), storage(b.contiguous()), storage(s))
-        for column, lanes, count in tiles(a.shape[1]):
-            run_rows(_add_rows, adj.chunks(), lanes, count, a.shape[1], column, *arrays)
-        return s
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        adj, grad_a, grad_b = ctx.adj, None, None
-        if ctx.needs_input_grad[0]:  # rows of edges, gathered by source
-            out = adj.transpose()
-            grad_a = multiply(Adjacency(out.indptr, out.edges, adj.num_edges), grad, None, None, None, None)
-        if ctx.needs_input_grad[1]:
-            grad_b = sum_segments(grad, adj.indptr, adj.chunks())
-        return grad_a, grad_b, None
-
-
-@njit(cache=True, nogil=True)
-def _add_rows(low, high, lanes, count, stride, column, indptr, indices, a, b, s):  # type: ignore[no-untyped-def]
-    last = indptr[high]
-    for row in range(low, high):
-        own = load(lanes, b, row * stride + column, count)
-        for e in range(indptr[row], indptr[row + 1]):
-            if e + FAR < last:
-                prefetch_far(lanes, a, np.int64(indices[e + FAR]) * stride + column)
-            value = load(lanes, a, np.int64(indices[e]) * stride + column, count)
-            store(lanes, s, e * stride + column, own + value, count)

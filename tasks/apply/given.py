@@ -16,7 +16,7 @@ from configs.errors import DataError
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import EXACT, ids
 from tasks.ingest.tables.files import Batch, TableFiles
-from tasks.readers.columns import first_not_whole
+from tasks.readers.columns import first_not_whole, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 
@@ -128,7 +128,7 @@ def _of_kind(batch: Batch, column: str, texts: bool) -> pa.Array:
     if texts or not is_text(found.type):
         return found.cast(pa.string()) if texts else found
     try:
-        return found.cast(pa.int64())
+        return to_int64(found)
     except pa.ArrowInvalid:
         row = first_not_whole(found)
         text = found[row].as_py()

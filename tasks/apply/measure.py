@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError, IntegrityError, UserError
+from configs.metric_names import metric_of
 from configs.registry import EVALUATORS
 from tasks.apply.fit import check_facts, refuse_own_rows
 from tasks.apply.needs import label_order
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import Prediction, make_evaluator
-from tasks.evaluators.metrics import metric_of
 from tasks.inference.opened import Opened, open_model
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.manifests import PartitionManifest

@@ -1,6 +1,6 @@
 """A trained model as plain files; no code runs when they are read but that of `model.py`, and that only if allowed.
 
-    model.safetensors   the weights (format of https://github.com/huggingface/safetensors: length, JSON header, bytes)
+    model.safetensors   the weights (https://github.com/huggingface/safetensors)
     model.json          the model's name and options, and the facts of the graph that size it
     model.py            where the model is the user's own: the file that it was trained with
     data.json, .npz     what it expects of data, and its fitted feature transforms (`tasks/apply/needs.py`)
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
+import os
+import secrets
 import shutil
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import IntegrityError
 from configs.trust import allow
 from tasks.storage.artifacts import file_digest, write_atomic
+from tasks.storage.file_names import beside
 from tasks.storage.stored import of_kind, read_json
 
 if TYPE_CHECKING:
@@ -41,20 +42,6 @@ MARKS = frozenset({WEIGHTS, MODEL, "lineage.json"})
 FILES = MARKS | {"README.md", "recipe.json", "model.py", "data.json", "data.npz"}
 FILES |= {"profile.json", "trained.json", "trained.npy"}
 """All that a model may have among its files."""
-_ALIGN = 8
-_MAX_HEADER_BYTES = 100_000_000
-_NAMES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
 
 README = """# {name}
 
@@ -93,7 +80,7 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
 
     state = load(checkpoint, mapped=True)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = write_tensors(folder / WEIGHTS, state["model"], {"format": "pt", "made_by": "graphmill"})
+    weights = write_tensors(folder / WEIGHTS, state["model"], ("format", "pt"))
     told = {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
     described = {"config": state["model_config"], **told}
     for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
@@ -144,32 +131,47 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
         raise IntegrityError(f"{folder / WEIGHTS} does not fit {MODEL}: {error}") from error
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], notes: dict[str, str]) -> int:
-    """Write tensors in the safetensors format, ordered by name, one after the other; returns the number of values."""
-    header: dict[str, Any] = {"__metadata__": notes}
-    end = 0
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        start, end = end, end + tensor.numel() * tensor.element_size()
-        kind = _NAMES[str(tensor.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _ALIGN)
-    parts = (_bytes_of(tensors[name]) for name in sorted(tensors))
-    write_atomic(path, itertools.chain([struct.pack("<Q", len(text)), text], parts))
+def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str]) -> int:
+    """Write tensors as a safetensors file, whole or not at all; returns the number of values.
+
+    Args:
+        path: the file.
+        tensors: by name; those that share memory are written each by itself.
+        note: name and value of what the header says beside them. The format orders several by chance, and equal
+            weights are to make equal files.
+    """
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
+    try:
+        draft.touch()
+        mode = draft.stat().st_mode  # the library's own files are their owner's only
+        save_file(_separate(tensors), draft, dict([note]))
+        draft.chmod(mode)
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
     return sum(tensor.numel() for tensor in tensors.values())
 
 
-def _bytes_of(tensor: Tensor) -> bytes:
-    import torch
-
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors contiguous on the CPU, copied where memory is shared: weights may be tied."""
+    seen, separate = set(), {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        separate[name] = plain.clone() if place in seen else plain
+        seen.add(place)
+    return separate
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a safetensors file's tensors; reads its header only. Raises IntegrityError if damaged."""
-    with _whole(path):
-        return {name: tuple(entry["shape"]) for name, entry in _read_header(path)[0].items()}
+    with _whole(path) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -177,39 +179,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     The tensors may be written to, which does not change the file.
     """
-    import torch
-
-    kinds = {short: getattr(torch, name) for name, short in _NAMES.items()}
-    tensors = {}
-    with _whole(path):
-        header, begin = _read_header(path)
-        size = path.stat().st_size
-        data = torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)[begin:]
-        for name, entry in header.items():
-            start, stop = entry["data_offsets"]
-            if not 0 <= start <= stop <= len(data):
-                raise ValueError(f"{name} lies outside of the file")
-            kind, shape = kinds[entry["dtype"]], entry["shape"]
-            flat = data[start:stop]
-            aligned = flat if (begin + start) % kind.itemsize == 0 else flat.clone()
-            tensors[name] = aligned.view(kind).reshape(shape)
-    return tensors
-
-
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the entries of tensors, and where in the file their bytes begin."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > _MAX_HEADER_BYTES:
-            raise ValueError("the header is too long")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return header, 8 + length
+    with _whole(path) as file:
+        tensors: dict[str, Tensor] = file.get_tensors()
+    # An earlier graphmill laid tensors out by name: a number may begin where none of its kind does.
+    return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[None]:
+def _whole(path: Path) -> Iterator[Any]:
+    """Open a safetensors file, whose sizes the library checks; nothing in one is code."""
+    from safetensors import SafetensorError, safe_open
+
     try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RuntimeError) as error:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
         raise IntegrityError(f"{path} is not a whole safetensors file: {error}") from error

@@ -19,7 +19,7 @@ from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file
 from tasks.apply.outputs import ids_path
-from tasks.readers.columns import is_text, plain
+from tasks.readers.columns import is_text
 from tasks.readers.limits import BATCH_BYTES
 from tasks.readers.npy import NpyFile, check_row
 from tasks.readers.parquet import open_parquet, read_parquet
@@ -105,7 +105,7 @@ class VectorFile:
     def chunks(self) -> Iterator[tuple[int, pa.Array, Array]]:
         """Yield first row, ids and vectors, float32 (n, dim). Raises DataError naming a row of other numbers."""
         for first, batch in self._batches([self._id_column, *([self._vectors] if self._vectors else [])]):
-            ids = plain(batch.column(self._id_column), self._ids, first, self._id_column)
+            ids = batch.column(self._id_column)
             rows = self._rows(batch) if self._matrix is None else self._matrix[first : first + batch.num_rows]
             yield first, ids, self._checked(rows, first)
 
@@ -168,8 +168,7 @@ class VectorFile:
         for first, batch in self._batches([self._id_column]):
             low, high = np.searchsorted(rows, [first, first + batch.num_rows])
             some = rows[low:high]
-            ids = plain(batch.column(0), self._ids, first, self._id_column)
-            found.update(zip(some.tolist(), ids.take(pa.array(some - first)).to_pylist(), strict=True))
+            found.update(zip(some.tolist(), batch.column(0).take(pa.array(some - first)).to_pylist(), strict=True))
         return found
 
 

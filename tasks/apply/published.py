@@ -94,8 +94,8 @@ class Published:
         """
         output.parent.mkdir(parents=True, exist_ok=True)
         if format == "safetensors":
-            notes = {"format": "pt", "made_by": "graphmill", "model": (self.folder / MODEL).read_text(encoding="utf-8")}
-            write_tensors(output, read_tensors(self.folder / WEIGHTS), notes)
+            described = (self.folder / MODEL).read_text(encoding="utf-8")
+            write_tensors(output, read_tensors(self.folder / WEIGHTS), ("model", described))
             return
         if (output.exists() or output.is_symlink()) and not _is_export(output):
             raise RecipeError(

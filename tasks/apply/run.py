@@ -70,7 +70,7 @@ class Wanted:
         if self.format is not None and by_ending not in (None, self.format):
             raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
         if self.what != "model":
-            _check_place(self.output, path)
+            check_place(self.output, path)
         return path, by_ending or chosen
 
     def check(self, task: str) -> None:
@@ -86,7 +86,7 @@ class Wanted:
             raise RecipeError("--node-type is for embeddings of nodes")
 
 
-def _check_place(output: str, path: Path) -> None:
+def check_place(output: str, path: Path) -> None:
     """Refuse what no file can be written to, before all the work. Raises UserError."""
     if is_folder(path):
         raise RecipeError(f"--output {output} is a folder; name a file")

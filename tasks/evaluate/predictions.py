@@ -17,48 +17,30 @@ nodes do, files have their `row` too, or `source_row` and `target_row`. A missin
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.scores import probabilities, sigmoid
+from tasks.storage.parquet_output import ParquetOutput
 
 FILE_NAME = "predictions.parquet"
 _ROWS_AT_A_TIME = 1 << 17
 
 
-class PredictionWriter:
+class PredictionWriter(ParquetOutput):
     """Writes predictions split by split; the file appears when it is closed without an error."""
 
     def __init__(
         self, folder: Path, task_type: str, names: list[str] | None = None, label_names: list[str] | None = None
     ) -> None:
         """`names` are those of the model's classes, where the data set kept them, `label_names` those of the data's."""
-        self.path = folder / FILE_NAME
-        self.num_rows = 0
-        self._draft = folder / f".{FILE_NAME}"
+        super().__init__(folder / FILE_NAME)
         self._task_type = task_type
         self._names = None if names is None else np.array(names, object)
         self._label_names = self._names if label_names is None else np.array(label_names, object)
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> PredictionWriter:
-        """Start."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Finish the file, or remove what there is of it."""
-        if self._writer is not None:
-            self._writer.close()
-        if error is None and self._writer is not None:
-            self._draft.replace(self.path)
-        self._draft.unlink(missing_ok=True)
 
     def items(self, ids: dict[str, pa.Array], split: str | pa.Array | None, label: Array, scores: Floats) -> None:
         """Write nodes or graphs: ids (n,) by column, split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
@@ -67,7 +49,7 @@ class PredictionWriter:
             splits = split[rows] if isinstance(split, pa.Array) else _constant(split, len(scores[rows]))
             columns = {**{name: column[rows] for name, column in ids.items()}, "split": splits}
             columns.update(self._judged(label[rows], scores[rows]))
-            self._write(columns)
+            self.write(pa.table(columns))
 
     def edges(self, ends: dict[str, pa.Array], split: str, label: int, score: Floats, rank: Array | None) -> None:
         """Write node pairs: columns of their ends (n,); `rank` (n,) for true edges."""
@@ -75,19 +57,18 @@ class PredictionWriter:
             rows = slice(start, start + _ROWS_AT_A_TIME)
             num_rows = len(score[rows])
             ranks = pa.nulls(num_rows, pa.float64()) if rank is None else pa.array(rank[rows], pa.float64())
-            self._write(
-                {
-                    **{name: column[rows] for name, column in ends.items()},
-                    "split": _constant(split, num_rows),
-                    "label": pa.array(np.full(num_rows, label, np.int8)),
-                    "score": pa.array(score[rows], pa.float32()),
-                    "rank": ranks,
-                }
-            )
+            columns = {
+                **{name: column[rows] for name, column in ends.items()},
+                "split": _constant(split, num_rows),
+                "label": pa.array(np.full(num_rows, label, np.int8)),
+                "score": pa.array(score[rows], pa.float32()),
+                "rank": ranks,
+            }
+            self.write(pa.table(columns))
 
     def pairs(self, ids: dict[str, pa.Array], score: Floats) -> None:
         """Write node pairs that somebody asks about."""
-        self._write({**ids, "score": pa.array(score, pa.float32())})
+        self.write(pa.table({**ids, "score": pa.array(score, pa.float32())}))
 
     def _judged(self, label: Array, scores: Floats) -> dict[str, pa.Array]:
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
@@ -111,13 +92,6 @@ class PredictionWriter:
             "prediction": _values((scores > 0).astype(np.float32), pa.int8()),
             "score": _values(sigmoid(scores), pa.float32()),
         }
-
-    def _write(self, columns: dict[str, pa.Array]) -> None:
-        table = pa.table(columns)
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._draft, table.schema, compression="zstd")
-        self._writer.write_table(table.cast(self._writer.schema))
-        self.num_rows += table.num_rows
 
 
 def _classes(names: Array | None, index: Array, missing: Array | None) -> pa.Array:

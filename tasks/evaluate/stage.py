@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.evaluate.worker import EvaluateJob
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import CONTROLS, EvalReport
-from tasks.supervise import run_job
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -26,6 +23,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         UserError: the evaluator or a split does not fit the data or the model, or training diverged.
         StageError: the process died; the message ends with what it said last.
     """
+    from tasks.evaluate.worker import EvaluateJob
+    from tasks.supervise import run_job
+
     train = parents["train"]
     job = EvaluateJob(
         checkpoint=str(train.folder / train.manifest.best_checkpoint),
@@ -75,11 +75,6 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]
         if lost:
             lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
     return lines
-
-
-def predictions_path(folder: Path, report: EvalReport) -> Path | None:
-    """Return the predictions' file of an evaluation, or None."""
-    return None if report.predictions is None else folder / report.predictions
 
 
 STAGE: Stage[EvalReport] = Stage("evaluate", 4, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -6,13 +6,10 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from configs.errors import RecipeError
 
 Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
@@ -199,6 +196,12 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
     return result
 
 
+def mrr(positive: Floats, negative: Floats) -> dict[str, float]:
+    """Return the mean of 1 / rank, and the shares of ranks up to 1, 3 and 10; arguments as of `ranks`."""
+    rank = ranks(positive, negative)
+    return {"mrr": float(np.mean(1 / rank)), **{f"hits@{k}": float(np.mean(rank <= k)) for k in (1, 3, 10)}}
+
+
 def hits(positive: Floats, negative: Floats, k: int) -> float:
     """Share of positive edges that rank among the first k.
 
@@ -214,11 +217,3 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
         return 1.0
     threshold = np.partition(negative, len(negative) - k)[len(negative) - k]
     return float(np.mean(positive > threshold))
-
-
-def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
-    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
-    if name not in values:
-        known = ", ".join(f"{split}/{one}" for one in values)
-        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
-    return values[name]

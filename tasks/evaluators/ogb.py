@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
@@ -66,8 +64,7 @@ class Ogb(Evaluator):
         """What OGB prints; `acc` is called `accuracy`."""
         if self._kind == "mrr":
             # OGB's NumPy branch calls sum(dim=1), which NumPy has not; this is its torch branch (same tie rule).
-            rank = metrics.ranks(*prediction.pairs())
-            return {"mrr": float(np.mean(1 / rank)), **{f"hits@{k}": float(np.mean(rank <= k)) for k in (1, 3, 10)}}
+            return metrics.mrr(*prediction.pairs())
         if self.graph.task == "link":
             positive, negative = prediction.pairs()
             given = {"y_pred_pos": positive, "y_pred_neg": negative.ravel()}

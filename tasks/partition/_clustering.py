@@ -1,7 +1,6 @@
 """Coarsening kernels: cluster nodes by size-constrained label propagation, contract clusters to nodes.
 
-All kernels are sequential, so that the same seed gives the same clusters. Letters: v, u nodes; c cluster; `edge_weight`
-may be empty where every edge counts 1; `train` may be empty where training nodes are not balanced.
+All kernels are sequential, so that the same seed gives the same clusters. Letters: v, u nodes; c cluster.
 
 Sources: Meyerhenke, Sanders, Schulz, Partitioning Complex Networks via Size-constrained Clustering, SEA 2014 (the
 scheme); Gottesbüren et al., Deep Multilevel Graph Partitioning, ESA 2021 (two-hop clusters, degree order).
@@ -12,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from tasks.partition._moves import Graph, Parts, has_room, move
 from tasks.storage.graph_store import Array
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
@@ -72,42 +72,25 @@ def _bits(number: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def propagate(
-    indptr: Array,
-    indices: Array,
-    edge_weight: Array,
-    weight: Array,
-    train: Array,
-    group: Array,
-    order: Array,
-    cap: int,
-    train_cap: int,
-    rounds: int,
-    seed: int,
-    label: Array,
-    size: Array,
-    train_size: Array,
-    rating: Array,
-) -> None:
+def propagate(graph: Graph, clusters: Parts, group: Array, order: Array, rounds: int, seed: int, rating: Array) -> None:
     """Move every node to the cluster that most of its edge weight leads to, as long as that has room.
 
     Ties are broken at random: without that, grids fall into stripes. After the first round only nodes with a moved
     neighbour are looked at again.
 
     Args:
-        indptr, indices, edge_weight: the graph.
-        weight, train: int32 (n,), what a node weighs in each of the two constraints.
+        graph: the graph.
+        clusters: named by node ids, each node its own at first; kept up to date.
         group: int32 (n,), or empty: clusters stay within a group (the parts of an earlier partition).
         order: ids (n,), the order of visits.
-        cap, train_cap: largest weight of a cluster.
         rounds: passes over the nodes.
         seed: of the ties.
-        label: ids (n,), 0..n - 1 at first; receives the clusters, named by node ids.
-        size, train_size: weights of the clusters, kept up to date.
         rating: zeros (n,), working memory, left as zeros.
     """
+    indptr, indices, edge_weight = graph
+    label = clusters.part
     n = len(label)
-    weighted, grouped, trained = len(edge_weight) > 0, len(group) > 0, len(train) > 0
+    weighted, grouped = len(edge_weight) > 0, len(group) > 0
     active = np.ones(n, np.bool_)
     max_degree = 0
     for v in range(n):
@@ -143,11 +126,9 @@ def propagate(
                 c = near[j]
                 rated = rating[c]
                 rating[c] = 0
-                if rated == 0 or rated < best_rating or size[c] + weight[v] > cap:
+                if rated == 0 or rated < best_rating or not has_room(v, c, clusters):
                     continue
                 if grouped and group[c] != group[v]:
-                    continue
-                if trained and train_size[c] + train[v] > train_cap:
                     continue
                 if rated > best_rating:
                     best, best_rating, ties = c, rated, 1
@@ -157,12 +138,7 @@ def propagate(
                     if (state >> np.uint64(11)) % np.uint64(ties) == 0:
                         best = c
             if best != own:
-                size[own] -= weight[v]
-                size[best] += weight[v]
-                if trained:
-                    train_size[own] -= train[v]
-                    train_size[best] += train[v]
-                label[v] = best
+                move(v, best, clusters)
                 moved += 1
                 for e in range(low, high):
                     active[indices[e]] = True
@@ -171,29 +147,16 @@ def propagate(
 
 
 @njit(cache=True, nogil=True)
-def join_two_hop(
-    indptr: Array,
-    indices: Array,
-    edge_weight: Array,
-    weight: Array,
-    train: Array,
-    cap: int,
-    train_cap: int,
-    label: Array,
-    size: Array,
-    train_size: Array,
-    rating: Array,
-    host: Array,
-) -> None:
+def join_two_hop(graph: Graph, clusters: Parts, rating: Array, host: Array) -> None:
     """Join nodes that stayed alone and favour the same cluster, which had no room for them (leaves of a hub).
 
     Nodes without edges join each other. `host` is ids (n,), -1 everywhere: working memory.
     """
-    n = len(label)
-    weighted, trained = len(edge_weight) > 0, len(train) > 0
+    indptr, indices, edge_weight = graph
+    label, weighted = clusters.part, len(edge_weight) > 0
     isolated_host = -1
-    for v in range(n):
-        if label[v] != v or size[v] != weight[v]:
+    for v in range(len(label)):
+        if label[v] != v or clusters.size[v] != clusters.weight[v]:
             continue
         favourite, best = -1, 0
         for e in range(indptr[v], indptr[v + 1]):
@@ -206,16 +169,8 @@ def join_two_hop(
         if favourite == v:
             continue
         h = isolated_host if favourite < 0 else host[favourite]
-        fits = h >= 0 and size[h] + weight[v] <= cap
-        if fits and trained:
-            fits = train_size[h] + train[v] <= train_cap
-        if fits:
-            label[v] = h
-            size[h] += weight[v]
-            size[v] -= weight[v]
-            if trained:
-                train_size[h] += train[v]
-                train_size[v] -= train[v]
+        if h >= 0 and has_room(v, h, clusters):
+            move(v, h, clusters)
         elif favourite < 0:
             isolated_host = v
         else:
@@ -237,9 +192,7 @@ def number_clusters(label: Array, new: Array) -> int:
 
 @njit(cache=True, nogil=True)
 def contract(
-    indptr: Array,
-    indices: Array,
-    edge_weight: Array,
+    graph: Graph,
     label: Array,
     members: Array,
     coarse_indptr: Array,
@@ -251,6 +204,7 @@ def contract(
     `members` (ids (n,)) is working memory; the coarse arrays may be as long as `indices`: what is not needed is not
     touched, and untouched pages take no memory. Rows are not sorted.
     """
+    indptr, indices, edge_weight = graph
     n, num_clusters = len(label), len(coarse_indptr) - 1
     weighted = len(edge_weight) > 0
     start = np.zeros(num_clusters + 1, np.int64)

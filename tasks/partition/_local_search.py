@@ -1,14 +1,11 @@
-"""Local search kernels: leave local optima of a partition by passing through worse ones (Fiduccia-Mattheyses).
-
-Arguments are those of `_refinement.py`.
-"""
+"""Local search kernels: leave local optima of a partition by passing through worse ones (Fiduccia-Mattheyses)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from tasks.partition._refinement import best_move
+from tasks.partition._moves import Graph, Parts, best_move, best_move_by_table, move
 from tasks.storage.graph_store import Array
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
@@ -18,33 +15,16 @@ _FREE, _QUEUED, _MOVED, _DONE = 0, 1, 2, 3
 
 
 @njit(cache=True, nogil=True)
-def best_move_by_table(
-    v: int,
-    table: Array,
-    weight: Array,
-    train: Array,
-    part: Array,
-    size: Array,
-    train_size: Array,
-    cap: int,
-    train_cap: int,
-) -> tuple[int, int]:
-    """`best_move` from a table, (n, k), of how much edge weight leads from each node to each part."""
-    own, best, best_link = part[v], -1, 0
-    for p in range(table.shape[1]):
-        w = table[v, p]
-        if w == 0 or p == own or w < best_link or size[p] + weight[v] > cap:
-            continue
-        if len(train) > 0 and train[v] > 0 and train_size[p] + train[v] > train_cap:
-            continue
-        if w > best_link or size[p] < size[best]:
-            best, best_link = p, w
-    return best_link - table[v, own], best
+def _best(v: int, graph: Graph, parts: Parts, table: Array, link: Array, near: Array) -> tuple[int, int]:
+    if len(table) > 0:
+        return best_move_by_table(v, table, parts)
+    return best_move(v, graph, parts, link, near)
 
 
 @njit(cache=True, nogil=True)
-def fill_table(indptr: Array, indices: Array, edge_weight: Array, part: Array, table: Array) -> None:
+def fill_table(graph: Graph, part: Array, table: Array) -> None:
     """Add up the edge weight from each node to each part; `table` holds zeros, (n, k)."""
+    indptr, indices, edge_weight = graph
     weighted = len(edge_weight) > 0
     for v in range(len(table)):
         for e in range(indptr[v], indptr[v + 1]):
@@ -52,8 +32,13 @@ def fill_table(indptr: Array, indices: Array, edge_weight: Array, part: Array, t
 
 
 @njit(cache=True, nogil=True)
-def _update_table(v: int, old: int, new: int, indptr: Array, indices: Array, edge_weight: Array, table: Array) -> None:
-    """Note in the table that node v went from part `old` to part `new`."""
+def _move(v: int, new: int, graph: Graph, parts: Parts, table: Array) -> None:
+    """Move node v to part `new`, and note it in the table."""
+    old = parts.part[v]
+    move(v, new, parts)
+    if len(table) == 0:
+        return
+    indptr, indices, edge_weight = graph
     weighted = len(edge_weight) > 0
     for e in range(indptr[v], indptr[v + 1]):
         w = edge_weight[e] if weighted else 1
@@ -105,16 +90,8 @@ def _drop_top(heap: Array, key: Array, position: Array, length: int) -> int:
 
 @njit(cache=True, nogil=True)
 def search(
-    indptr: Array,
-    indices: Array,
-    edge_weight: Array,
-    weight: Array,
-    train: Array,
-    part: Array,
-    size: Array,
-    train_size: Array,
-    cap: int,
-    train_cap: int,
+    graph: Graph,
+    parts: Parts,
     table: Array,
     order: Array,
     patience: int,
@@ -132,7 +109,8 @@ def search(
     Source: Sanders, Schulz, Engineering Multilevel Graph Partitioning Algorithms, ESA 2011 (multi-try FM); Fiduccia,
     Mattheyses, DAC 1982.
 
-    Args (others as in `descend`):
+    Args:
+        graph, parts: what is improved.
         table: as `fill_table` left it, or (0, k): it makes a candidate cost k instead of its degree.
         order: ids (n,), nodes to start from.
         patience: moves without a new best after which a search ends.
@@ -140,7 +118,8 @@ def search(
         max_work: adjacency entries to read at most.
         check_work, min_gain: end when less than `min_gain` was gained by reading `check_work` entries.
     """
-    n, k, trained, tabled = len(part), len(size), len(train) > 0, len(table) > 0
+    indptr, indices, part = graph.indptr, graph.indices, parts.part
+    n, k, tabled = len(part), len(parts.size), len(table) > 0
     link, near = np.zeros(k, np.int64), np.empty(k, np.int64)
     state = np.zeros(n, np.uint8)
     position = np.zeros(n, np.int32)
@@ -151,12 +130,7 @@ def search(
         if state[s] != _FREE:
             continue
         work += k if tabled else indptr[s + 1] - indptr[s]
-        if tabled:
-            gain, p = best_move_by_table(s, table, weight, train, part, size, train_size, cap, train_cap)
-        else:
-            gain, p = best_move(
-                s, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
-            )
+        gain, p = _best(s, graph, parts, table, link, near)
         if p < 0:
             continue
         heap[0], key[0], position[s], state[s], length = s, gain, 0, _QUEUED, 1
@@ -164,12 +138,7 @@ def search(
         while length > 0 and moves - best_moves < patience and moves < _LOG_SIZE:
             v = heap[0]
             work += k if tabled else indptr[v + 1] - indptr[v]
-            if tabled:
-                gain, p = best_move_by_table(v, table, weight, train, part, size, train_size, cap, train_cap)
-            else:
-                gain, p = best_move(
-                    v, indptr, indices, edge_weight, weight, train, part, size, train_size, cap, train_cap, link, near
-                )
+            gain, p = _best(v, graph, parts, table, link, near)
             if p < 0:
                 length = _drop_top(heap, key, position, length)
                 state[v] = _FREE
@@ -180,16 +149,8 @@ def search(
                 if heap[0] != v:
                     continue
             length = _drop_top(heap, key, position, length)
-            own = part[v]
-            part[v] = p
-            size[own] -= weight[v]
-            size[p] += weight[v]
-            if trained:
-                train_size[own] -= train[v]
-                train_size[p] += train[v]
-            if tabled:
-                _update_table(v, own, p, indptr, indices, edge_weight, table)
-            state[v], log[moves], origin[moves] = _MOVED, v, own
+            state[v], log[moves], origin[moves] = _MOVED, v, part[v]
+            _move(v, p, graph, parts, table)
             moves += 1
             sum_gain += gain
             if sum_gain > best_gain:
@@ -200,24 +161,7 @@ def search(
                 if state[u] >= _MOVED or cost > max_degree:
                     continue
                 work += cost
-                if tabled:
-                    gain, p = best_move_by_table(u, table, weight, train, part, size, train_size, cap, train_cap)
-                else:
-                    gain, p = best_move(
-                        u,
-                        indptr,
-                        indices,
-                        edge_weight,
-                        weight,
-                        train,
-                        part,
-                        size,
-                        train_size,
-                        cap,
-                        train_cap,
-                        link,
-                        near,
-                    )
+                gain, p = _best(u, graph, parts, table, link, near)
                 if state[u] == _QUEUED:
                     i = position[u]
                     before = key[i]
@@ -231,17 +175,8 @@ def search(
                     _rise(heap, key, position, length)
                     length += 1
         for j in range(moves - 1, best_moves - 1, -1):
-            v = log[j]
-            p, own = part[v], origin[j]
-            part[v] = own
-            size[p] -= weight[v]
-            size[own] += weight[v]
-            if trained:
-                train_size[p] -= train[v]
-                train_size[own] += train[v]
-            if tabled:
-                _update_table(v, p, own, indptr, indices, edge_weight, table)
-            state[v] = _FREE
+            _move(log[j], origin[j], graph, parts, table)
+            state[log[j]] = _FREE
         for j in range(best_moves):
             state[log[j]] = _DONE
         for j in range(length):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +11,11 @@ from numpy.typing import NDArray
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Aids, Csr, Partitioner
 from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
-from tasks.partition.metis import part_graph
+from tasks.partition.metis import MetisOptions, part_graph
 from tasks.storage.graph_store import Array, id_dtype
+
+if TYPE_CHECKING:
+    from tasks.partition._moves import Graph
 
 # All constants were tuned on the graphs of benchmarks/partition.py (EPYC, 2 cores, November 2026).
 _ROUNDS = 4  # of label propagation
@@ -41,9 +45,11 @@ class Level:
     train: Array
 
     @property
-    def graph(self) -> tuple[Array, Array, Array]:
+    def graph(self) -> Graph:
         """What kernels take first."""
-        return self.indptr, self.indices, self.edge_weight
+        from tasks.partition._moves import Graph
+
+        return Graph(self.indptr, self.indices, self.edge_weight)
 
     @property
     def num_nodes(self) -> int:
@@ -168,6 +174,7 @@ def coarsen(
         The cluster of each node, ids (n,), and the graph of clusters.
     """
     from tasks.partition import _clustering as kernels
+    from tasks.partition._moves import Parts
 
     n, ids = level.num_nodes, level.indices.dtype
     order, label = np.empty(n, ids), np.arange(n, dtype=ids)
@@ -175,27 +182,16 @@ def coarsen(
     kernels.shuffle_blocks(order, _BLOCK, seed)
     size, train_size = level.weight.copy(), level.train.copy()
     rating = np.zeros(n, level.edge_weight.dtype)
-    weights, caps = (level.weight, level.train), (limits.cluster_cap, limits.cluster_train_cap)
-    no_group = np.zeros(0, np.int32)
-    kernels.propagate(
-        *level.graph,
-        *weights,
-        no_group if group is None else group,
-        order,
-        *caps,
-        rounds,
-        seed,
-        label,
-        size,
-        train_size,
-        rating,
-    )
+    caps = (limits.cluster_cap, limits.cluster_train_cap)
+    clusters = Parts(label, level.weight, level.train, size, train_size, *caps)
+    groups = np.zeros(0, np.int32) if group is None else group
+    kernels.propagate(level.graph, clusters, groups, order, rounds, seed, rating)
     if group is None:
         order[:] = -1
-        kernels.join_two_hop(*level.graph, *weights, *caps, label, size, train_size, rating, order)
+        kernels.join_two_hop(level.graph, clusters, rating, order)
     order[:] = -1
     num_clusters = kernels.number_clusters(label, order)
-    del size, train_size, rating
+    del clusters, size, train_size, rating
     return label, _contract(level, label, num_clusters, order)
 
 
@@ -206,7 +202,7 @@ def _contract(level: Level, label: Array, num_clusters: int, scratch: Array) -> 
     indptr = np.empty(num_clusters + 1, np.int64)
     # As long as the graph itself, but pages that are never touched take no memory.
     indices, edge_weight = np.empty(level.num_edges, label.dtype), np.empty(level.num_edges, level.edge_weight.dtype)
-    end = contract(*level.graph, label, scratch, indptr, indices, edge_weight)
+    end = contract(level.graph, label, scratch, indptr, indices, edge_weight)
     weight = np.bincount(label, level.weight, num_clusters).astype(np.int32)
     train = level.train
     if len(train):
@@ -222,20 +218,18 @@ def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: boo
     edge_weight = level.edge_weight.astype(np.int64) if len(level.edge_weight) else None
     states, cuts = [], []
     for recursive in (False,) if fine else (False, True):
+        options = MetisOptions(config.imbalance, config.seed + 1, _METIS_TRIES, recursive)
         part = part_graph(
             level.indptr,
             level.indices,
             limits.num_parts,
-            config.imbalance,
-            config.seed + 1,
+            options,
             node_weight=weights.astype(np.int64),
             edge_weight=edge_weight,
-            tries=_METIS_TRIES,
-            recursive=recursive,
         )
         states.append(_measure(level, part, limits.num_parts))
         refine(level, states[-1], limits, config.seed, fine=fine)
-        cuts.append(weighted_cut(*level.graph, states[-1].part))
+        cuts.append(weighted_cut(level.graph, states[-1].part))
     return states[int(np.argmin(cuts))]
 
 
@@ -255,24 +249,25 @@ def _project(state: State, label: Array) -> State:
 def refine(level: Level, state: State, limits: Limits, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
     from tasks.partition import _clustering, _local_search, _refinement
+    from tasks.partition._moves import Parts
 
-    fixed = (*level.graph, level.weight, level.train, state.part, state.size, state.train_size)
-    caps = (limits.cap, limits.train_cap)
+    graph, caps = level.graph, (limits.cap, limits.train_cap)
+    parts = Parts(state.part, level.weight, level.train, state.size, state.train_size, *caps)
     if (state.size > limits.cap).any() or (state.train_size > limits.train_cap).any():
-        _refinement.rebalance(*fixed, *caps)
-    _refinement.descend(*fixed, *caps, 4 if fine else 6)
-    cut = _refinement.weighted_cut(*level.graph, state.part) // 2
+        _refinement.rebalance(graph, parts)
+    _refinement.descend(graph, parts, 4 if fine else 6)
+    cut = _refinement.weighted_cut(graph, state.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
     # With a table of k numbers a node, a candidate costs k reads, not its degree; small dense graphs gain by that.
     tabled = not fine and 2 * level.num_edges >= limits.num_parts * level.num_nodes
     table = np.zeros((level.num_nodes if tabled else 0, limits.num_parts), level.edge_weight.dtype)
-    _local_search.fill_table(*level.graph, state.part, table)
+    _local_search.fill_table(graph, state.part, table)
     max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + limits.num_parts
     order = np.arange(level.num_nodes, dtype=level.indices.dtype)
     for i in range(_SEARCH_PASSES):
         _clustering.shuffle_blocks(order, level.num_nodes, seed + i)
         reads = (work * level.num_edges, level.num_edges // 4)
-        gain = _local_search.search(*fixed, *caps, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
+        gain = _local_search.search(graph, parts, table, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
         if gain < 1e-3 * cut:
             break
         cut -= gain

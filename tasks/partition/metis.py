@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,8 @@ class MetisPartitioner(Partitioner):
         aids = aids or Aids()
         warn_if_short(csr, aids)
         weights = node_weights(csr.num_nodes, aids.train_idx) if aids.train_idx is not None else None
-        return part_graph(
-            csr.indptr, csr.indices, num_parts, self.config.imbalance, self.config.seed, node_weight=weights
-        )
+        options = MetisOptions(self.config.imbalance, self.config.seed)
+        return part_graph(csr.indptr, csr.indices, num_parts, options, node_weight=weights)
 
 
 def estimated_bytes(num_nodes: int, num_edges: int) -> int:
@@ -60,17 +60,27 @@ def warn_if_short(csr: Csr, aids: Aids) -> None:
         )
 
 
+@dataclass(frozen=True)
+class MetisOptions:
+    """How METIS works."""
+
+    imbalance: float
+    """Allowed excess of the largest part, in 1/1000 steps."""
+    seed: int
+    tries: int = 1
+    """Partitions to compute; the best is returned."""
+    recursive: bool = False
+    """Bisect again and again instead of splitting k ways at once."""
+
+
 def part_graph(
     indptr: Array,
     indices: Array,
     num_parts: int,
-    imbalance: float,
-    seed: int,
+    options: MetisOptions,
     *,
     node_weight: NDArray[np.int64] | None = None,
     edge_weight: NDArray[np.int64] | None = None,
-    tries: int = 1,
-    recursive: bool = False,
 ) -> NDArray[np.int32]:
     """Call METIS_PartGraphKway or METIS_PartGraphRecursive.
 
@@ -82,12 +92,9 @@ def part_graph(
         indptr: (N + 1,) integers.
         indices: (E,) integers, both directions of every edge.
         num_parts: 2 or more.
-        imbalance: allowed excess of the largest part, in 1/1000 steps.
-        seed: METIS' random seed.
+        options: how METIS works.
         node_weight: int64 (N, C): C constraints.
         edge_weight: int64 (E,), positive.
-        tries: partitions to compute; the best is returned.
-        recursive: bisect again and again instead of splitting k ways at once.
 
     Returns:
         int32 (N,).
@@ -103,10 +110,10 @@ def part_graph(
             f"this METIS counts in 32 bits, too few for {len(indices):,} edges: take partition.name=coarsened"
         )
     constraints = 1 if node_weight is None else node_weight.shape[1]
-    options = np.full(_NUM_OPTIONS, -1, index)
-    library.METIS_SetDefaultOptions(_pointer(options))
-    options[_OPTION_NCUTS] = tries
-    options[_OPTION_SEED], options[_OPTION_UFACTOR] = seed, max(1, round(imbalance * 1000))
+    numbers = np.full(_NUM_OPTIONS, -1, index)
+    library.METIS_SetDefaultOptions(_pointer(numbers))
+    numbers[_OPTION_NCUTS], numbers[_OPTION_SEED] = options.tries, options.seed
+    numbers[_OPTION_UFACTOR] = max(1, round(options.imbalance * 1000))
     part = shared_array(num_nodes, index)
     status = shared_array(1, np.int64)
     # Names keep the converted arrays alive during the call.
@@ -118,8 +125,8 @@ def part_graph(
     counts = [scalar(num_nodes), scalar(constraints), scalar(num_parts)]
     n, ncon, nparts = (ctypes.byref(count) for count in counts)
     cut = scalar(0)
-    solve = library.METIS_PartGraphRecursive if recursive else library.METIS_PartGraphKway
-    given = (n, ncon, xadj, adjncy, vwgt, None, adjwgt, nparts, None, None, _pointer(options), ctypes.byref(cut))
+    solve = library.METIS_PartGraphRecursive if options.recursive else library.METIS_PartGraphKway
+    given = (n, ncon, xadj, adjncy, vwgt, None, adjwgt, nparts, None, None, _pointer(numbers), ctypes.byref(cut))
 
     def fill() -> None:
         status[0] = solve(*given, _pointer(part))

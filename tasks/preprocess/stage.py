@@ -1,46 +1,13 @@
-"""The preprocess stage: Parquet tables to a graph in memory-mapped arrays.
-
-Order: graphs and splits (small), edges (they decide the structure), node features (some come from the structure), and
-what features and labels look like some hops away.
-"""
+"""The preprocess stage: what of a recipe decides the graph's arrays."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from configs.base import cache_view
 from configs.schema import Recipe
-from tasks.preprocess.edges.build import build_edges, check_within_graphs
-from tasks.preprocess.features import FeatureBuilder
-from tasks.preprocess.layout import Layout
-from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_splits
-from tasks.preprocess.splits.held_out import HeldOut, Rule
-from tasks.preprocess.splits.link_negatives import complete_negatives
-from tasks.preprocess.splits.snapshot import snapshot_view, take_snapshot
-from tasks.preprocess.splits.snapshot_report import label_profile
-from tasks.preprocess.splits.snapshot_splits import Dealt, write_snapshot_splits
-from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.hops import split_hops
-from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, ArrayWriter
-from tasks.storage.manifests import DatasetManifest, GraphManifest
-
-# What the graph's manifest takes over from the data set's.
-_GIVEN = (
-    "dataset",
-    "task",
-    "task_type",
-    "num_classes",
-    "num_tasks",
-    "metric",
-    "ogb_name",
-    "num_graphs",
-    "target_type",
-)
+from tasks.storage.manifests import GraphManifest
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -48,116 +15,22 @@ def config(recipe: Recipe) -> dict[str, Any]:
     return cache_view(recipe.preprocess) | snapshot_view(recipe)
 
 
+def snapshot_view(recipe: Recipe) -> dict[str, Any]:
+    """Return the options that decide what a snapshot holds, for the stage's key; empty without a moment."""
+    options = recipe.snapshot
+    if options.as_of is None:
+        return {}
+    view = {"as_of": options.as_of, "unit": options.unit, "split": options.split}
+    if options.split == "time":
+        view |= {name: getattr(options, name) for name in ("train", "valid", "test", "seed")}
+    return {"snapshot": view}
+
+
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
-    """Write the graph's arrays and return the fields of GraphManifest.
+    """Do the work of `tasks.preprocess.build`; imported here, for a stage that is cached needs none of it."""
+    from tasks.preprocess import build as work
 
-    `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
-    `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
-    of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
-    link tasks `held_out` (`HeldOut.report`).
-
-    Raises:
-        DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
-        RecipeError: a transform's columns or options.
-    """
-    ingested: DatasetManifest = parents["ingest"].manifest
-    need_disk(context.work, disk_bytes("preprocess", recipe, counts_of(ingested)), "the graph")
-    need_memory(
-        BYTES_A_NODE * ingested.num_nodes, f"a graph of {ingested.num_nodes:,} nodes", "take a data set of fewer nodes"
-    )
-    options, hops = split_hops(recipe.preprocess)
-    store = DatasetStore(parents["ingest"].folder, ingested)
-    source = layout = Layout(ingested, options.symmetrize, options.self_loops == "add")
-    if not options.symmetrize and not ingested.directed:
-        context.message("the data set's edges have no direction, and preprocess.symmetrize=false adds no reverses")
-    writer = ArrayWriter(context.work)
-    snapshot = take_snapshot(recipe, store, source)
-    if snapshot is not None:  # from here on there is nothing but what exists
-        store, layout = snapshot.store, snapshot.layout
-    write_nodes(store, layout, writer, snapshot)
-    write_graphs(store, layout, writer)
-    dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
-    splits = dealt.sizes if dealt else write_splits(store, layout, writer)
-    held_out = _hold_out(recipe, ingested, layout, writer)
-    existing = dealt.edges if dealt else None
-    counts, data = build_edges(context, store, layout, options, writer, existing, source, held_out)
-    indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
-    if ingested.task == "graph":
-        indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
-        check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
-    graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
-    if held_out is not None:
-        splits = held_out.sizes
-        held_out.tell(context)
-        complete_negatives(context, graph, writer, directed=held_out.directed)
-    train_rows = training_rows(store, layout, writer)
-    built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
-    if hops is not None:
-        built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
-    num_edges = counts.pop("num_edges")
-    report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
-    if held_out is not None:
-        report["held_out"] = held_out.report()
-    rows = ingested.num_edges + ingested.num_nodes
-    if dealt is not None:
-        label = GraphView(str(context.work), writer.entries, layout.num_nodes, options.symmetrize).get("label")
-        labels = label_profile(label, ingested, layout)
-        report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
-        rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
-        _tell(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
-    return {
-        **{name: getattr(ingested, name) for name in _GIVEN},
-        "num_nodes": layout.num_nodes,
-        "num_edges": num_edges,
-        "symmetric": options.symmetrize,
-        "node_types": layout.node_types,
-        "edge_types": layout.edge_types,
-        "type_offsets": layout.type_offsets if snapshot is None else snapshot.type_offsets,
-        "feature_dim": built["feature_dim"],
-        "categories": built["categories"],
-        "edge_feature_dim": data.feature_dim,
-        "edge_categories": data.categories,
-        "splits": splits,
-        "arrays": writer.entries,
-        "report": report,
-        "rows": rows,
-    }
-
-
-def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:
-    """Return what keeps a link task's held-out pairs out of the rest; None for other tasks."""
-    if ingested.task != "link":
-        return None
-    rule: Rule = "keep" if ingested.ogb_name else "hold_out"
-    if recipe.snapshot.as_of is not None and recipe.snapshot.split == "time":
-        rule = "first_split"
-    return HeldOut(writer, layout.num_nodes, rule, directed=ingested.directed and not layout.symmetrize)
-
-
-def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
-    splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
-    context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
-    if dealt.unit == "years" and "-" in as_of[1:]:
-        context.warn(f"the data's times are whole years: as of {as_of} takes all of {as_of[:4]}, what came later too")
-
-
-def degree_report(indptr: Array) -> dict[str, Any]:
-    """Count nodes by in-degree in bins of powers of two: bin 0 is degree 0, bin k holds 2^(k-1) to 2^k - 1."""
-    bins = np.zeros(65, np.int64)
-    largest = 0
-    for start in range(0, len(indptr) - 1, 1 << 20):
-        degree = np.diff(indptr[start : start + (1 << 20) + 1])
-        _, exponent = np.frexp(degree.astype(np.float64))  # degree = m * 2^exponent with m in [0.5, 1); 0 has 0
-        bins += np.bincount(exponent, minlength=65)
-        largest = max(largest, int(degree.max(initial=0)))
-    used = int(np.flatnonzero(bins)[-1]) + 1 if bins.any() else 0
-    num_nodes = len(indptr) - 1
-    return {
-        "log2_bins": bins[:used].tolist(),
-        "mean": round(float(indptr[-1]) / max(num_nodes, 1), 3),
-        "max": largest,
-        "isolated": int(bins[0]),
-    }
+    return work.build(context, recipe, parents)
 
 
 STAGE: Stage[GraphManifest] = Stage("preprocess", 3, GraphManifest, ("ingest",), config, build)

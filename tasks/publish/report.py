@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import yaml
 
+from configs.changes import all_options, changed_options
 from configs.schema import Recipe
 from tasks.publish import snapshots
 from tasks.publish.champion import judge
 from tasks.publish.plots import eval_plots, run_plots, snapshot_plots
 from tasks.publish.plots.figures import Canvas, compact
-from tasks.publish.tracking.records import flatten, read_records
+from tasks.publish.tracking.records import read_records
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -25,7 +26,6 @@ from tasks.storage.manifests import CONTROLS, SPLITS, DatasetManifest, EvalRepor
 
 _TEMPLATE = "report.jinja"
 _MAX_LABELS = 5_000_000
-_ASKED = ("dataset", "snapshot", "preprocess", "components", "partition", "model", "train", "evaluate", "tracking")
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,24 @@ class Picture:
     svg: str
 
 
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts; the last columns are figures."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    figures: int = 0
+    """How many of the last columns are flushed right."""
+
+
 @dataclass
 class Section:
-    """A heading with figures, facts and one table."""
+    """A heading with facts, tables and figures."""
 
     title: str
-    text: str = ""
     facts: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
 
 
@@ -86,13 +97,13 @@ def render(
         recipe=recipe,
         published=published,
         headline=headline(evaluation),
-        metrics=metric_table(evaluation),
-        controls=control_table(evaluation),
+        result=result_table(evaluation, published.gate),
         sections=[section for section in shown if section.pictures or section.facts],
+        changed=changed_options(recipe),
         asked=asked(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
         stages=stages,
-        costs=picture(run_plots.stage_costs(stages), "Seconds and peak memory of each stage"),
+        costs=list(filter(None, (picture(run_plots.stage_cost(stages, what), what) for what in run_plots.COSTS))),
         warnings=[(name, text) for name, parent in parents.items() for text in parent.manifest.warnings],
         lineage=lineage(parents),
         per_class=(evaluation.report.get("per_class", [])[:100] if evaluation else []),
@@ -107,32 +118,28 @@ def headline(evaluation: EvalReport | None) -> list[tuple[str, str, str]]:
     return [(split, name, f"{value:.4f}") for split, name, value in shown if value is not None]
 
 
-def metric_table(evaluation: EvalReport | None) -> dict[str, Any]:
-    """Return the final table: `splits` and `rows` of (metric, values as text)."""
+def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Table | None:
+    """Return what the model scored on each split, and beside it the champion and the controls on the same rows."""
     if evaluation is None:
-        return {"splits": [], "rows": []}
-    splits = list(evaluation.metrics)
-    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
-    rows = []
-    for name in names:
-        values = [evaluation.metrics[split].get(name) for split in splits]
-        rows.append((name, ["" if value is None else f"{value:.4f}" for value in values]))
-    return {"splits": splits, "rows": rows}
-
-
-def control_table(evaluation: EvalReport | None) -> dict[str, Any]:
-    """Return what the model has to beat: `names` of metrics and `rows` of (split, who scored it, values as text)."""
-    if evaluation is None or not evaluation.controls:
-        return {"names": [], "rows": []}
+        return None
     names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
     rows = []
     for split, own in evaluation.metrics.items():
-        found = {"the model": own} | {
-            CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits
-        }
+        found = {"this model": own} | _champion_row(split, gate)
+        found |= {CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits}
         for who, values in found.items():
-            rows.append((split, who, [f"{values[name]:.4f}" if name in values else "" for name in names]))
-    return {"names": names, "rows": rows}
+            rows.append((split, who, *(f"{values[name]:.4f}" if name in values else "" for name in names)))
+    beside = "; controls know nothing of the graph and were fitted to the training split" if evaluation.controls else ""
+    return Table(f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names))
+
+
+def _champion_row(split: str, gate: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The champion that the gate compared with, where it was measured on this split."""
+    gate_split, _, metric = str(gate.get("metric", "")).partition("/")
+    if gate.get("champion") is None or gate_split != split:
+        return {}
+    word = "champion before" if gate["promoted"] else "champion"
+    return {f"version {gate['against']}, the {word}": {metric: gate["champion"]}}
 
 
 def sections(parents: Mapping[str, Parent]) -> list[Section]:
@@ -168,6 +175,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
         ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)),
     ]
+    section.tables = _type_tables(data)
     if graph is None:
         return section
     report = graph.manifest.report
@@ -178,6 +186,31 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     _add(section, run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     _add(section, _label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
+
+
+def _type_tables(data: DatasetManifest) -> list[Table]:
+    """Return nodes by type and edges by relation, where there are several."""
+    tables = []
+    if len(data.node_types) > 1:
+        node_rows = []
+        for kind in data.node_types:
+            columns = ", ".join(f"{one.column} ({one.dim})" if one.dim > 1 else one.column for one in kind.features)
+            name = f"{kind.name} (is predicted)" if kind.name == data.target_type else kind.name
+            node_rows.append((name, columns, f"{kind.num_nodes:,}"))
+        tables.append(Table("Nodes by type", ("type", "features", "nodes"), node_rows, figures=1))
+    if len(data.edge_types) > 1:
+        counts = {kind.name: kind.num_nodes for kind in data.node_types}
+        edge_rows = [
+            (one.source, one.relation, one.target, f"{one.num_edges:,}", _mean(one.num_edges, counts[one.target]))
+            for one in data.edge_types
+        ]
+        head = ("source", "relation", "target", "edges", "edges a target")
+        tables.append(Table("Edges by relation, as given", head, edge_rows, figures=2))
+    return tables
+
+
+def _mean(total: int, count: int) -> str:
+    return f"{total / count:,.2f}" if count else ""
 
 
 def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
@@ -308,7 +341,8 @@ def training_section(parents: Mapping[str, Parent]) -> Section:
     ]
     if run.resumed_from_epoch or run.restarts:
         section.facts.append(("interruptions", f"resumed from epoch {run.resumed_from_epoch}, {run.restarts} restarts"))
-    _add(section, run_plots.curves(records, run.best_epoch), "Loss and validation metrics")
+    _add(section, run_plots.loss_curves(records), "Loss")
+    _add(section, run_plots.metric_curves(records, run.best_epoch), "Validation metrics")
     return section
 
 
@@ -348,15 +382,13 @@ def lineage(parents: Mapping[str, Parent]) -> list[tuple[str, str, str, str]]:
 
 
 def asked(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the recipe's sections as rows of (option, value), without what was left at null."""
-    content = json.loads(recipe.model_dump_json())
-    shown = []
-    for name in _ASKED:
-        if name == "snapshot" and recipe.snapshot.as_of is None:
-            continue
-        rows = [(key, value) for key, value in flatten(content[name]).items() if value != "null"]
-        shown.append((name, rows))
-    return [*shown, ("seed", [("seed", str(recipe.seed))])]
+    """Return all options by section as rows of (option, value), without what was left at null."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for key, value in all_options(recipe).items():
+        section, _, option = key.partition(".")
+        if value != "null" and (section != "snapshot" or recipe.snapshot.as_of is not None):
+            sections.setdefault(section, []).append((option or section, value))
+    return list(sections.items())
 
 
 def picture(canvas: Canvas | None, caption: str) -> Picture | None:

@@ -42,6 +42,13 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
+def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int) -> pa.RecordBatch:
+    """Return a batch of `plain` columns; `first_row` is its place in the file. Raises DataError as `plain` does."""
+    names = batch.schema.names
+    columns = [plain(column, path, first_row, name) for name, column in zip(names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
 def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
     """Return a column in the one type that later code knows for it: texts as `string`, no dictionaries, no views.
 
@@ -69,6 +76,12 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
     return column
 
 
+def first_hexadecimal(texts: pa.Array) -> int | None:
+    """Return the place of the first text such as `0x1F`, which Arrow casts to an integer; None without one."""
+    place = compute.index(compute.match_substring_regex(texts, r"^\s*0[xX]"), True).as_py()
+    return None if place < 0 else int(place)
+
+
 def check_length(longest: int, path: Path, row: int | None, name: str) -> None:
     """Raise DataError for a text that is longer than any id, class or category."""
     if longest > MAX_CELL_BYTES:
@@ -85,13 +98,20 @@ def _refuse_bytes(column: pa.Array, path: Path, first_row: int, name: str) -> No
             raise no_utf8(value, error.start, path, first_row + row, name) from None
 
 
+def to_int64(ids: pa.Array) -> pa.Array:
+    """Return ids, numbers or texts, as int64. Raises ArrowInvalid, also for a text such as `0x1F`."""
+    if is_text(ids.type) and first_hexadecimal(ids) is not None:
+        raise pa.ArrowInvalid("a hexadecimal number")
+    return ids.cast(pa.int64())
+
+
 def first_not_whole(texts: pa.Array) -> int:
     """Return the row of the first text that is no whole number of 64 bits; there is one."""
     first, last = 0, len(texts)
     while last - first > 1:
         middle = (first + last) // 2
         try:
-            texts.slice(first, middle - first).cast(pa.int64())
+            to_int64(texts.slice(first, middle - first))
         except pa.ArrowInvalid:
             last = middle
         else:

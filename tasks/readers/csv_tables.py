@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
-from tasks.readers.columns import check_columns, check_names
+from tasks.readers.columns import check_columns, check_names, first_hexadecimal, plain_batch
 from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
@@ -41,6 +41,55 @@ def check_delimiter(delimiter: str) -> None:
     """Raise RecipeError for a character that cannot stand between cells."""
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
         raise RecipeError(f'delimiter: {delimiter!r} cannot separate cells; one of , ; | or a tab ("\\t") can')
+
+
+class Watched(io.RawIOBase):
+    """A stream of text that remembers whether it had what may be a hexadecimal number."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._last = stream, b""
+        self.hexadecimal = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        part = self._stream.read(size)
+        # Numbers have no x, and one byte is found ten times as fast as two.
+        if not self.hexadecimal and (b"x" in part or b"X" in part):
+            self.hexadecimal = re.search(rb"0[xX]", self._last + part) is not None
+        self._last = part[-1:]
+        return part
+
+
+def refuse_hexadecimal(path: Path, columns: Sequence[str], delimiter: str, header: bool) -> None:
+    """Raise DataError for the first hexadecimal number in columns that Arrow read as integers.
+
+    Arrow takes `0x1F` for 31, and nobody would know: a name is no number, and the two must not meet.
+    """
+    with open_table(path, delimiter, header) as (names, stream):
+        row = 0
+        for data in read_rows(path, names, stream, delimiter, as_texts(columns)):
+            for name, cells in zip(columns, data.columns, strict=True):
+                place = first_hexadecimal(cells)
+                if place is not None:
+                    raise DataError(
+                        f"{cells[place].as_py()[:40]!r} is hexadecimal; write numbers as decimals, or read ids as "
+                        "texts: dataset.text_ids=true",
+                        path=path,
+                        row=row + place,
+                        column=name,
+                    )
+            row += data.num_rows
+
+
+def as_texts(columns: Sequence[str]) -> pc.ConvertOptions:
+    """Say that columns are read as they stand, and no others."""
+    return pc.ConvertOptions(
+        include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string()), check_utf8=False
+    )
 
 
 @contextmanager
@@ -73,7 +122,7 @@ def read_rows(
     *,
     quotes: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an opened table in batches. Raises DataError naming row and column.
+    """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 
     Blank lines are left out and not counted. A cell may hold line ends between quotes.
     """
@@ -83,7 +132,7 @@ def read_rows(
     row = 0
     try:
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            yield data
+            yield plain_batch(data, path, row)
             row += data.num_rows
     except pa.ArrowInvalid as error:
         if str(error) != "Empty CSV file":
@@ -104,4 +153,16 @@ def _arrow_error(error: pa.ArrowInvalid, path: Path, names: Sequence[str], row: 
     if match is None:
         return DataError(text, path=path)
     column = names[int(match.group(1))] if match.group(1) else None
-    return DataError(match.group(3), path=path, row=int(match.group(2)) - 1, column=column)
+    return DataError(_in_our_words(match.group(3)), path=path, row=int(match.group(2)) - 1, column=column)
+
+
+def _in_our_words(text: str) -> str:
+    """Say of a row or cell what the reader of numbers says of it."""
+    if ragged := re.match(r"Expected (\d+) columns, got (\d+)(?:: (.*))?", text, re.DOTALL):
+        expected, found, row = ragged.groups()
+        return f"the row has {found} columns, the others have {expected}" + (f": {row[:40]!r}" if row else "")
+    if cell := re.match(r"CSV conversion error to (\S+): invalid value '(.*)'", text, re.DOTALL):
+        kind, value = cell.groups()
+        what = {"double": "not a number", "int64": "not an integer", "null": "not empty"}.get(kind, f"no {kind}")
+        return f"{value[:40]!r} is {what}"
+    return text

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from configs.errors import DataError
 from configs.source_files import open_file
-from tasks.readers.columns import check_columns, check_length, check_names, is_text
+from tasks.readers.columns import check_columns, check_length, check_names, is_text, plain_batch
 from tasks.readers.limits import BATCH_BYTES, MAX_ROW_BYTES
 
 _BATCH_ROWS = 1 << 17
@@ -61,7 +61,7 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[pq.ParquetFi
 
 
 def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of some columns, bounded in bytes. Raises DataError (see `open_parquet`)."""
+    """Yield batches of some columns, plain and bounded in bytes. Raises DataError (see `open_parquet`, `plain`)."""
     with open_parquet(path) as file:
         check_columns(path, wanted, file.schema_arrow.names)
         rows = _batch_rows(path, file, set(wanted))
@@ -71,8 +71,11 @@ def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
     repeated = _long_repeated(path, texts, rows)
     try:
         with open_parquet(path, repeated) as file:
+            row = 0
             for batch in file.iter_batches(rows, columns=list(wanted)):
-                yield from _bounded(path, batch)
+                for some in _bounded(path, batch):
+                    yield plain_batch(some, path, row)
+                    row += some.num_rows
     except DataError as error:
         if _MISSING_LIST in str(error):
             _name_missing_list(path, fixed, rows)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD, prefetch
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.sampling.fast_random import STEP, below, stream
 
 SMALL_FANOUT = 64
@@ -25,7 +26,7 @@ def count_edges(indptr, nodes, fanout):  # type: ignore[no-untyped-def]
     total = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         total += min(indptr[nodes[i] + 1] - indptr[nodes[i]], fanout)
     return total
 
@@ -35,7 +36,7 @@ def in_degrees(indptr, nodes, degree):  # type: ignore[no-untyped-def]
     """Fill degree float32 (n,) with the nodes' in-degrees."""
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         degree[i] = indptr[nodes[i] + 1] - indptr[nodes[i]]
 
 
@@ -44,7 +45,7 @@ def gather_ids(indices, positions, ids):  # type: ignore[no-untyped-def]
     """Fill ids (m,) with indices[positions]."""
     for e in range(len(positions)):
         if e + AHEAD < len(positions):
-            prefetch(indices, positions[e + AHEAD])
+            prefetch_item(indices, positions[e + AHEAD])
         ids[e] = indices[positions[e]]
 
 
@@ -55,7 +56,7 @@ def take_all(indptr, nodes, counts, degree, positions):  # type: ignore[no-untyp
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         low, high = indptr[nodes[i]], indptr[nodes[i] + 1]
         degree[i] = high - low
         for position in range(low, high):
@@ -119,7 +120,7 @@ def draw_uniform(indptr, nodes, fanout, key, counts, degree, positions):  # type
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         v = nodes[i]
         low = indptr[v]
         d = indptr[v + 1] - low
@@ -146,7 +147,7 @@ def draw_with_replacement(indptr, nodes, fanout, key, counts, degree, positions)
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         v = nodes[i]
         low = indptr[v]
         d = indptr[v + 1] - low

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch, prefetch_run
+from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch_run
+from models.kernels.vector import prefetch_item
 from tasks.sampling.fast_random import STEP, output
 
 _TWO_64 = 18446744073709551616.0
@@ -28,7 +29,7 @@ def draw_labor(indptr, indices, nodes, fanout, key, counts, degree, positions, i
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         if i + NODES_AHEAD < len(nodes):
             prefetch_run(indices, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
         low, high = indptr[nodes[i]], indptr[nodes[i] + 1]

@@ -30,13 +30,6 @@ def find_edge(indptr, indices, source, target):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def find_edges(indptr, indices, sources, targets, out):  # type: ignore[no-untyped-def]
-    """Fill out (n,) with the CSC positions of edges, -1 where there is none."""
-    for i in range(len(sources)):
-        out[i] = find_edge(indptr, indices, sources[i], targets[i])
-
-
-@njit(cache=True, nogil=True)
 def mark_edges(indptr, indices, sources, targets, marks):  # type: ignore[no-untyped-def]
     """Set marks (E,) at all edges between pairs, parallel ones too, in the direction that is given."""
     for i in range(len(sources)):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD, prefetch
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 
 
 @njit(cache=True, nogil=True)
@@ -23,7 +24,7 @@ def relabel(ids, local, nodes, num_nodes, table, base):  # type: ignore[no-untyp
     base = np.int32(base)
     for e in range(len(ids)):
         if e + AHEAD < len(ids):
-            prefetch(table, np.int64(ids[e + AHEAD]))
+            prefetch_item(table, np.int64(ids[e + AHEAD]))
         v = ids[e]
         number = np.int32(table[v] - base)
         new = number < 0

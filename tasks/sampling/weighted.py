@@ -14,7 +14,8 @@ import math
 import numpy as np
 from numba import njit
 
-from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch, prefetch_run
+from models.kernels.prefetch import AHEAD, NODES_AHEAD, prefetch_run
+from models.kernels.vector import prefetch_item
 from tasks.sampling.fast_random import STEP, below_and_rest, stream, unit
 
 
@@ -100,8 +101,8 @@ def draw_weighted(indptr, weight, largest, nodes, fanout, key, counts, degree, p
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
-            prefetch(largest, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(largest, np.int64(nodes[i + AHEAD]))
         if i + NODES_AHEAD < len(nodes):
             prefetch_run(weight, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
         v = nodes[i]
@@ -137,7 +138,7 @@ def draw_with_chances(indptr, weight, nodes, fanout, key, counts, degree, positi
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
         if i + NODES_AHEAD < len(nodes):
             prefetch_run(weight, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
         low, high = indptr[nodes[i]], indptr[nodes[i] + 1]

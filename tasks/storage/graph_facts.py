@@ -26,4 +26,5 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         num_node_types=len(manifest.node_types),
         num_edge_types=len(manifest.edge_types),
         has_edge_weights="edge_weight" in manifest.arrays,
+        symmetric=manifest.symmetric,
     )

@@ -303,4 +303,5 @@ class PublishManifest(Manifest):
     there is another champion `against`, its version, and `drift` of the data; where both were scored, `challenger` and
     `champion` on the same `rows`."""
     report_file: InnerPath
-    metrics: dict[str, dict[str, float]]
+    metrics: dict[str, dict[str, float]] = {}
+    """A copy of `EvalReport.metrics` in what an earlier graphmill published; nothing reads it."""

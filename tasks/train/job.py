@@ -9,15 +9,17 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig, cache_view
 from configs.registry import MODELS
 from configs.schema import EvaluateConfig, Recipe, TrainConfig
 from tasks.storage.artifacts import write_atomic
-from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.warm.warm_start import WarmStart
+
+if TYPE_CHECKING:
+    from tasks.storage.graph_store import GraphStore
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -144,5 +146,7 @@ class Job:
 
     def open_graph(self) -> GraphStore:
         """Open the graph's memory maps."""
+        from tasks.storage.graph_store import GraphStore
+
         text = (self.graph / "manifest.json").read_text(encoding="utf-8")
         return GraphStore(self.graph, PartitionManifest.model_validate_json(text))

@@ -13,6 +13,8 @@ from tasks.storage.artifacts import write_atomic
 from tasks.train.job import METRICS, PROGRESS, RESULT
 
 _PROGRESS_SECONDS = 0.5
+_WARM_SECONDS = 5.0
+"""Steps are timed so long before it is said how long the others will take."""
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Journal:
         self.resumed_from_epoch = progress.epoch
         self._began = self._said = time.monotonic()
         self._first_step = progress.step
+        self._warm: tuple[int, float] | None = None
+        """Step and time at which this process had taken its first step."""
         self._started = self._began - progress.seconds
         if writes:
             metrics = work / METRICS
@@ -105,9 +109,19 @@ class Journal:
         draft.replace(path)  # not flushed to the disk: the next one comes in a moment
 
     def _seconds_left(self) -> float | None:
-        """Estimate from the steps of this process (validations included)."""
-        taken = self.progress.step - self._first_step
-        return (self.total_steps - self.progress.step) * (time.monotonic() - self._began) / taken if taken else None
+        """Estimate from the steps after the first (validations included); None until there are seconds of them.
+
+        The first step of a process compiles kernels and fills caches: it says nothing of the others.
+        """
+        step, now = self.progress.step, time.monotonic()
+        if self._warm is None:
+            if step > self._first_step:
+                self._warm = step, now
+            return None
+        first, began = self._warm
+        if step == first or now - began < _WARM_SECONDS:
+            return None
+        return (self.total_steps - step) * (now - began) / (step - first)
 
     def finish(self, num_parameters: int, device: str) -> None:
         """Write the outcome."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig
-from configs.errors import GraphmillError, RecipeError
-from configs.registry import MODELS
+from configs.errors import RecipeError
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
-from tasks.processes.device import choose_device
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.train.loaders.configs import AutoConfig, LoaderConfig
-from tasks.train.strategies.base import Ranks
+from tasks.train.weights import Weights, count_weights
 
-_TABLE = "encoder.embedding.weight"
+if TYPE_CHECKING:
+    from tasks.train.strategies.base import Ranks
+
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1, "sparse_adam": 2, "row_adagrad": 0, "": 0}
 """Numbers that an optimizer keeps for each weight (Adagrad by row: one a row, which is nothing beside it)."""
 # Arrays of a layer's output's size that are kept for gradients: sum over neighbours, output, norm, activation.
@@ -37,28 +35,13 @@ class ModelSize:
     """Table of sparse embeddings and its optimizer's state, in CPU memory."""
 
 
-def model_size(config: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> ModelSize | None:
-    """Count a model's weights without making them; None for a model of the user's own that torch cannot build so.
-
-    Raises:
-        RecipeError: as the model itself does.
-    """
-    try:
-        # Tensors on the device "meta" have shapes and no memory. The draws of initial weights must not shift others.
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            model = MODELS.create(config, facts)
-    except GraphmillError:
-        raise
-    except Exception:
-        return None
-    weights = {name: parameter.numel() for name, parameter in model.named_parameters()}
+def model_size(weights: Weights, train: TrainConfig) -> ModelSize:
+    """Return what a model of so many weights takes in training."""
     rows = getattr(train.embeddings, "optimizer", "")  # that of a table in CPU memory
-    table = weights.pop(_TABLE, 0) if rows else 0
-    dense = sum(weights.values())
     return ModelSize(
-        dense + table,
-        4 * dense * (2 + _STATES[train.optimizer]),
-        4 * table * (1 + _STATES[rows]),
+        weights.dense + weights.table,
+        4 * weights.dense * (2 + _STATES[train.optimizer]),
+        4 * weights.table * (1 + _STATES[rows]),
     )
 
 
@@ -70,9 +53,14 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
             memory that is free.
     """
     _loader(train).check_memory(ranks.local_size)
-    size = model_size(config, train, facts)
-    if size is None:
+    weights = count_weights(config, train, facts)
+    if weights is None:
         return
+    import torch
+
+    from tasks.processes.device import choose_device
+
+    size = model_size(weights, train)
     device, local_ranks = choose_device(train.device, ranks.local_rank), ranks.local_size
     host = size.host_bytes + (size.device_bytes * local_ranks if device.type == "cpu" else 0)
     places = [("this machine", host, available_bytes())]
@@ -90,15 +78,13 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
 
 def training_bytes(
-    config: Any, train: TrainConfig, facts: GraphFacts, counts: Counts, num_parts: int
-) -> tuple[int, int] | None:
-    """Estimate a training's weights and its peak memory on this machine's CPU in bytes; None where that cannot be told.
+    config: Any, train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, num_parts: int
+) -> int:
+    """Estimate a training's peak memory on this machine's CPU in bytes, that of the supervisor's process included.
 
-    The supervisor's process counts too. Rows of a step are the loader's estimate.
+    Rows of a step are the loader's estimate.
     """
-    size = model_size(config, train, facts)
-    if size is None:
-        return None
+    size = model_size(weights, train)
     width = max(getattr(config, "hidden_dim", 0), facts.out_dim)
     loader = _loader(train)
     if isinstance(loader, AutoConfig):
@@ -106,7 +92,7 @@ def training_bytes(
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
     each = PROCESS_BYTES + size.device_bytes + activations + loader.draws_bytes()
-    return size.parameters, PROCESS_BYTES + each * train.num_ranks + size.host_bytes
+    return PROCESS_BYTES + each * train.num_ranks + size.host_bytes
 
 
 def _loader(train: TrainConfig) -> LoaderConfig:

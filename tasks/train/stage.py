@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from configs.errors import RecipeError
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
-from models.refusals import refuse_numbers_as_labels
-from tasks.evaluators.measurable import check_graph
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train import self_training
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.weights import remember_trained
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
@@ -30,6 +30,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         RecipeError: options that do not fit the graph, or a training that diverged.
         StageError: ranks died more often than train.max_restarts.
     """
+    from tasks.evaluators.measurable import check_graph
+    from tasks.storage.graph_store import GraphStore
+
     graph = parents["partition"]
     _announce(context, recipe, graph.manifest)
     check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
@@ -41,6 +44,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if warm is not None and result["cold_because"]:
         context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {result['cold_because']}")
     _remove_traces(context)
+    remember_trained(context.home, recipe.model, recipe.train, graph_facts(graph.manifest), result["num_parameters"])
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
@@ -90,7 +94,8 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     from tasks.train.strategies.base import Ranks
 
     train = recipe.train
-    refuse_numbers_as_labels(recipe.model, manifest.task_type)
+    if getattr(recipe.model, "label_reuse", False) and manifest.task_type == "regression":
+        raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks * train.num_machines
     strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
@@ -101,7 +106,7 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
         rate = scaled_learning_rate(train, world_size)
         context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
     carries = manifest.edge_feature_dim or manifest.edge_categories
-    if carries and not MODELS.get(recipe.model.name).uses_edge_features:
+    if carries and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
 
 

@@ -20,7 +20,7 @@ def model(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("recipe.json", "model.json", "lineage.json"):
         (folder / name).write_text("{}")
-    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, {})
+    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
     return folder
 
 

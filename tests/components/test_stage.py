@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.schema import ComponentsConfig, PreprocessConfig, Recipe
-from tasks.components.stage import STAGE, choose_components, size_report
+from tasks.components.build import choose_components, size_report
+from tasks.components.stage import STAGE
 from tasks.stage import Listener, Parent, StageOutcome, run_stage
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.home import Home

@@ -128,6 +128,10 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             ("model.label_reuse=true", "evaluate.splits=train,test"),
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
+        (("model.head=none", "model.jumping=cat"), r"model\.jumping cannot be used with model\.head=none"),
+        (("model.norm_first=true", "model.residual=true"), r"model\.residual cannot be used with model\.norm_first"),
+        (("model.decoder=dot", "model.decoder_layers=2"), r"model\.decoder_layers does nothing with decoder=dot"),
+        (("model.label_iterations=1",), r"model\.label_iterations is for model\.label_reuse=true"),
         (
             ("dataset.task=link", "train.loader=full_edge", "train.loader=neighbor"),
             r"train\.loader=neighbor does not fit synthetic, a link task; use auto or edge or full_edge",
@@ -317,7 +321,7 @@ def test_every_option_of_a_recipe_is_described() -> None:
 
 
 def test_stages_are_those_of_the_pipeline() -> None:
-    from flows.pipeline import TASKS
+    from tasks.prefect_tasks import TASKS
 
     assert tuple(TASKS) == STAGES
 
@@ -327,3 +331,21 @@ def test_a_component_of_what_is_no_section(section: str, value: Any) -> None:
     key = {"train": "train.strategy=data_parallel", "model": "model=gcn", "dataset": "dataset=synthetic"}[section]
     with pytest.raises(RecipeError, match=rf"override .*: {section} is a value, not a section"):
         build_recipe({"name": "x", section: value}, [key])
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("train.seed=1", "train: unknown key 'seed'; it is seed at the recipe's top level"),
+        ("learning_rate=0.1", "unknown key 'learning_rate'; it is train.learning_rate"),
+        ("train.hidden_dim=8", "train: unknown key 'hidden_dim'; it is model.hidden_dim"),
+        ("model.epochs=3", "model: unknown key 'epochs'; it is train.epochs"),
+        ("train.num_parts=3", "train: unknown key 'num_parts'; it is partition.num_parts"),
+        ("train.loader.splits=test", "train.loader: unknown key 'splits'; it is evaluate.splits"),
+        ("train.epoch=3", "train: unknown key 'epoch' (did you mean 'epochs'?); known: "),
+    ],
+)
+def test_an_option_in_the_wrong_section_is_answered_with_its_place(override: str, place: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        tiny(override)
+    assert place in str(caught.value)

@@ -15,6 +15,7 @@ from configs.errors import RecipeError
 from configs.load import load_recipe
 from flows.baseline import command as baseline
 from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
+from flows.baseline.own import is_recipe, run_own
 from flows.baseline.table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
 from flows.commands.run import RunRequest
 from flows.run_records import RunRecord, now_text
@@ -242,6 +243,40 @@ def test_list_runs_nothing(tmp_path: Path, shared_data: Path) -> None:
     wrong = graphmill(tmp_path, "baseline", "gnu", "--list")
     assert wrong.returncode == 2
     assert "did you mean 'gnn'" in wrong.stderr
+
+
+def test_an_own_recipe_gets_mean_and_spread_and_is_resumed(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = Pipeline(monkeypatch, 0.80, RecipeError("diverged"), 0.90)
+    request = BaselineRequest(str(folder / "tiny.yaml"), ["train.epochs=2"], runs=3)
+    assert not run_own(home, request)
+    assert [r.overrides for r in pipeline.requests] == [["train.epochs=2", f"seed={n}"] for n in range(3)]
+    shown = capsys.readouterr()
+    assert "failed: tiny train.epochs=2 run 1" in shown.err
+    lines = [line.split() for line in shown.out.splitlines()]
+    assert ["test", "accuracy", "0.8500", "±", "0.0707", "0.8000", "0.9000"] in lines
+    assert "2 of 3 seeds" in shown.out
+    pipeline.answers = [0.85]
+    assert run_own(home, request), "only the one that is missing"
+    assert len(pipeline.requests) == 4
+    assert "3 of 3 seeds" in capsys.readouterr().out
+    assert run_own(home, request)
+    assert len(pipeline.requests) == 4
+    assert run_own(home, BaselineRequest(request.table, runs=2), only_list=True)
+    assert "0 of 2 seeds are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["cora", "seed=3"])
+def test_what_stands_behind_a_recipe_is_a_change_and_not_of_the_seed(folder: Path, home: Home, word: str) -> None:
+    with pytest.raises(RecipeError, match=f"{word}.*section.key=value"):
+        run_own(home, BaselineRequest(str(folder / "tiny.yaml"), [word]))
+
+
+def test_recipes_are_told_from_tables() -> None:
+    assert is_recipe("mine.yaml")
+    assert is_recipe("quickstart")
+    assert not is_recipe("gnn")
 
 
 @pytest.mark.slow

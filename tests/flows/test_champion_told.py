@@ -48,13 +48,13 @@ def published(home: Home, promoted: bool, **gate: Any) -> RunRecord:
         champion=promoted,
         gate=found,
         report_file="report.html",
-        metrics={"valid": {"accuracy": 0.471}},
     )
     folder = ArtifactStore(home).folder("publish", manifest.key)
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     stages = {"publish": stage_entry("publish", key=manifest.key, folder=str(folder))}
-    return RunRecord(id="r", recipe="customers", started_at=now_text(), stages=stages)
+    metrics = {"valid": {"accuracy": 0.471}}
+    return RunRecord(id="r", recipe="customers", started_at=now_text(), stages=stages, metrics=metrics)
 
 
 def test_a_new_champion_is_told_with_both_scores_and_the_drift(home: Home) -> None:

@@ -21,6 +21,12 @@ from flows.run_records import all_runs
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, command, environment, graphmill, write_recipe
 
+HEAVY = frozenset(
+    {"torch", "prefect", "mlflow", "numpy", "numba", "scipy", "pandas", "pyarrow", "matplotlib", "sklearn", "dgl"}
+    | {"sqlalchemy", "fastapi", "httpx", "requests"}
+)
+"""Libraries that take long to import."""
+
 
 class Done:
     """A home in which the tiny recipe ran once."""
@@ -69,7 +75,7 @@ def test_run_is_in_prefect_and_mlflow(done: Done) -> None:
         artifacts = {key for (key,) in prefect.execute("select distinct key from artifact")}
     assert state == "COMPLETED"
     assert tasks >= set(STAGES)
-    assert {"stages", "mlflow-run"} <= artifacts
+    assert {key for key in artifacts if not key.startswith("progress-")} == {"result"}
     with sqlite3.connect(done.home / "mlflow" / "mlflow.db") as mlflow:
         tags = dict(
             mlflow.execute("select key, value from tags where run_uuid = ?", [done.outcome["mlflow_run_id"]]).fetchall()
@@ -77,26 +83,113 @@ def test_run_is_in_prefect_and_mlflow(done: Done) -> None:
     assert tags["prefect.flow_run_id"] == done.outcome["prefect_flow_run_id"]
 
 
+def test_the_one_artifact_has_metrics_report_and_the_main_picture(done: Done) -> None:
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        (data,) = prefect.execute("select data from artifact where key = 'result' order by created").fetchone()
+    text = json.loads(data)
+    assert text.startswith("| split | metric | value |")
+    assert f"| test | accuracy | {done.outcome['metrics']['test']['accuracy']:.4f} |" in text
+    assert f"`{done.outcome['report']}`" in text
+    assert "![train-validation](data:image/png;base64,iVBOR" in text
+    assert "| publish | ran |" in text
+
+
 def test_nothing_is_left_running(done: Done) -> None:
     mine = [p for p in psutil.process_iter(["cmdline", "environ"]) if str(done.home) in str(p.info["environ"])]
     assert not mine
 
 
-def test_second_run_finds_everything_and_imports_no_mlflow(done: Done) -> None:
-    again = subprocess.run(
-        command(done.home, "run", str(done.recipe), "--json"),
+def imports_of(done: Done, *arguments: str) -> tuple[str, set[str]]:
+    """Return what a command prints, and the names of all modules that it imports."""
+    process = subprocess.run(
+        command(done.home, *arguments),
         capture_output=True,
         text=True,
         env={**environment(), "PYTHONPROFILEIMPORTTIME": "1"},
     )
-    assert again.returncode == 0, again.stderr
-    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines() if "import time:" in line}
-    assert "prefect" in imported
-    assert not imported & {"mlflow", "matplotlib", "sklearn"}
-    outcome = json.loads(again.stdout)
+    assert process.returncode == 0, process.stderr
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines() if "import time:" in line}
+    assert "typer" in imported
+    return process.stdout, imported
+
+
+def test_second_run_finds_everything_and_imports_nothing_heavy(done: Done) -> None:
+    said, imported = imports_of(done, "run", str(done.recipe), "--json")
+    assert not imported & HEAVY
+    outcome = json.loads(said)
+    with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
+        found = prefect.execute("select state_type from flow_run where id = ?", [outcome["prefect_flow_run_id"]])
+        assert found.fetchall() == [("COMPLETED",)], "it is in Prefect's history"
+    assert outcome["prefect_flow_run_id"] != done.outcome["prefect_flow_run_id"]
+    assert all_runs(Home(done.home))[0].id == outcome["prefect_flow_run_id"]
     assert {stage["status"] for stage in outcome["stages"]} == {"cached"}
     for name in ("metrics", "artifacts", "mlflow_run_id", "report"):
         assert outcome[name] == done.outcome[name]
+
+
+def test_inspect_lists_the_stages_of_a_run(done: Done) -> None:
+    for name in ("tiny", str(done.recipe), done.outcome["prefect_flow_run_id"][:8]):
+        shown = done("inspect", name)
+        assert shown.returncode == 0, shown.stderr
+        for stage in done.outcome["stages"]:
+            assert f"{stage['name']} " in shown.stdout
+            assert stage["key"] in shown.stdout
+    assert "valid · majority" in shown.stdout
+    commands = [line.split("&&")[-1].split() for line in shown.stdout.splitlines() if line.startswith("pages")]
+    assert commands[0][-2:] == ["inspect", done.outcome["prefect_flow_run_id"][:8]]
+
+
+def test_no_link_leads_to_a_server_that_is_gone(done: Done) -> None:
+    report = Path(done.outcome["report"]).read_text()
+    assert done.outcome["prefect_flow_run_id"] in report
+    with sqlite3.connect(done.home / "mlflow" / "mlflow.db") as mlflow:
+        tags = dict(
+            mlflow.execute("select key, value from tags where run_uuid = ?", [done.outcome["mlflow_run_id"]]).fetchall()
+        )
+    for text in (report, tags["mlflow.note.content"], tags.get("prefect.flow_run_url", "")):
+        assert "/runs/flow-run/" not in text
+        assert "/flow-runs/" not in text
+
+
+def test_nothing_of_mlflow_s_own_is_printed(done: Done) -> None:
+    for line in (done.process.stdout + done.process.stderr).splitlines():
+        assert "View run" not in line
+        assert " INFO mlflow" not in line
+
+
+def test_runs_marks_what_was_found_only(done: Done) -> None:
+    assert done("run", str(done.recipe)).returncode == 0
+    latest, *others = json.loads(done("runs", "--json").stdout)["runs"]
+    assert latest["cached"]
+    assert not others[-1]["cached"]
+    lines = done("runs").stdout.splitlines()
+    assert "completed, cached" in lines[1]
+    assert "cached" not in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recipes",
+        "datasets",
+        "models",
+        "partitioners",
+        "show quickstart",
+        "show ogbn-arxiv",
+        "runs",
+        "versions",
+        "versions tiny --history",
+        "compare tiny tiny",
+        "plan {recipe}",
+        "plan {recipe} train.learning_rate=0.01",
+        "plan my-graph",
+        "clean --dry-run",
+    ],
+)
+def test_what_only_looks_imports_nothing_heavy(done: Done, words: str) -> None:
+    arguments = [word.format(recipe=done.recipe) for word in words.split()]
+    _, imported = imports_of(done, *arguments)
+    assert not imported & HEAVY
 
 
 def test_plan_names_the_key_that_changed(done: Done) -> None:
@@ -133,6 +226,10 @@ def test_inspect_shows_a_manifest_and_draws(done: Done, tmp_path: Path) -> None:
     for name in (key, key[:8], done.outcome["artifacts"]["train"]):
         by_key = done("inspect", name, "--json")
         assert json.loads(by_key.stdout)["key"] == key
+    parent = next(line.split()[-1] for line in done("inspect", key).stdout.splitlines() if line.startswith("parent"))
+    followed = json.loads(done("inspect", parent, "--json").stdout)
+    assert followed["stage"] in STAGES[:4]
+    assert followed["key"] == parent
     assert done("inspect", "tiny", "trian").returncode == 2
     missing = done("inspect", "tinny", "train")
     assert missing.returncode == 2
@@ -305,7 +402,23 @@ def test_a_failed_run_is_known_as_such_everywhere(done: Done) -> None:
     assert [stage["name"] for stage in failed["stages"]] == list(STAGES[:-1])
     with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
         states = dict(prefect.execute("select id, state_name from flow_run").fetchall())
-    assert states[failed["prefect_flow_run_id"]] == "Failed"
+        run_id = failed["prefect_flow_run_id"]
+        where = "from flow_run_state where flow_run_id = ? and type = 'FAILED'"
+        (message,) = prefect.execute(f"select message {where}", [run_id]).fetchone()
+        errors = prefect.execute(
+            "select message from log where flow_run_id = ? and level >= 40 order by timestamp", [run_id]
+        ).fetchall()
+        (failure,) = prefect.execute(
+            "select data from artifact where key = 'failure' and flow_run_id = ?", [run_id]
+        ).fetchone()
+    assert states[run_id] == "Failed"
+    cause = "valid/nosuch was not measured"
+    assert cause in message.splitlines()[0]
+    assert errors[0][0].startswith("publish: RecipeError: ")
+    assert cause in errors[0][0]
+    assert "Traceback" not in errors[0][0]
+    assert any("Traceback" in text for (text,) in errors[1:])
+    assert cause in failure
     with sqlite3.connect(done.home / "mlflow" / "mlflow.db") as mlflow:
         (status,) = mlflow.execute(
             "select r.status from runs r join tags t on t.run_uuid = r.run_uuid where t.value = ?",

@@ -17,6 +17,7 @@ WRECK = b"this is no database" * 1000
 
 
 def wrecked(folder: Path, patch: pytest.MonkeyPatch) -> Home:
+    patch.setenv("GRAPHMILL_TEMPLATES", str(folder / "none"))
     patch.setenv("PREFECT_HOME", str(folder / "prefect"))
     (folder / "prefect").mkdir()
     (folder / "prefect" / "prefect.db").write_bytes(WRECK)

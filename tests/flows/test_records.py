@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from configs.errors import DataError, StageError
-from configs.load import load_recipe
 from flows.commands.clean import clean_home
 from flows.commands.run import outcome_json, show_outcome
 from flows.hooks import bury_dead_runs, metrics_table
@@ -64,7 +63,7 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
     assert [row for row, _ in record.scores()] == rows
     assert "| valid · features only | r2 | 0.2500 |" in metrics_table(record)
     assert outcome_json(record)["controls"] == record.controls
-    show_outcome(Console(), Home(Path()), load_recipe("quickstart"), record)
+    show_outcome(Console(), Home(Path()), record)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert [line.split("  ")[0] for line in shown if "0." in line or "1." in line] == rows
 

@@ -25,7 +25,7 @@ from tasks.apply.model_files import load_published, read_tensors, tensor_shapes,
 from tasks.apply.published import read_published
 from tasks.apply.states import write_values
 from tasks.publish.champion.history import read_history
-from tasks.publish.tracking.model_registry import candidate_of
+from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home

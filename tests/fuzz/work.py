@@ -12,8 +12,8 @@ def prepare() -> None:
     """Import and compile what would otherwise count as an input's memory and time."""
     import scipy.sparse  # noqa: F401
 
-    from tasks.ingest.csv.reader import read_numbers
     from tasks.ingest.ids.id_index import IdIndex
+    from tasks.readers.numbers.reader import read_numbers
     from tests.fuzz.tables import write_small
 
     write_small(Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp"), _read_small)
@@ -22,7 +22,7 @@ def prepare() -> None:
 
 
 def _read_small(path: Path) -> None:
-    from tasks.ingest.csv.reader import read_numbers
+    from tasks.readers.numbers.reader import read_numbers
 
     for dtype in (np.int32, np.int64, np.float32, np.float64):
         read_numbers(path, dtype, missing=False)
@@ -53,7 +53,7 @@ def table(
 
 def raw_numbers(path: str, kind: str, missing: bool) -> Any:
     """Return the numbers of a file in OGB's layout."""
-    from tasks.ingest.csv.reader import read_numbers
+    from tasks.readers.numbers.reader import read_numbers
 
     return repr(read_numbers(Path(path), np.dtype(kind), missing=missing).tolist()[:1000])
 

@@ -226,7 +226,9 @@ def test_a_text_among_ids_far_into_a_file(ingest: Ingest, folder: Path) -> None:
     options = section(nodes={"files": "n.csv", "label": "y"}, edges={"files": "e.csv"})
     said = refused(ingest, **options)
     assert said.startswith("n.csv (row 170000, column ")
-    assert "'x7'; the cells before are of another kind: if these are ids, dataset.text_ids=true" in said
+    assert (
+        "'x7' is not an integer; the cells before are of another kind: if these are ids, dataset.text_ids=true" in said
+    )
     assert ingest(**options, text_ids=True).manifest.num_nodes == 180_000
 
 

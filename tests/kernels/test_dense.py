@@ -12,7 +12,7 @@ from tests.kernels.graphs import compare, numbers
 
 @pytest.fixture(autouse=True)
 def _through_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on machines where MKL is the faster one; but not where oneDNN would round to bfloat16."""
+    """Also on machines whose products go through MKL; but not where oneDNN would round to bfloat16."""
     if torch.cpu._is_amx_tile_supported():
         pytest.skip("this processor has AMX: the setting would round")
     monkeypatch.setattr(dense_products, "_PREFERS_ONEDNN", True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.kernels.edge_softmax import edge_softmax, reference_edge_softmax
-from models.kernels.sddmm import edge_add, reference_edge_add, reference_sddmm, sddmm
+from models.kernels.sddmm import reference_sddmm, sddmm
 from models.kernels.vector import WIDEST
 from tests.kernels.graphs import compare, numbers, random_graph, without_edges
 
@@ -18,12 +18,6 @@ def test_dot_products(heads: int, width: int, dtype: torch.dtype) -> None:
     adj, a, b = random_graph(), numbers(53, heads, width, dtype=dtype), numbers(37, heads, width, dtype=dtype, seed=2)
     assert sddmm(adj, a, b).dtype == torch.float32
     compare(lambda a, b: sddmm(adj, a, b), lambda a, b: reference_sddmm(adj, a, b), a, b)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-def test_sums_of_both_ends(dtype: torch.dtype) -> None:
-    adj, a, b = random_graph(), numbers(53, 3, dtype=dtype), numbers(37, 3, dtype=dtype, seed=2)
-    compare(lambda a, b: edge_add(adj, a, b), lambda a, b: reference_edge_add(adj, a, b), a, b)
 
 
 @pytest.mark.parametrize(("heads", "dtype"), [(1, TYPES[0]), (3, TYPES[0]), (4, TYPES[1])])
@@ -40,7 +34,7 @@ def test_softmax_sums_to_one() -> None:
 
 def test_no_edges() -> None:
     adj, a, b = without_edges(), numbers(3, 3, 7), numbers(5, 3, 7)
-    for made in (sddmm(adj, a, b), edge_add(adj, a[..., 0], b[..., 0]), edge_softmax(adj, numbers(0, 3))):
+    for made in (sddmm(adj, a, b), edge_softmax(adj, numbers(0, 3))):
         assert made.shape == (0, 3)
         made.sum().backward()  # type: ignore[no-untyped-call]
     assert torch.equal(torch.autograd.grad(sddmm(adj, a, b).sum(), a)[0], torch.zeros(3, 3, 7))
@@ -50,4 +44,4 @@ def test_float64_checks_gradients() -> None:
     adj = random_graph(5, 4, 9)
     a, b = (numbers(n, 2, 3).detach().double().requires_grad_() for n in (4, 5))
     assert torch.autograd.gradcheck(lambda a, b: sddmm(adj, a, b), (a, b))
-    assert torch.autograd.gradcheck(lambda a, b: edge_softmax(adj, edge_add(adj, a[..., 0], b[..., 0])), (a, b))
+    assert torch.autograd.gradcheck(lambda a, b: edge_softmax(adj, sddmm(adj, a, b)), (a, b))

@@ -15,7 +15,7 @@ from models.kernels.edge_softmax import edge_softmax
 from models.kernels.gatv2 import gatv2_attention, reference_gatv2_attention
 from models.kernels.message import message_sum, softmax_aggregate
 from models.kernels.pairs import pair_product
-from models.kernels.sddmm import edge_add, sddmm
+from models.kernels.sddmm import sddmm
 from models.kernels.segment import segment_broadcast, segment_reduce
 from models.kernels.spmm import reference_spmm, spmm, weighted_sum
 from tests.kernels.graphs import compare, numbers, random_graph, without_edges
@@ -45,9 +45,6 @@ WRONG: list[tuple[Callable[[], Tensor], str]] = [
     (lambda: sddmm(ADJ, ones(53, 1, 4), ones(10, 1, 4)), r"b must be \(37, 1, 4\), not \(10, 1, 4\)"),
     (lambda: sddmm(ADJ, ones(53, 2, 4), ones(37, 1, 4)), r"b must be \(37, 2, 4\), not \(37, 1, 4\)"),
     (lambda: sddmm(ADJ, ones(53, 1, 4), ones(37, 1, 4).double()), r"b must be of a's torch\.float32, not .*float64"),
-    (lambda: edge_add(ADJ, ones(53), ones(37)), r"a must be \(53, H\), not \(53,\)"),
-    (lambda: edge_add(ADJ, ones(53, 4), ones(36, 4)), r"b must be \(37, 4\), not \(36, 4\)"),
-    (lambda: edge_add(ADJ, ones(53, 4), ones(37, 4).bfloat16()), r"b must be of a's torch\.float32, not .*bfloat16"),
     (lambda: edge_softmax(ADJ, ones(100, 2)), r"scores must be \(400, H\), not \(100, 2\)"),
     (lambda: edge_softmax(ADJ, ones(400)), r"scores must be \(400, H\), not \(400,\)"),
     (lambda: pair_product(ones(4), SOME), r"x must be \(n, D\), not \(4,\)"),
@@ -135,7 +132,6 @@ def test_no_columns_give_an_empty_result(adj: Adjacency, dtype: torch.dtype) -> 
         (spmm(adj, by_head, "max"), (nd, 2, 0)),
         (spmm(adj, by_head, weight=ones(edges, 2).requires_grad_()), (nd, 2, 0)),
         (sddmm(adj, by_head, into), (edges, 2)),
-        (edge_add(adj, x, ones(nd, 0, dtype=dtype)), (edges, 0)),
         (edge_softmax(adj, ones(edges, 0, dtype=dtype).requires_grad_()), (edges, 0)),
         (pair_product(x, torch.zeros(2, min(ns, 1)).long()), (min(ns, 1), 0)),
         (segment_reduce(x, torch.tensor([0, ns]), "max"), (1, 0)),

@@ -21,10 +21,12 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
-from tests.support import link_graph, molecule_graph, node_graph
+from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full_edge"), ("link", "edge"), ("graph", "graph")]
+
+NAMES = [name for name in MODELS.names() if not (WITHOUT_DGL and name == "dgl")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 
@@ -72,7 +74,7 @@ def check_learns(model: GraphModel, store: GraphStore, loader: Loader) -> None:
 
 
 @pytest.mark.parametrize(("task", "loader"), LOADERS)
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_model_learns(tmp_path: Path, name: str, task: str, loader: str) -> None:
     check_learns(*build(tmp_path, name, task, loader))
 
@@ -90,7 +92,7 @@ def test_one_file_is_a_model(tmp_path: Path, task: str, loader: str) -> None:
     np.testing.assert_allclose(getattr(layered, name), getattr(whole, name), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_all_neighbours_sampled_is_the_whole_graph(tmp_path: Path, name: str) -> None:
     model, store, _ = build(tmp_path, name, "node", "neighbor")
     features = FeatureSource.of(store, model)
@@ -104,7 +106,7 @@ def test_all_neighbours_sampled_is_the_whole_graph(tmp_path: Path, name: str) ->
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_numbering_does_not_matter(tmp_path: Path, name: str) -> None:
     """Nodes renumbered: the same vectors, renumbered."""
     model, store, _ = build(tmp_path, name, "node", "full")
@@ -123,7 +125,7 @@ def test_numbering_does_not_matter(tmp_path: Path, name: str) -> None:
     torch.testing.assert_close(got, expected[order], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_state_and_seed_decide_everything(tmp_path: Path, name: str) -> None:
     """A model rebuilt from configuration, facts and state scores alike; so does one built from the same seed."""
     model, _, loader = build(tmp_path, name, "graph", "graph")
@@ -138,7 +140,7 @@ def test_state_and_seed_decide_everything(tmp_path: Path, name: str) -> None:
     assert torch.equal(scores[0], scores[2])
 
 
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_model_computes_in_bfloat16(tmp_path: Path, name: str) -> None:
     """Under autocast vectors between layers are bfloat16, scores are about those of float32, gradients exist."""
     model, _, loader = build(tmp_path, name, "graph", "graph", norm="layer")

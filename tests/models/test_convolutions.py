@@ -22,6 +22,7 @@ from models.genconv import GenConv
 from models.gin import GinConv
 from models.graphsage import SageConv
 from models.rgcn import RelationalConv
+from tests.support import WITHOUT_DGL
 
 EDGE_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_feature_dim=2, edge_categories=(3, 2))
 BOND_FACTS = GraphFacts("node", 3, 1, feature_dim=1, edge_categories=(3, 2))
@@ -284,6 +285,7 @@ def test_sampled_edges_of_one_source_get_their_degrees() -> None:
     torch.testing.assert_close(y, torch.tensor([[1 / 2 + 6 / (2**0.5 * 3)]]))
 
 
+@pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 def test_the_dgl_block_is_the_same_graph() -> None:
     block = make_block(5, 13, 17, sampled=True)
     handle: Any = block.dgl

@@ -46,5 +46,5 @@ def test_a_run_is_started_from_the_form_with_an_override(
     page.goto(f"{installation.prefect}/runs/flow-run/{run_id}")
     page.get_by_text("Completed").first.wait_for()
     page.get_by_role("tab", name="Artifacts").or_(page.get_by_text("Artifacts", exact=True)).first.click()
-    page.get_by_text("stages").first.wait_for()
+    page.get_by_text("result").first.wait_for()
     page.screenshot(path=tmp_path / "run.png", full_page=True)

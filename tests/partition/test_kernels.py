@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.partition._clustering import contract, degree_order, number_clusters, shuffle_blocks
+from tasks.partition._moves import Graph, Parts
 from tasks.partition._quality import count_cut, cut_matrix
 from tasks.partition._refinement import rebalance, weighted_cut
 from tasks.partition._reorder import order_by_part, permute_rows
@@ -76,7 +77,7 @@ def test_contract_against_scipy() -> None:
     empty = np.zeros(0, np.int32)
     indptr, indices = np.empty(count + 1, np.int64), np.empty(csr.num_edges, np.int32)
     weight = np.empty(csr.num_edges, np.int32)
-    end = contract(csr.indptr, csr.indices, empty, label, np.empty(211, np.int32), indptr, indices, weight)
+    end = contract(Graph(csr.indptr, csr.indices, empty), label, np.empty(211, np.int32), indptr, indices, weight)
     adjacency = sp.csr_matrix((np.ones(csr.num_edges), csr.indices, csr.indptr), shape=(211, 211))
     member = sp.csr_matrix((np.ones(211), (label, np.arange(211))), shape=(count, 211))
     expected = (member @ adjacency @ member.T).toarray()
@@ -104,7 +105,7 @@ def test_clusters_keep_to_their_limits_and_groups() -> None:
         assert groups is None or pairs.shape[1] == coarse.num_nodes, "a cluster lies in one group"
     # The cut of a partition of clusters is the cut of its nodes.
     part = rng.integers(0, 4, coarse.num_nodes).astype(np.int32)
-    assert weighted_cut(*coarse.graph, part) == count_cut(csr.indptr, csr.indices, part[label])
+    assert weighted_cut(coarse.graph, part) == count_cut(csr.indptr, csr.indices, part[label])
 
 
 def test_rebalance_brings_parts_under_their_limits() -> None:
@@ -117,7 +118,7 @@ def test_rebalance_brings_parts_under_their_limits() -> None:
     part[50:60] = 2
     size = np.bincount(part, minlength=3)
     train_size = np.bincount(part[train_idx], minlength=3)
-    rebalance(*level.graph, level.weight, level.train, part, size, train_size, 206, 69)
+    rebalance(level.graph, Parts(part, level.weight, level.train, size, train_size, 206, 69))
     assert np.array_equal(size, np.bincount(part, minlength=3))
     assert np.array_equal(train_size, np.bincount(part[train_idx], minlength=3))
     assert size.max() <= 206

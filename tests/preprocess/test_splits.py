@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.preprocess.stage import degree_report
+from tasks.preprocess.build import degree_report
 from tasks.stage import Listener, map_here
 
 NODE = ("node", "to", "node")

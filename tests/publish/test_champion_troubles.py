@@ -14,12 +14,13 @@ from configs.registry import MODELS
 from flows.commands.versions import list_versions, promote, version_json
 from tasks.apply.model_files import WEIGHTS
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish import stage as publish_stage
+from tasks.publish import build as publish_build
 from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import Challenge
 from tasks.publish.champion.gate import Candidate, Compared
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import fetch_model, find_version, model_versions, open_registry
+from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
+from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import file_digest
 from tasks.storage.caching import PickleCache
@@ -57,18 +58,18 @@ class Two:
         work = files.with_name(f"{files.name}-work")
         work.mkdir()
         context = StageContext("publish", work, self.line.home, PickleCache(self.line.home), self.line.ears)
-        publish_stage._write_files(context, recipe, parents, files)
+        publish_build._write_files(context, recipe, parents, files)
         return Challenge(context, recipe, parents, files, "valid/accuracy")
 
     def compare(self, challenge: Challenge | None = None) -> Compared:
-        tracker = open_registry(self.line.home)
+        tracker = open_tracker(self.line.home)
         champion = find_version(tracker, "customers@champion")
         return (challenge or self.challenge).against(tracker, Candidate("2", "valid/accuracy", 0.5, True), champion)
 
     @property
     def copy(self) -> Path:
         """The champion's files in the home."""
-        tracker = open_registry(self.line.home)
+        tracker = open_tracker(self.line.home)
         return fetch_model(tracker, find_version(tracker, "customers@champion"))
 
     @property
@@ -152,7 +153,7 @@ def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_
     assert "version 1, champion so far, cannot score the data of customers as of 2024" in warning
     assert "customers@1 learnt a vector for each of its" in warning
     assert second.manifest.gate["short"] == "v1 cannot score"
-    assert find_version(open_registry(tracked_home), "customers@champion").version == "2"
+    assert find_version(open_tracker(tracked_home), "customers@champion").version == "2"
 
 
 def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(
@@ -178,7 +179,7 @@ class KilledError(BaseException):
     """What ends a process in the middle."""
 
 
-@pytest.mark.parametrize("where", ["comparison.run_job", "model_registry.ModelRegistry._move"])
+@pytest.mark.parametrize("where", ["champion.comparison.run_job", "tracking.model_registry.ModelRegistry._move"])
 def test_a_publication_that_was_killed_moved_nothing_and_a_rerun_decides_the_same(
     tracked_home: Home, data: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -188,7 +189,7 @@ def test_a_publication_that_was_killed_moved_nothing_and_a_rerun_decides_the_sam
         patch.setattr(f"tasks.publish.{where}", lambda *_: (_ for _ in ()).throw(KilledError()))
         with pytest.raises(KilledError):
             line.run(recipe)
-    tracker = open_registry(tracked_home)
+    tracker = open_tracker(tracked_home)
     assert find_version(tracker, "customers@champion").version == "1"
     gate = line.run(recipe)["publish"].manifest.gate
     assert gate["promoted"]
@@ -208,7 +209,7 @@ def test_a_backfill_leaves_the_champion_alone_and_a_run_that_asks_decides(tracke
     assert made.gate["left_alone"]
     assert "a backfill leaves the champion alone" in made.gate["reason"]
     with pytest.raises(RecipeError, match="no version or alias 'champion'"):
-        find_version(open_registry(tracked_home), "customers@champion")
+        find_version(open_tracker(tracked_home), "customers@champion")
     asked = line.run(recipe)["publish"].manifest
     assert (asked.champion, asked.model_version) == (True, made.model_version)
     with publishing_from(RunContext(leave_champion=True)):

@@ -6,8 +6,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
-from tasks.publish.tracking.mlflow_store import Tracker
+import pytest
+
+from tasks.publish.tracking.mlflow_store import Tracker, prepare_store
+from tasks.storage.database_templates import copy_template, keep_as_template, template_path
 from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, environment
 
@@ -20,7 +24,8 @@ Tracker(Home.open(sys.argv[1]), "e")
 
 
 def test_a_killed_first_start_leaves_nothing_that_cannot_be_opened(home: Home) -> None:
-    first = subprocess.Popen([sys.executable, "-c", _FIRST, str(home.root)], cwd=ROOT, env=environment())
+    making = environment() | {"GRAPHMILL_TEMPLATES": str(home.root / "none")}
+    first = subprocess.Popen([sys.executable, "-c", _FIRST, str(home.root)], cwd=ROOT, env=making)
     deadline = time.monotonic() + 120
     while first.poll() is None and time.monotonic() < deadline and _tables(home) < 3:
         time.sleep(0.005)
@@ -45,3 +50,16 @@ def _tables(home: Home) -> int:
     except sqlite3.Error:
         return 0
     return int(count)
+
+
+def test_a_new_home_begins_with_the_template(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMILL_TEMPLATES", str(home.root / "templates"))
+    maker, new = (Home.open(home.root / name) for name in ("maker", "new"))
+    for one in (maker, new):
+        prepare_store(one)
+        keep_as_template("mlflow", one.mlflow / "mlflow.db")
+        assert template_path("mlflow").is_file()
+        with closing(sqlite3.connect(one.mlflow / "mlflow.db")) as database:
+            found = dict(database.execute("SELECT name, artifact_location FROM experiments").fetchall())
+        assert found == {"Default": (one.mlflow / "artifacts").as_uri()}, "nothing of the home where it was made"
+    assert not copy_template("mlflow", new.mlflow / "mlflow.db"), "what is there stays"

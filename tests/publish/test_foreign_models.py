@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from configs.errors import UntrustedCodeError
 from configs.schema import Recipe
 from flows import cli
 from flows.commands import trust as trust_commands
+from flows.model_use import Data, ModelUse
 from flows.terminal.options import before
 from tasks.apply.model_files import write_tensors
 from tasks.apply.run import Wanted, What
@@ -24,9 +25,6 @@ from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.storage.home import Home
 from tests.support import as_partition, node_graph
-
-if TYPE_CHECKING:
-    from flows.apply import Serving
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -43,7 +41,7 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     recipe = {"name": "theirs", "dataset": {"name": "synthetic"}, "model": model}
     for name, content in (("model", {"config": model, "facts": {"task": "node"}}), ("recipe", recipe), ("lineage", {})):
         (folder / f"{name}.json").write_text(json.dumps(content))
-    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, {})
+    write_tensors(folder / "model.safetensors", {"weight": torch.zeros(1)}, ("format", "pt"))
     tracker = Tracker(tracked_home, "test")
     tracker.open_run("key", "theirs")
     registry = ModelRegistry(tracker, "theirs")
@@ -51,17 +49,14 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     return digest
 
 
-def serving(home: Home, tmp_path: Path, what: What) -> Serving:
-    from flows.apply import Data, Serving
-
+def serving(home: Home, tmp_path: Path, what: What) -> ModelUse:
     output = tmp_path / ("out" if what == "model" else "out.parquet")
-    return Serving("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
+    return ModelUse("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
 
 
 def test_its_files_are_copied_and_nothing_runs(
     tracked_home: Home, tmp_path: Path, digest: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.apply._leave_artifact", lambda record: None)
     serving(tracked_home, tmp_path, "model").run()
     assert hashlib.sha256((tmp_path / "out" / "model.py").read_bytes()).hexdigest() == digest
     ModelRegistry(Tracker(tracked_home, "test"), "theirs").promote("1")

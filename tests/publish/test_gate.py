@@ -18,7 +18,7 @@ from tasks.publish.champion.gate import (
     higher_is_better,
     recorded_value,
 )
-from tasks.publish.tracking.model_registry import candidate_of, decision_tags, gate_tags
+from tasks.publish.tracking.version_tags import candidate_of, decision_tags, gate_tags
 
 METRICS = {"valid": {"rmse": 1.5, "mae": 1.0}, "test": {"rmse": 1.7}}
 OLD = Candidate("1", "valid/accuracy", 0.9, True)

@@ -13,7 +13,7 @@ from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
 from tasks.apply.fit import refuse_own_rows
-from tasks.apply.model_files import load_published, read_tensors, write_model, write_tensors
+from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model, write_tensors
 from tasks.train.checkpoint import best_state, save_atomic
 from tasks.train.embeddings.sparse import HostEmbedding, SparseEmbedding
 from tasks.train.strategies.base import Ranks
@@ -28,7 +28,7 @@ def test_tensors_of_all_kinds_come_back(tmp_path: Path) -> None:
         "flags": torch.tensor([True, False]),
         "turned": torch.arange(6.0).reshape(2, 3).T,
     }
-    assert write_tensors(tmp_path / "x.safetensors", tensors, {"format": "pt"}) == 1 + 0 + 6 + 5 + 2 + 6
+    assert write_tensors(tmp_path / "x.safetensors", tensors, ("format", "pt")) == 1 + 0 + 6 + 5 + 2 + 6
     back = read_tensors(tmp_path / "x.safetensors")
     assert set(back) == set(tensors)
     for name, tensor in tensors.items():
@@ -38,27 +38,44 @@ def test_tensors_of_all_kinds_come_back(tmp_path: Path) -> None:
     assert torch.equal(read_tensors(tmp_path / "x.safetensors")["half"], tensors["half"])  # the file stays as it is
 
 
-def test_the_layout_is_the_published_one(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "x", {"b": torch.ones(2), "a": torch.zeros(1, dtype=torch.int64)}, {"format": "pt"})
-    content = (tmp_path / "x").read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    assert length % 8 == 0
-    assert json.loads(content[8 : 8 + length]) == {
-        "__metadata__": {"format": "pt"},
-        "a": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]},
-        "b": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
+def test_equal_weights_make_equal_files_as_open_as_others(tmp_path: Path) -> None:
+    tied = torch.ones(2)
+    for name in ("x", "y"):
+        write_tensors(tmp_path / name, {"b": tied, "a": tied, "c": tied[1:]}, ("format", "pt"))
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+    assert {name: len(tensor) for name, tensor in read_tensors(tmp_path / "x").items()} == {"a": 2, "b": 2, "c": 1}
+    (tmp_path / "z").touch()
+    assert (tmp_path / "x").stat().st_mode == (tmp_path / "z").stat().st_mode
+    assert {path.name for path in tmp_path.iterdir()} == {"x", "y", "z"}
+
+
+def test_files_of_an_earlier_graphmill_are_read(tmp_path: Path) -> None:
+    header = {
+        "__metadata__": {"format": "pt", "made_by": "graphmill"},
+        "a": {"dtype": "BOOL", "shape": [1], "data_offsets": [0, 1]},
+        "b": {"dtype": "F32", "shape": [2], "data_offsets": [1, 9]},
+        "c": {"dtype": "I64", "shape": [], "data_offsets": [9, 17]},
     }
-    assert content[8 + length + 8 :] == struct.pack("<ff", 1.0, 1.0)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (tmp_path / "x").write_bytes(struct.pack("<Q", len(text)) + text + struct.pack("<?ffq", True, 1.0, 2.0, 7))
+    tensors = read_tensors(tmp_path / "x")
+    assert tensors["a"].tolist() == [True]
+    assert tensors["b"].tolist() == [1.0, 2.0]
+    assert tensors["c"].tolist() == 7
+    assert not any(tensor.data_ptr() % tensor.element_size() for tensor in tensors.values())
+    assert tensor_shapes(tmp_path / "x") == {"a": (1,), "b": (2,), "c": ()}
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    write_tensors(path, {"a": torch.ones(4)}, {})
+    write_tensors(path, {"a": torch.ones(4)}, ("format", "pt"))
     whole = path.read_bytes()
-    for damaged in (b"", whole[:4], whole[:-1], b"\xff" * 8 + whole[8:], whole[:8] + b"!" + whole[9:]):
+    for damaged in (b"", whole[:4], whole[:-1], b"\xff" * 8 + whole[8:], whole[:8] + b"!" + whole[9:], whole + b"x"):
         path.write_bytes(damaged)
-        with pytest.raises(IntegrityError, match="not a whole safetensors file"):
-            read_tensors(path)
+        for read in (read_tensors, tensor_shapes):
+            with pytest.raises(IntegrityError, match="not a whole safetensors file"):
+                read(path)
 
 
 def test_a_model_is_rebuilt_from_its_files(tmp_path: Path) -> None:
@@ -101,6 +118,6 @@ def test_a_table_of_sparse_embeddings_stays_in_memory(tmp_path: Path) -> None:
     assert "encoder.embedding.weight" not in dict(back.named_parameters())
     with pytest.raises(RecipeError, match="learnt a vector for each of its 10 nodes"):
         refuse_own_rows(back)
-    write_tensors(tmp_path / "model" / "model.safetensors", {}, {})
+    write_tensors(tmp_path / "model" / "model.safetensors", {}, ("format", "pt"))
     with pytest.raises(IntegrityError, match="does not fit"):
         load_published(tmp_path / "model")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeT
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NASTY = '<script>alert("x")</script>'
 
 
@@ -186,7 +188,8 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
         "Training",
         "Evaluation in detail",
         "0.2500",
-        "Against controls",
+        "this model",
+        "version 2, the champion before",
         "a linear model that sees only the rows' own features",
         "0.4375",
         "v3 champion",
@@ -199,7 +202,7 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
     ):
         assert text in page.text, text
     assert page.text.count(NASTY) >= 4
-    assert page.tags.count("svg") == 10
+    assert page.tags.count("svg") == 12
     assert page.tags.count("h1") == 1
 
 
@@ -331,6 +334,63 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
     assert facts["held-out pairs"] == "9; 2 of them train too"
 
 
+def test_what_differs_from_the_defaults_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:
+    given = recipe(train={"epochs": 7}, preprocess={"symmetrize": False, "transforms": ["degree"]})
+    html = render(given, everything(tmp_path), Published())
+    first, folded = html.split("All options, defaults included", 1)
+    for option in ("train.epochs", "preprocess.symmetrize", "preprocess.transforms", "model.name", "dataset.name"):
+        assert f"<code>{option}</code>" in first, option
+    assert "learning_rate" not in first
+    assert "<code>learning_rate</code>" in folded
+    assert "<details>" in first[-60:]
+
+
+def test_types_and_relations_have_rows_of_their_own(tmp_path: Path) -> None:
+    graph = as_partition(node_graph(tmp_path / "graph"))
+    data = ingest(graph.manifest, tmp_path)
+    assert data_section({"ingest": data}).tables == [], "one type says no more than the facts above"
+    types = (NodeType(name="node", num_nodes=100), NodeType(name="author", num_nodes=40))
+    relations = (
+        EdgeType(source="author", relation="writes", target="node", num_edges=250),
+        EdgeType(source="node", relation="cites", target="node", num_edges=300),
+    )
+    several = data.manifest.model_copy(update={"node_types": types, "edge_types": relations})
+    nodes, edges = data_section({"ingest": Parent(several, tmp_path)}).tables
+    assert nodes.rows == [("node (is predicted)", "", "100"), ("author", "", "40")]
+    assert edges.rows == [("author", "writes", "node", "250", "2.50"), ("node", "cites", "node", "300", "3.00")]
+
+
+def test_a_chart_stands_only_where_it_says_something() -> None:
+    one_point = [{"step": 3, "epoch": 1, "seconds": 1.0, "loss": 0.5, "valid/accuracy": 0.5}]
+    assert plots.loss_curves(one_point) is None
+    assert plots.metric_curves(one_point) is None
+    assert plots.degrees({"degrees": {"log2_bins": [0, 0, 400]}}) is None
+    assert plots.degrees({"degrees": {"log2_bins": [0, 1, 400]}}) is not None
+    assert plots.component_sizes({"components": {"log2_sizes": [0, 0, 0, 1]}}) is None
+    assert plots.class_balance({"train": [0, 90], "test": [0, 10]}, ["a", "b"]) is None
+    assert plots.label_histogram({"train": np.full(9, 2.0)}) is None
+    assert plots.stage_cost([{"name": "train", "seconds": 1.0, "peak_bytes": 1}], next(iter(plots.COSTS))) is None
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: sudo bash scripts/debian.sh --developer")
+def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    place = tmp_path / "report.html"
+    published = Published("f" * 32, "url", f"http://host/{'f' * 90}", "demo", "3", True, gate(), "flow")
+    place.write_text(render(recipe(name="a-name-" + "x" * 80), everything(tmp_path), published))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.goto(place.as_uri())
+        for closed in page.locator("summary").all():
+            closed.click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        figures = page.locator("figure svg").all()
+        assert all((figure.bounding_box() or {"width": 0})["width"] >= 300 for figure in figures), "they can be read"
+        browser.close()
+
+
 def test_all_that_was_asked_is_shown() -> None:
     given = recipe(seed=41, preprocess={"transforms": ["degree"]}, tracking={"experiment": "mine"})
     shown = {name: dict(rows) for name, rows in asked(given)}
@@ -362,10 +422,11 @@ def test_pictures_of_an_artifact_are_written_as_png(tmp_path: Path) -> None:
         "partition-components.png",
         "partition-cut.png",
         "partition-parts.png",
-        "train-curves.png",
+        "train-loss.png",
+        "train-validation.png",
         "evaluate-confusion.png",
         "evaluate-classes.png",
         "evaluate-calibration.png",
     ]
-    assert plots.curves([]) is None
+    assert plots.loss_curves([]) is None
     assert dataclasses.is_dataclass(Published)

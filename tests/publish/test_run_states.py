@@ -52,7 +52,7 @@ def test_a_flow_run_that_finds_its_training_done_has_a_run_of_its_own(tracked_ho
         assert tracker.run_id != first.run_id
         run = tracker.client.get_run(tracker.run_id)
         assert run.data.tags[TRAINED_IN] == first.run_id
-        assert f"/runs/{first.run_id})" in run.data.tags["mlflow.note.content"]
+        assert f"/runs/{first.run_id}?workflowType=machine_learning)" in run.data.tags["mlflow.note.content"]
         tracker.close("FAILED")
         retried = opened(tracked_home, night, trains=False)
         assert retried.run_id == tracker.run_id, "a retry is the same flow run"

@@ -21,7 +21,8 @@ from tasks.apply.prepare import prepare_for
 from tasks.apply.run import Wanted, write_outputs
 from tasks.evaluate.controls.suite import Controls
 from tasks.publish.champion.comparison import Challenge, champion_files
-from tasks.publish.tracking.registered import find_version, open_registry
+from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.registry import open_tracker
 from tasks.stage import Parent, StageContext
 from tasks.storage.caching import PickleCache
 from tasks.storage.graph_store import GraphStore
@@ -49,7 +50,7 @@ class Case:
         return gate
 
     def files(self, number: int) -> Any:
-        tracker = open_registry(self.line.home)
+        tracker = open_tracker(self.line.home)
         return champion_files(tracker, find_version(tracker, f"{self.recipes[0].name}@{number + 1}"))
 
     def context(self, folder: Path) -> StageContext:
@@ -199,9 +200,10 @@ def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(
     splits = ("evaluate.splits=[test]", "evaluate.splits=[valid]")
     case = publish_both(tracked_home, *(customers(tmp_path, override) for override in splits))
     first, second = (parents["publish"].manifest for parents in case.parents)
-    assert set(first.metrics) == {"test"}
+    evaluated = [parents["evaluate"].manifest.metrics for parents in case.parents]
+    assert set(evaluated[0]) == {"test"}
     assert first.gate["metric"] == "valid/accuracy"
-    assert first.gate["value"] == second.metrics["valid"]["accuracy"]
+    assert first.gate["value"] == evaluated[1]["valid"]["accuracy"]
     assert second.gate["short"] == "is champion", "the same model, evaluated otherwise"
 
 

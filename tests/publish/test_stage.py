@@ -21,7 +21,7 @@ from tasks.apply.model_files import load_published
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish import stage as publish_stage
+from tasks.publish import build as publish_build
 from tasks.publish.stage import STAGE
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.stage import Parent, run_stage
@@ -90,7 +90,19 @@ def check_published(home: Home, manifest: PublishManifest, folder: Path, tmp_pat
     assert run.data.params["model.name"] == "gcn"
     assert run.data.params["train.epochs"] == "20"
     assert run.data.metrics["final/valid/accuracy"] == 0.75
-    assert run.data.metrics["control/majority/valid/accuracy"] == 0.25
+    assert run.data.metrics["simple_control/majority/valid/accuracy"] == 0.25
+    assert len(run.data.params) < 25, "a person reads them"
+    assert "preprocess.workers" not in run.data.params
+    note = run.data.tags["mlflow.note.content"]
+    for text in (
+        "gcn on test",
+        "| valid | 0.7500",
+        "| valid, majority | 0.2500",
+        "`model.name=gcn`",
+        "Version 1: champion",
+    ):
+        assert text in note, note
+    assert note.splitlines()[-1].startswith("Prefect run [flow-1](")
     assert run.data.metrics["loss"] == pytest.approx(1 / 3)
     assert run.data.tags["graphmill.train.key"] == "train-1"
     assert run.data.tags["prefect.flow_run_id"] == "flow-1"
@@ -147,7 +159,7 @@ def test_a_crash_in_the_middle_is_marked_and_resumed(
 ) -> None:
     parents = finished_run(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(publish_stage, "write_report", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+        patch.setattr(publish_build, "write_report", lambda *_: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             publish(tracked_home, parents)
     tracker = Tracker(tracked_home, "graphmill")
@@ -230,7 +242,7 @@ def test_publish_to_a_real_server(tmp_path: Path, home: Home, server: str, monke
     parents = finished_run(tmp_path)
     with publishing_from(RunContext("flow-1", "http://prefect/flow-1")):
         manifest, folder, _ = publish(home, parents)
-    assert manifest.mlflow_run_url.startswith(f"{server}#/experiments/")
+    assert manifest.mlflow_run_url.startswith(f"{server}/#/experiments/")
     check_published(home, manifest, folder, tmp_path)
     again = run_stage(STAGE, recipe(), parents, home, force=True).manifest
     assert (again.mlflow_run_id, again.model_version) == (manifest.mlflow_run_id, "1")

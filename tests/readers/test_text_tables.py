@@ -15,12 +15,12 @@ import zstandard
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.given import read_ids
-from tasks.ingest.csv import reader as csv_reader
-from tasks.ingest.csv.reader import read_numbers
 from tasks.ingest.ids.id_maps import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
+from tasks.readers.numbers import reader as csv_reader
+from tasks.readers.numbers.reader import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.ids import as_kind
 
@@ -84,9 +84,9 @@ def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, name: str, conten
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("7,8,9", r"row ROW\): Expected 2 columns, got 3"),
-        ("7", r"row ROW\): Expected 2 columns, got 1"),
-        ("x,8", r"row ROW, column NAME\): CSV conversion error to double"),
+        ("7,8,9", r"row ROW\): the row has 3 columns, the others have 2: '7,8,9'"),
+        ("7", r"row ROW\): the row has 1 columns, the others have 2: '7'"),
+        ("x,8", r"row ROW, column NAME\): 'x' is not a number"),
     ],
 )
 def test_rows_of_csv(
@@ -293,3 +293,34 @@ def test_lists_of_ids(tmp_path: Path) -> None:
     assert read_ids(path, {"id": False})[0].to_pylist() == [7, 8]
     path.write_text("1 a\n2 b\n")
     assert [ids.to_pylist() for ids in read_ids(path, {"source": False, "target": True})] == [[1, 2], ["a", "b"]]
+
+
+def hexadecimal_lines(at: int) -> list[str]:
+    return [f"{i},{'0x1F' if i == at else i},10x" for i in range(3000)]
+
+
+@pytest.mark.parametrize("at", [0, 2999])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("block", [61, 4096])
+def test_hexadecimal_numbers_are_no_integers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, header: bool, block: int
+) -> None:
+    """Arrow takes 0x1F for 31: refused where it did, wherever the file's blocks end; a text stays one."""
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", block)
+    path, name = tmp_path / "x.csv", "b" if header else "1"
+    lines = [*(["a,b,c"] if header else []), *hexadecimal_lines(at)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=rf"row {at}, column {name}\): '0x1F' is hexadecimal; .*text_ids=true"):
+        read(path, header=header)
+    assert read(path, [name], [name], header=header)[at] == ("0x1F",)
+    path.write_text("\n".join([*lines[:-3000], *hexadecimal_lines(-1)]))
+    assert len(read(path, header=header)) == 3000
+
+
+def test_hexadecimal_ids_are_texts_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("4,3,0.5\n0x1F,5,1\n")
+    batch = next(TableFiles((str(path),), delimiter=",").batches(["0", "1", "2"], numbers=["2"]))
+    assert [column.to_pylist() for column in batch.data.columns] == [["4", "0x1F"], [3, 5], [0.5, 1.0]]
+    with pytest.raises(DataError, match="'0x1F' is no id here"):
+        as_kind(pa.array(["7", "0x1F"]), pa.int64())

@@ -11,11 +11,11 @@ import torch
 
 from configs.errors import DataError
 from configs.registry import MODELS
-from models import dgl_adapter
 from models.base import GraphModel
 from models.block import Batch
 from tasks.inference import layerwise
 from tasks.inference.predictor import Predictor
+from tasks.processes.device import use_threads
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
@@ -25,8 +25,7 @@ from tests.support import finish, link_graph, molecule_graph, node_graph, write_
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     """On small graphs on a busy machine OpenMP's waiting costs far more than its work."""
-    torch.set_num_threads(1)
-    dgl_adapter.use_threads(1)
+    use_threads(1)
 
 
 OPTIONS: list[dict[str, Any]] = [

@@ -20,6 +20,7 @@ from tasks.train.ranks.failures import final_error
 from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
+from tasks.train.weights import Weights, count_weights, known_weights, remember_trained
 from tests.support import link_graph, molecule_graph, node_graph
 from tests.train.test_training import partition, recipe
 
@@ -38,9 +39,10 @@ def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task
         pytest.skip(f"{name} is not for {task} tasks")
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    size = model_size(config, train, facts)
+    weights = count_weights(config, train, facts)
     assert torch.equal(before, torch.get_rng_state()), "counting must not shift the initial weights"
-    assert size is not None
+    assert weights is not None
+    size = model_size(weights, train)
     assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert size.device_bytes == 4 * 4 * size.parameters  # weights, gradients, and Adam's two
 
@@ -49,8 +51,10 @@ def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task
 def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: str, place: str) -> None:
     facts = graph_facts(link_graph(tmp_path).manifest)
     config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
-    size = model_size(config, TrainConfig(embeddings=embeddings), facts)  # type: ignore[arg-type]
-    assert size is not None
+    train = TrainConfig(embeddings=embeddings)  # type: ignore[arg-type]
+    weights = count_weights(config, train, facts)
+    assert weights is not None
+    size = model_size(weights, train)
     assert getattr(size, place) >= 4 * 8 * facts.num_nodes
     assert size.device_bytes < 1e6 or embeddings == "dense"
 
@@ -90,9 +94,26 @@ def test_draws_of_a_subgraph_that_no_memory_holds_are_refused(
     train = TrainConfig.model_validate({"loader": options})
     with pytest.raises(RecipeError, match=rf"{named}.* GB of memory, .* take a smaller train\.loader\.batch_size"):
         refuse_excess(config, train, facts, Ranks(0, 1, 0, 1))
-    found = training_bytes(config, train, facts, Counts(1000, 5000, 8), num_parts=1)
-    assert found is not None
-    assert found[1] > 24 * 10**9  # so `plan` knows
+    weights = count_weights(config, train, facts)
+    assert weights is not None
+    found = training_bytes(config, train, facts, weights, Counts(1000, 5000, 8), num_parts=1)
+    assert found > 24 * 10**9  # so `plan` knows
+
+
+def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = graph_facts(node_graph(tmp_path).manifest)
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
+    train, wider = TrainConfig(), MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2})
+    counted = count_weights(config, train, facts)
+    assert known_weights(home, config, train, facts) == counted
+    monkeypatch.setattr("tasks.train.weights.count_weights", lambda *_: None)
+    assert known_weights(home, config, train, facts) == counted
+    assert known_weights(home, wider, train, facts) is None, "another model is another count"
+    remember_trained(home, wider, train, facts, 77)
+    assert known_weights(home, wider, train, facts) == Weights(77)
+    for path in (home.cache / "weights").iterdir():
+        path.write_text("{")
+    assert known_weights(home, config, train, facts) is None, "a damaged record is no count"
 
 
 @pytest.mark.parametrize(

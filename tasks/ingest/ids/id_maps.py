@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc
 
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.columns import plain
-from tasks.readers.csv_tables import open_table, read_rows
+from tasks.readers.csv_tables import as_texts, open_table, read_rows
 from tasks.stage import StageContext
 
 
@@ -22,21 +20,13 @@ def read_text_table(path: Path, num_rows: int, columns: Sequence[str] | None = N
     """
     with open_table(path, ",", True) as (names, stream):
         wanted = list(names[:2]) if columns is None else [name for name in columns if name in names]
-        convert = pc.ConvertOptions(
-            include_columns=wanted,
-            column_types={name: pa.string() for name in wanted},
-            strings_can_be_null=False,
-            check_utf8=False,
-        )
-        batches, row = [], 0
-        schema = pa.schema([(name, pa.string()) for name in wanted])
-        for data in read_rows(path, names, stream, ",", convert) if wanted else ():
-            texts = [plain(data.column(i), path, row, name) for i, name in enumerate(wanted)]
-            batches.append(pa.RecordBatch.from_arrays(texts, schema=schema))
-            row += data.num_rows
-            if row > num_rows:
+        batches, rows = [], 0
+        for data in read_rows(path, names, stream, ",", as_texts(wanted)) if wanted else ():
+            batches.append(data)
+            rows += data.num_rows
+            if rows > num_rows:
                 break
-        return pa.Table.from_batches(batches, schema)
+        return pa.Table.from_batches(batches, pa.schema([(name, pa.string()) for name in wanted]))
 
 
 def write_mapping(

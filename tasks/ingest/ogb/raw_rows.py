@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.ingest.csv.reader import NumberReader
 from tasks.readers.npy import NpyFile, NpyHeader, check_row, read_values
+from tasks.readers.numbers.reader import NumberReader
 
 Array = NDArray[Any]
 _CHUNK_BYTES = 4 << 20

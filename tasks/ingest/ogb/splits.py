@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file, is_folder, names_in
-from tasks.ingest.csv.reader import read_numbers
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.torch_files import load_torch
+from tasks.readers.numbers.reader import read_numbers
 from tasks.storage.manifests import SPLITS
 
 Array = NDArray[Any]

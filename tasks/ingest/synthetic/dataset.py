@@ -6,8 +6,6 @@ from typing import Any
 
 from configs.registry import DATASETS
 from tasks.ingest.configs import SyntheticConfig
-from tasks.ingest.synthetic.difficulty import features_alone
-from tasks.ingest.synthetic.generator import generate
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
@@ -55,6 +53,9 @@ class Synthetic:
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""
+        from tasks.ingest.synthetic.difficulty import features_alone
+        from tasks.ingest.synthetic.generator import generate
+
         config = self.config
         if config.task == "node" and config.feature_dim:
             ceiling, alone = 1 - config.label_noise, features_alone(config)

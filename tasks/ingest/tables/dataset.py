@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.tables.configs import TablesConfig
-from tasks.ingest.tables.files import TableFiles
-from tasks.ingest.tables.ingest import ingest_tables
-from tasks.ingest.tables.intake import Intake
-from tasks.ingest.tables.times import time_unit
+from tasks.ingest.tables.paths import named_files
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
+
+if TYPE_CHECKING:
+    from tasks.ingest.tables.intake import Intake
 
 
 @DATASETS.register("tables")
@@ -38,7 +38,7 @@ class Tables:
         tables |= {f"edges {number}": edges.files for number, edges in enumerate(config.edges)}
         tables |= {"labels": config.labels.files} if config.labels else {}
         tables |= {f"split {name}": (path,) for name, path in config.split.files.items()}
-        return digests.describe({table: TableFiles(files).named() for table, files in tables.items()})
+        return digests.describe({table: named_files(files) for table, files in tables.items()})
 
     def time_unit(self) -> TimeUnit | None:
         """What the time columns count, by their first rows; None where no table names one.
@@ -47,6 +47,9 @@ class Tables:
             DataError: a file or column is missing.
             RecipeError: one column holds dates, another one numbers.
         """
+        from tasks.ingest.tables.intake import Intake
+        from tasks.ingest.tables.times import time_unit
+
         found: dict[TimeUnit, str] = {}
         for section, tables in (("nodes", self.config.nodes), ("edges", self.config.edges)):
             for table in tables:
@@ -65,5 +68,8 @@ class Tables:
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read nodes, then edges, then splits. Raises DataError with all mistakes that were met."""
+        from tasks.ingest.tables.ingest import ingest_tables
+        from tasks.ingest.tables.intake import Intake
+
         self.intake = Intake()
         return ingest_tables(self.config, context, self.intake)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +15,17 @@ import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from configs.matching import did_you_mean
-from configs.source_files import check_file, is_folder, look_up, names_in, user_path
-from tasks.ingest.csv.reader import NumberReader, comment_mark, count_columns
-from tasks.readers.columns import check_columns, plain
-from tasks.readers.csv_tables import check_delimiter, open_table, read_rows
+from tasks.ingest.tables.paths import files_of
+from tasks.readers.columns import check_columns, to_int64
+from tasks.readers.csv_tables import (
+    Watched,
+    as_texts,
+    check_delimiter,
+    open_table,
+    read_rows,
+    refuse_hexadecimal,
+)
+from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
 Array = NDArray[Any]
@@ -77,47 +81,8 @@ class TableFiles:
             check_delimiter(self.delimiter)
 
     def paths(self) -> list[Path]:
-        """Return the files in the order of patterns, each pattern's sorted.
-
-        Raises:
-            DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling
-                link, a folder).
-        """
-        found: dict[str, Path] = {}
-        for pattern in self.patterns:
-            path = user_path(pattern)
-            if is_folder(path):
-                matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
-                if not matches:
-                    raise DataError("is a folder without files", path=pattern)
-            elif look_up(path) is None and glob.has_magic(pattern):
-                matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 -- absolute patterns
-            else:
-                matches = [path] if look_up(path) is not None else []
-            if not matches:
-                raise DataError(f"there is no such file{self._hint(path)}", path=pattern)
-            for match in matches:
-                check_file(match)
-                place = os.path.realpath(match)
-                if place in found:
-                    raise DataError(
-                        "is named twice in the files of one table, and its rows would count twice", path=match
-                    )
-                found[place] = match
-        return list(found.values())
-
-    @staticmethod
-    def _hint(path: Path) -> str:
-        if not is_folder(path.parent):
-            return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
-        return did_you_mean(path.name, [p.name for p in names_in(path.parent)]) or f" in {path.parent.resolve()}"
-
-    def named(self) -> list[tuple[str, Path]]:
-        """Return name and path of each file in order; none where one is missing."""
-        try:
-            return [(path.name, path) for path in self.paths()]
-        except DataError:
-            return []
+        """Return the files in their order. Raises as `files_of` does."""
+        return files_of(self.patterns)
 
     def batches(
         self, columns: Sequence[str], texts: Sequence[str] = (), numbers: Sequence[str] = ()
@@ -140,8 +105,7 @@ class TableFiles:
                 convert = self._conversion(wanted, texts, numbers)
                 read = _read_csv(path, self._delimiter(kind), self.header, convert)
             for data in read:
-                columns_read = [plain(data.column(i), path, row, name) for i, name in enumerate(data.schema.names)]
-                yield Batch(path, row, pa.RecordBatch.from_arrays(columns_read, names=data.schema.names))
+                yield Batch(path, row, data)
                 row += data.num_rows
 
     def _read_edge_list(
@@ -215,7 +179,14 @@ class TableFiles:
 
 def _read_csv(path: Path, delimiter: str, header: bool, convert: pc.ConvertOptions) -> Iterator[pa.RecordBatch]:
     with open_table(path, delimiter, header) as (names, stream):
-        yield from read_rows(path, names, stream, delimiter, convert)
+        watched, looked = Watched(stream), False
+        for data in read_rows(path, names, cast(IO[bytes], watched), delimiter, convert):
+            if watched.hexadecimal and not looked:  # a text holds it, or what Arrow took for an integer
+                looked = True
+                integers = [field.name for field in data.schema if pa.types.is_integer(field.type)]
+                if integers:
+                    refuse_hexadecimal(path, integers, delimiter, header)
+            yield data
 
 
 def _read_number_list(
@@ -252,10 +223,9 @@ class _TextList:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the wanted columns as texts. Raises DataError for a line with another number of cells."""
         mark = f"^{comment_mark(self.path)}" + (r"(\s|$)" if self.whole_lines else "")  # `#topic` may be an id
-        convert = pc.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}, check_utf8=False)
         with open_table(self.path, _NO_DELIMITER, False) as (names, stream):
-            for data in read_rows(self.path, names, stream, _NO_DELIMITER, convert, quotes=False):
-                lines = plain(data.column(0), self.path, self._row, "0")
+            for data in read_rows(self.path, names, stream, _NO_DELIMITER, as_texts(["0"]), quotes=False):
+                lines = data.column(0)
                 # Blanks between delimiters are a cell.
                 seen = lines if self.delimiter else compute.utf8_trim_whitespace(lines)
                 skipped = compute.or_(compute.match_substring_regex(seen, mark), compute.equal(seen, ""))
@@ -313,7 +283,7 @@ class _TextList:
                 continue
             known = compute.if_else(compute.is_in(cells, pa.array(list(missing), pa.string())), None, cells)
             try:
-                arrays.append(known.cast(pa.float64() if name in numbers else pa.int64()))
+                arrays.append(known.cast(pa.float64()) if name in numbers else to_int64(known))
             except pa.ArrowInvalid as error:
                 self._refuse_names(batch, name, known)
                 if name in numbers:

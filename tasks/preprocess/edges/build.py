@@ -94,25 +94,29 @@ def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, tabl
     return count, loops
 
 
-def build_edges(
-    context: StageContext,
-    store: DatasetStore,
-    layout: Layout,
-    config: PreprocessConfig,
-    writer: ArrayWriter,
-    existing: EdgeFilter | None = None,
-    source: Layout | None = None,
-    held_out: HeldOut | None = None,
-) -> tuple[dict[str, Any], EdgeData]:
-    """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry.
+@dataclass(frozen=True)
+class EdgeRules:
+    """Which edges the graph has, and in which ids."""
 
-    Of a snapshot, `existing` leaves the edges that are in the graph, and `source` is the data set's own layout: shards
-    are sorted in its ids, once for all snapshots. On link tasks `held_out` takes out what is to be predicted.
-    """
+    config: PreprocessConfig
+    layout: Layout
+    """The graph's."""
+    source: Layout
+    """The data set's own: shards are sorted in its ids, once for all snapshots."""
+    existing: EdgeFilter | None = None
+    """Leaves the edges that are in a snapshot."""
+    held_out: HeldOut | None = None
+    """Takes out, on link tasks, what is to be predicted."""
+
+
+def build_edges(
+    context: StageContext, store: DatasetStore, writer: ArrayWriter, rules: EdgeRules
+) -> tuple[dict[str, Any], EdgeData]:
+    """Write the adjacency and the edges' data; returns counts for the report, and what the edges carry."""
     scratch = context.work / "scratch"
     scratch.mkdir(exist_ok=True)
     try:
-        merge = _Merge(context, store, layout, config, writer, scratch, existing, source or layout, held_out)
+        merge = _Merge(context, store, writer, rules, scratch)
         return merge.run(), merge.data
     finally:
         shutil.rmtree(scratch)
@@ -122,19 +126,11 @@ class _Merge:
     """One run of the counting sort over all shards."""
 
     def __init__(
-        self,
-        context: StageContext,
-        store: DatasetStore,
-        layout: Layout,
-        config: PreprocessConfig,
-        writer: ArrayWriter,
-        scratch: Path,
-        existing: EdgeFilter | None,
-        source: Layout,
-        held_out: HeldOut | None,
+        self, context: StageContext, store: DatasetStore, writer: ArrayWriter, rules: EdgeRules, scratch: Path
     ) -> None:
+        config, layout, source = rules.config, rules.layout, rules.source
         self.context, self.layout, self.config, self.writer = context, layout, config, writer
-        self.existing, self.held_out = existing, held_out
+        self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
         self.threads = thread_count(config)

@@ -202,17 +202,6 @@ def keep_runs(
     return num_rows, size
 
 
-def snapshot_view(recipe: Recipe) -> dict[str, Any]:
-    """Return the options that decide what a snapshot holds, for the stage's key; empty without a moment."""
-    options = recipe.snapshot
-    if options.as_of is None:
-        return {}
-    view = {"as_of": options.as_of, "unit": options.unit, "split": options.split}
-    if options.split == "time":
-        view |= {name: getattr(options, name) for name in ("train", "valid", "test", "seed")}
-    return {"snapshot": view}
-
-
 def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapshot | None:
     """Find out what exists as of the recipe's moment; None where it names none.
 

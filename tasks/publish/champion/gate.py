@@ -21,8 +21,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
-from tasks.evaluators.metrics import metric_of
 
 CHAMPION = "champion"
 _FEW_ROWS = 30

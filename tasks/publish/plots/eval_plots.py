@@ -93,6 +93,8 @@ def calibration(report: Mapping[str, Any]) -> Canvas | None:
     told = report["calibration"]
     rows = np.asarray(told["rows"])
     used = rows > 0
+    if used.sum() < 2:
+        return None
     canvas = Canvas(4.6, 3.8)
     (ax,) = canvas.axes
     ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="as confident as right")
@@ -108,7 +110,7 @@ def calibration(report: Mapping[str, Any]) -> Canvas | None:
 def tasks(report: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which ROC-AUC."""
     areas = [row["rocauc"] for row in report.get("per_task", []) if row["rocauc"] is not None]
-    if not areas:
+    if len(areas) < 2:
         return None
     canvas = Canvas()
     (ax,) = canvas.axes

@@ -24,10 +24,15 @@ _TOP = 30
 @styled
 def degrees(report: Mapping[str, Any]) -> Canvas | None:
     """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
-    bins = report.get("degrees", {}).get("log2_bins")
-    if not bins:
+    bins = report.get("degrees", {}).get("log2_bins") or []
+    if not _several(bins):
         return None
     return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
+
+
+def _several(counts: Sequence[float]) -> bool:
+    """Whether a histogram has two bars or more: one bar says no more than its number."""
+    return sum(count > 0 for count in counts) > 1
 
 
 def bin_labels(count: int) -> list[str]:
@@ -38,8 +43,8 @@ def bin_labels(count: int) -> list[str]:
 @styled
 def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
     """Connected components by size, in bins of powers of two (`report["components"]["log2_sizes"]`)."""
-    bins = report.get("components", {}).get("log2_sizes")
-    if not bins:
+    bins = report.get("components", {}).get("log2_sizes") or []
+    if not _several(bins):
         return None
     labels = [_range(2**k, 2 ** (k + 1) - 1) for k in range(len(bins))]
     return _histogram(bins, labels, "Connected components", "nodes in the component", "components")
@@ -59,7 +64,7 @@ def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y
 def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> Canvas | None:
     """Share of each class in each split; the largest 30 classes of the first split."""
     counts = {split: values for split, values in counts.items() if sum(values)}
-    if not counts:
+    if not any(_several(values) for values in counts.values()):
         return None
     first = np.asarray(next(iter(counts.values())))
     order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
@@ -84,7 +89,7 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
     """Distribution of a regression's label in each split."""
     values = {split: np.asarray(v, float)[np.isfinite(v)] for split, v in values.items()}
     values = {split: v for split, v in values.items() if len(v)}
-    if not values:
+    if not any(len(v) and v.min() < v.max() for v in values.values()):
         return None
     canvas = Canvas()
     (ax,) = canvas.axes
@@ -109,7 +114,7 @@ def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
         share = 100 * np.nansum(values, axis=0)[rows > 0] / rows[rows > 0]
         drawn = max(drawn, len(share))
         ax.hist(share, bins=np.linspace(0, 100, 26), histtype="step", linewidth=1.6, color=COLORS[number], label=split)
-    if not drawn:
+    if drawn < 2:
         return None
     ax.set(title=f"Positives of {drawn} label columns", xlabel="% positive", ylabel="columns")
     legend(ax, len(labels))
@@ -159,28 +164,42 @@ def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
 
 
 @styled
-def curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas | None:
-    """Loss on the left; metrics of the evaluations on the right."""
+def loss_curves(records: Sequence[Record]) -> Canvas | None:
+    """Loss by epoch."""
     by_key = unique_by_step(records)
     losses = {key: by_key[key] for key in by_key if key == "loss" or key.endswith("/loss")}
+    return _curves("Loss", losses, records, None)
+
+
+@styled
+def metric_curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas | None:
+    """Metrics of the evaluations by epoch."""
+    by_key = unique_by_step(records)
     metrics = {key: by_key[key] for key in by_key if "/" in key and not key.endswith("/loss")}
-    panels = [(title, group) for title, group in (("Loss", losses), ("Validation", metrics)) if group]
-    if not panels:
+    return _curves("Validation", metrics, records, best_epoch)
+
+
+def _curves(
+    title: str, group: Mapping[str, Mapping[int, tuple[float, float]]], records: Sequence[Record], best: int | None
+) -> Canvas | None:
+    """Draw curves of two points at least; one point is a number, which the report says elsewhere."""
+    group = {key: points for key, points in group.items() if len(points) > 1}
+    if not group:
         return None
     epochs = {int(r["step"]): float(r["epoch"]) for r in records if "step" in r and "epoch" in r}
-    canvas = Canvas(4.6 * len(panels), 3.2, len(panels))
-    for ax, (title, group) in zip(canvas.axes, panels, strict=True):
-        for number, (key, points) in enumerate(group.items()):
-            steps = sorted(points)
-            values = [points[step][0] for step in steps]
-            x, x_name = _epochs(steps, epochs)
-            mark = "o" if len(steps) <= 30 else None
-            color = COLORS[number % len(COLORS)]
-            ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
-        if best_epoch is not None and title != "Loss" and x_name == "epoch":
-            ax.axvline(best_epoch, color=COLORS[5], linestyle="--", linewidth=1, label=f"best (epoch {best_epoch})")
-        ax.set(title=title, xlabel=x_name)
-        legend(ax, min(3, len(ax.get_legend_handles_labels()[0])))
+    canvas = Canvas(4.6, 3.2)
+    (ax,) = canvas.axes
+    for number, (key, points) in enumerate(group.items()):
+        steps = sorted(points)
+        values = [points[step][0] for step in steps]
+        x, x_name = _epochs(steps, epochs)
+        mark = "o" if len(steps) <= 30 else None
+        color = COLORS[number % len(COLORS)]
+        ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
+    if best is not None and x_name == "epoch":
+        ax.axvline(best, color=COLORS[5], linestyle="--", linewidth=1, label=f"best (epoch {best})")
+    ax.set(title=title, xlabel=x_name)
+    legend(ax, min(3, len(ax.get_legend_handles_labels()[0])))
     return canvas
 
 
@@ -194,25 +213,27 @@ def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float],
     return [float(step) for step in steps], "step"
 
 
+COSTS = {"Seconds of each stage": ("Time", "seconds", 1.0), "Peak memory of each stage": ("Peak memory", "MB", 1e6)}
+"""Caption to title, unit, and how much of what was measured one unit is."""
+
+
 @styled
-def stage_costs(stages: Sequence[Mapping[str, Any]]) -> Canvas | None:
-    """Seconds and peak memory of each stage (`name`, `seconds`, `peak_bytes`)."""
-    if not stages:
+def stage_cost(stages: Sequence[Mapping[str, Any]], what: str) -> Canvas | None:
+    """Bars of one of COSTS; `stages` have `name`, `seconds` and `peak_bytes`. None for a single stage."""
+    if len(stages) < 2:
         return None
+    title, unit, size = COSTS[what]
     names = [str(stage["name"]) for stage in stages]
-    canvas = Canvas(9.4, max(2.2, 0.34 * len(names) + 1.0), 2)
-    panels = (
-        ("Time", "seconds", [s["seconds"] for s in stages]),
-        ("Peak memory", "MB", [s["peak_bytes"] / 1e6 for s in stages]),
-    )
-    for number, (ax, (title, unit, values)) in enumerate(zip(canvas.axes, panels, strict=True)):
-        ax.barh(names, values, color=COLORS[number], height=0.7)
-        for place, value in enumerate(values):
-            ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
-        ax.margins(x=0.18)
-        ax.invert_yaxis()
-        ax.set(title=title, xlabel=unit)
-        thousands(ax.xaxis)
+    values = [stage["seconds" if unit == "seconds" else "peak_bytes"] / size for stage in stages]
+    canvas = Canvas(4.6, max(2.2, 0.34 * len(names) + 1.0))
+    (ax,) = canvas.axes
+    ax.barh(names, values, color=COLORS[list(COSTS).index(what)], height=0.7)
+    for place, value in enumerate(values):
+        ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
+    ax.margins(x=0.18)
+    ax.invert_yaxis()
+    ax.set(title=title, xlabel=unit)
+    thousands(ax.xaxis)
     return canvas
 
 
@@ -236,7 +257,8 @@ def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:
             pictures += [("cut", cut_matrix(manifest.report)), ("parts", part_sizes(manifest.report))]
         return pictures
     if isinstance(manifest, RunResult):
-        return [("curves", curves(read_records(folder / manifest.metrics_file), manifest.best_epoch))]
+        records = read_records(folder / manifest.metrics_file)
+        return [("loss", loss_curves(records)), ("validation", metric_curves(records, manifest.best_epoch))]
     if isinstance(manifest, EvalReport):
         return [(name, canvas) for name, _, canvas in eval_plots.all_of(manifest.report)]
     return []
@@ -245,7 +267,7 @@ def _of(manifest: Manifest, folder: Path) -> list[tuple[str, Canvas | None]]:
 @styled
 def table_sizes(manifest: DatasetManifest) -> Canvas | None:
     """Rows of each table of a data set."""
-    if not manifest.tables:
+    if len(manifest.tables) < 2:
         return None
     names = list(manifest.tables)
     rows = [manifest.tables[name].num_rows for name in names]

@@ -1,4 +1,4 @@
-"""MLflow: the run of a training, its metrics and its model. The only file that imports mlflow.
+"""MLflow: the run of a training, its metrics and its model.
 
 An MLflow run is of one flow run, and ends as that does. A retry of the flow run goes on in it; so does the flow run
 that takes up an interrupted training. One that finds its training done has a run of its own, with a link to the run of
@@ -13,20 +13,23 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
-from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking.registry import StoredVersion
+from tasks.publish.tracking.store_uris import local_path, public_uri, run_url, tracking_uri
 from tasks.storage.artifacts import file_lock
+from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
 
@@ -39,6 +42,7 @@ RECIPE = "graphmill.recipe"
 FLOW_RUN = "prefect.flow_run_id"
 TRAINED_IN = "graphmill.training_run"
 """MLflow run of the training, in a run that found it done."""
+_NOTE = "mlflow.note.content"
 _INTERRUPTED = ("FAILED", "KILLED")
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
@@ -68,7 +72,7 @@ def _mlflow() -> ModuleType:
         os.environ.setdefault(name, value)
     import mlflow
 
-    for logger in ("alembic", "mlflow.store.db.utils", "mlflow.tracking.client"):
+    for logger in ("alembic", "mlflow"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     return mlflow
 
@@ -77,13 +81,18 @@ def _make_database(path: Path) -> None:
     """Create MLflow's SQLite file whole or not at all: tables of which a killed process made half never open again."""
     if path.exists() and path.stat().st_size:
         return
-    from mlflow.tracking import MlflowClient
-
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = beside(path, ".draft")
     for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
         leftover.unlink(missing_ok=True)
-    MlflowClient(tracking_uri=f"sqlite:///{draft}", registry_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
+    if not copy_template("mlflow", draft):
+        from mlflow.tracking import MlflowClient
+
+        uri = f"sqlite:///{draft}"
+        MlflowClient(tracking_uri=uri, registry_uri=uri).search_experiments(max_results=1)
+    with closing(sqlite3.connect(draft)) as database, database:  # else it is below whatever folder we are in
+        place = (path.resolve().parent / "artifacts").as_uri()
+        database.execute("UPDATE experiments SET artifact_location = ? WHERE name = 'Default'", (place,))
     draft.replace(path)
 
 
@@ -94,6 +103,14 @@ def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
     own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]
     interrupted = [run for run in known if run.info.status in _INTERRUPTED and TRAINED_IN not in run.data.tags]
     return next(iter([*own, *(interrupted if trains else [])]), None)
+
+
+def named(name: str) -> str:
+    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
+    quote = '"' if "'" in name else "'"
+    if quote in name:
+        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
+    return f"name = {quote}{name}{quote}"
 
 
 class Tracker:
@@ -122,6 +139,8 @@ class Tracker:
         self.run_id = ""
         self.trained_in = ""
         """MLflow run of the training, where that is another one."""
+        self._origin = ""
+        """Which flow run this run is of, in words."""
         self._buffer: list[Record] = []
 
     # ------------------------------------------------------------------ the run
@@ -154,25 +173,30 @@ class Tracker:
                 run = self.call(self.client.create_run, self.experiment_id, tags=tags, run_name=name)
                 self.run_id = run.info.run_id
         if context is not None and context.flow_run_id:
-            note = f"Prefect run [{context.flow_run_id}]({context.flow_run_url})"
+            place = f"[{context.flow_run_id}]({context.flow_run_url})" if context.flow_run_url else context.flow_run_id
+            self._origin = f"Prefect run {place}"
             if self.trained_in:
-                note += f"; its training was done, and was logged in [this run](#/experiments/{self.experiment_id}"
-                note += f"/runs/{self.trained_in})"
+                page = run_url("", self.experiment_id, self.trained_in)
+                self._origin += f"; its training was done, and was logged in [this run]({page})"
             self.set_tags(
                 {
                     FLOW_RUN: context.flow_run_id,
+                    _NOTE: self._origin,
                     "prefect.flow_run_url": context.flow_run_url,
-                    "mlflow.note.content": note,
                     **({"mlflow.parentRunId": context.parent_run} if context.parent_run else {}),
                 }
             )
         return found is not None
 
+    def describe(self, text: str) -> None:
+        """Set the description (Markdown) that MLflow shows on the run's page; where the run comes from stands below."""
+        self.set_tags({_NOTE: f"{text}\n\n{self._origin}".strip()})
+
     @property
     def run_url(self) -> str:
         """The run's page on a server; with SQLite the file and the page's place (see `how_to_open`)."""
         pages = os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(self.uri)  # what browsers know the server by
-        return f"{pages.rstrip('/')}#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return run_url(pages, self.experiment_id, self.run_id)
 
     def record(self, record: Record) -> None:
         """Log a training's record of metrics (`step`, `epoch`, numbers) soon: see `flush`."""
@@ -280,6 +304,44 @@ class Tracker:
             return ""
         return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
 
+    # ------------------------------------------------------------------ the registry
+
+    def model_names(self) -> list[str]:
+        """Return the names of all registered models, sorted."""
+        return sorted(str(model.name) for model in self._pages(self.client.search_registered_models))
+
+    def aliases(self, name: str) -> dict[str, str]:
+        """Return a model's aliases and their versions."""
+        found = self.call(self.client.get_registered_model, name).aliases
+        return {str(alias): str(version) for alias, version in found.items()}
+
+    def model_tags(self, name: str) -> dict[str, str]:
+        """Return a model's own tags."""
+        return dict(self.call(self.client.get_registered_model, name).tags)
+
+    def versions(self, name: str) -> list[StoredVersion]:
+        """Return a model's versions."""
+        return [
+            StoredVersion(
+                str(one.name),
+                str(one.version),
+                str(one.source or ""),
+                str(one.run_id or ""),
+                int(one.creation_timestamp or 0),
+                dict(one.tags),
+            )
+            for one in self._pages(self.client.search_model_versions, named(name))
+        ]
+
+    def _pages(self, search: Any, where: str | None = None) -> Iterator[Any]:
+        token = None
+        while True:
+            page = self.call(search, where, max_results=100, page_token=token)
+            yield from page
+            token = page.token
+            if not token:
+                return
+
     def place_of(self, name: str, version: str) -> str:
         """Return the URI at which the registry says that a model version's files are."""
         uri = str(self.call(self.client.get_model_version_download_uri, name, version))
@@ -329,7 +391,9 @@ class Tracker:
         if self.uri.startswith("sqlite:///"):  # MLflow's default would be ./mlruns of wherever we run
             folder = Path(self.uri.removeprefix("sqlite:///")).resolve().parent / "artifacts"
             location = folder.as_uri()
-        return str(self.client.create_experiment(name, artifact_location=location))
+        # Else MLflow's pages open in their view of language models.
+        kind = {"mlflow.experimentKind": "custom_model_development"}
+        return str(self.client.create_experiment(name, artifact_location=location, tags=kind))
 
     def _log_points(self, points: Sequence[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric

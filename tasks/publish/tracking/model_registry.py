@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import RecipeError
-from tasks.publish.champion.gate import CHAMPION, Candidate, Decision
+from tasks.publish.champion.gate import CHAMPION, Decision
 from tasks.publish.champion.history import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
-from tasks.publish.tracking.mlflow_store import Tracker
+from tasks.publish.tracking.mlflow_store import Tracker, named
+from tasks.publish.tracking.version_tags import decision_tags
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import file_name
-
-_MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,6 @@ class Change:
     def changed(self) -> bool:
         """Whether the alias moved."""
         return self.before != self.after
-
-
-def named(name: str) -> str:
-    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
-    quote = '"' if "'" in name else "'"
-    if quote in name:
-        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
-    return f"name = {quote}{name}{quote}"
 
 
 class ModelRegistry:
@@ -164,55 +154,3 @@ class ModelRegistry:
     @property
     def _lock_path(self) -> Path:
         return self.tracker.home.locks / f"registry-{file_name(self.name)}.lock"
-
-
-def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
-    """Read a version's tags (see `gate_tags` and `decision_tags`); one without a metric cannot be compared."""
-    return Candidate(
-        version,
-        metric=tags.get("graphmill.gate_metric", ""),
-        value=_number(tags.get("graphmill.gate_value")),
-        higher_is_better=tags.get("graphmill.gate_higher_is_better", "true") == "true",
-        dataset=tags.get("graphmill.dataset", ""),
-        prepared=tags.get("graphmill.gate_data", ""),
-        controls=_numbers(tags.get("graphmill.gate_controls")),
-        promoted_because=tags.get("graphmill.gate_reason", "") if tags.get("graphmill.gate") == "champion" else "",
-        as_of=tags.get("graphmill.as_of", ""),
-    )
-
-
-def gate_tags(candidate: Candidate) -> dict[str, str]:
-    """Return the tags by which a version is compared later."""
-    moment = {"graphmill.as_of": candidate.as_of} if candidate.as_of else {}
-    return {
-        **moment,
-        "graphmill.gate_metric": candidate.metric,
-        "graphmill.gate_value": repr(candidate.value),
-        "graphmill.gate_higher_is_better": str(candidate.higher_is_better).lower(),
-        "graphmill.dataset": candidate.dataset,
-        "graphmill.gate_data": candidate.prepared,
-        "graphmill.gate_controls": json.dumps(dict(candidate.controls)),
-    }
-
-
-def decision_tags(decision: Decision) -> dict[str, str]:
-    """Return the tags that say what the gate decided on a version, and why."""
-    return {
-        "graphmill.gate": "champion" if decision.promote else "not champion",
-        "graphmill.gate_short": decision.short,
-        "graphmill.gate_reason": decision.reason[:_MAX_CHARACTERS],
-    }
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return float("nan")
-
-
-def _numbers(text: str | None) -> dict[str, float]:
-    try:
-        return {str(name): float(value) for name, value in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.apply.model_files import MODEL
 from tasks.publish.champion.gate import CHAMPION, Candidate
-from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.model_registry import candidate_of, named
-from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking.registry import Registry, StoredVersion
+from tasks.publish.tracking.store_uris import local_path, public_uri
+from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
-from tasks.storage.home import Home
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}
@@ -26,7 +23,6 @@ _REMOTE = frozenset(
 )
 """Schemes of stores that are no folder of this machine."""
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
-_ANY_EXPERIMENT = "Default"  # every store has it: nothing is made by looking
 
 
 @dataclass(frozen=True)
@@ -58,36 +54,20 @@ class ModelVersion:
         return f"{self.name}@{self.version}"
 
 
-def open_registry(home: Home) -> Tracker:
-    """Connect to the store of registered models without making one. Raises RecipeError where the home has none."""
-    uri = tracking_uri(home)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        raise RecipeError(
-            f"no model is registered in {home.root}; train one: graphmill run RECIPE (or name another --home)"
-        )
-    return Tracker(home, _ANY_EXPERIMENT)
-
-
-def model_names(tracker: Tracker) -> list[str]:
-    """Return the names of all registered models, sorted."""
-    return sorted(str(model.name) for model in _pages(tracker, tracker.client.search_registered_models))
-
-
-def model_versions(tracker: Tracker, name: str) -> list[ModelVersion]:
+def model_versions(registry: Registry, name: str) -> list[ModelVersion]:
     """Return all versions of a model, newest first. Raises RecipeError with the known names."""
-    known = model_names(tracker)
+    known = registry.model_names()
     if name not in known:
         listed = f"there are {', '.join(known)}" if known else "none is registered"
         raise RecipeError(f"no registered model {name!r}{did_you_mean(name, known)}; {listed}")
     aliases: dict[str, list[str]] = {}
-    for alias, version in tracker.call(tracker.client.get_registered_model, name).aliases.items():
-        aliases.setdefault(str(version), []).append(alias)
-    found = _pages(tracker, tracker.client.search_model_versions, named(name))
-    versions = [_described(one, aliases.get(str(one.version), [])) for one in found]
+    for alias, version in registry.aliases(name).items():
+        aliases.setdefault(version, []).append(alias)
+    versions = [_described(one, aliases.get(one.version, [])) for one in registry.versions(name)]
     return sorted(versions, key=lambda one: int(one.version), reverse=True)
 
 
-def find_version(tracker: Tracker, reference: str) -> ModelVersion:
+def find_version(registry: Registry, reference: str) -> ModelVersion:
     """Return the version that `NAME@VERSION` or `NAME@ALIAS` names; `NAME` alone is its champion.
 
     Raises:
@@ -95,7 +75,7 @@ def find_version(tracker: Tracker, reference: str) -> ModelVersion:
     """
     name, _, wanted = reference.partition("@")
     wanted = wanted or CHAMPION
-    versions = model_versions(tracker, name)
+    versions = model_versions(registry, name)
     for one in versions:
         if wanted == one.version or wanted in one.aliases:
             return one
@@ -108,7 +88,7 @@ def find_version(tracker: Tracker, reference: str) -> ModelVersion:
     )
 
 
-def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
+def fetch_model(registry: Registry, version: ModelVersion) -> Path:
     """Return a folder with the model's files, downloaded once a home.
 
     Raises:
@@ -117,21 +97,21 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
     """
     if ".." in version.source.split("/"):
         raise RecipeError(
-            f"{version.reference}: {public_uri(tracker.uri)} says that its files are at {version.source!r}; a path "
+            f"{version.reference}: {public_uri(registry.uri)} says that its files are at {version.source!r}; a path "
             "with '..' is not followed. Somebody altered the record: publish the model again, or ask who did"
         )
     known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
-    folder = tracker.home.downloads / "models" / file_name(known_by)
-    with file_lock(tracker.home.locks / f"model-{folder.name}.lock"):
+    folder = registry.home.downloads / "models" / file_name(known_by)
+    with file_lock(registry.home.locks / f"model-{folder.name}.lock"):
         if (folder / MODEL).is_file():
             return folder
         draft = beside(folder, "")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            place = _place(tracker, version)
-            tracker.download(place, draft)
-            _check_files(tracker, version, place, draft)
+            place = _place(registry, version)
+            registry.download(place, draft)
+            _check_files(registry, version, place, draft)
             shutil.rmtree(folder, ignore_errors=True)  # an earlier graphmill kept what had missed files
             draft.rename(folder)
         finally:
@@ -139,24 +119,24 @@ def fetch_model(tracker: Tracker, version: ModelVersion) -> Path:
     return folder
 
 
-def _place(tracker: Tracker, version: ModelVersion) -> str:
+def _place(registry: Registry, version: ModelVersion) -> str:
     """Return the URI of a version's files. Raises RecipeError for a folder of this machine that is not the store's."""
-    uri = tracker.place_of(version.name, version.version)
+    uri = registry.place_of(version.name, version.version)
     if uri.partition(":")[0].lower() in _REMOTE:
         return uri
     path = local_path(uri)
-    if path is not None and any(path.is_relative_to(root.resolve()) for root in tracker.own_folders()):
+    if path is not None and any(path.is_relative_to(root.resolve()) for root in registry.own_folders()):
         return path.as_uri()
     raise RecipeError(
-        f"{version.reference}: {public_uri(tracker.uri)} says that its files are at {uri!r}, which is no place of its "
+        f"{version.reference}: {public_uri(registry.uri)} says that its files are at {uri!r}, which is no place of its "
         "artifacts; nothing is copied from there. Somebody altered the record: publish the model again, or ask who did"
     )
 
 
-def _check_files(tracker: Tracker, version: ModelVersion, place: str, folder: Path) -> None:
+def _check_files(registry: Registry, version: ModelVersion, place: str, folder: Path) -> None:
     if (folder / MODEL).is_file():
         return
-    store = public_uri(tracker.uri)
+    store = public_uri(registry.uri)
     if any(folder.iterdir()):
         raise RecipeError(f"{version.reference} in {store} has no {MODEL}: graphmill did not register it")
     raise RecipeError(
@@ -165,27 +145,16 @@ def _check_files(tracker: Tracker, version: ModelVersion, place: str, folder: Pa
     )
 
 
-def _pages(tracker: Tracker, search: Any, where: str | None = None) -> Iterator[Any]:
-    token = None
-    while True:
-        page = tracker.call(search, where, max_results=100, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
-
-
-def _described(one: Any, aliases: list[str]) -> ModelVersion:
-    source = str(one.source or "")
+def _described(one: StoredVersion, aliases: list[str]) -> ModelVersion:
     return ModelVersion(
-        name=str(one.name),
-        version=str(one.version),
+        name=one.name,
+        version=one.version,
         aliases=tuple(sorted(aliases)),
-        source=source,
-        model_id=source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(source) else "",
-        run_id=str(one.run_id or ""),
-        created_ms=int(one.creation_timestamp or 0),
-        gate=candidate_of(str(one.version), one.tags),
+        source=one.source,
+        model_id=one.source.removeprefix("models:/") if _MODEL_SOURCE.fullmatch(one.source) else "",
+        run_id=one.run_id,
+        created_ms=one.created_ms,
+        gate=candidate_of(one.version, one.tags),
         recipe=one.tags.get("graphmill.recipe", ""),
         train_key=one.tags.get("graphmill.train_key", ""),
         decision=one.tags.get("graphmill.gate_short", ""),

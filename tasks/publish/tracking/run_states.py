@@ -7,7 +7,8 @@ from pathlib import Path
 
 from configs.schema import Recipe
 from tasks.processes.run_context import RunContext
-from tasks.publish.stage import log_finals, log_run
+from tasks.publish.build import log_finals, log_run
+from tasks.publish.tracking.description import describe
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, RunStatus, Tracker
 from tasks.publish.tracking.store_uris import tracking_uri
 from tasks.stage import Parent
@@ -62,6 +63,7 @@ def log_found(
     tracker.open_run(parents["train"].manifest.key, recipe.name, context, trains=False)
     log_run(tracker, recipe, dict(parents))
     log_finals(tracker, dict(parents))
+    tracker.describe(describe(recipe, parents["ingest"].manifest, parents["evaluate"].manifest, "", {}))
     tracker.set_tags({"graphmill.published_in": published_in, "graphmill.cached": "true"})
     tracker.close("FINISHED")
     return tracker.run_id, tracker.run_url

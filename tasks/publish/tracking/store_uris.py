@@ -54,3 +54,15 @@ def how_to_open(url: str) -> str:
     if store.startswith(("http://", "https://")):
         return url
     return f"mlflow ui --backend-store-uri {store}, then http://127.0.0.1:5000/#{place}"
+
+
+def run_url(store: str, experiment_id: str, run_id: str) -> str:
+    """Return a run's page in MLflow's view of trainings; its own choice would be the view of language models."""
+    return run_url_in(store, f"#/experiments/{experiment_id}/runs/{run_id}")
+
+
+def run_url_in(store: str, url: str) -> str:
+    """Return the page of a run, known by its URL in any store, in this one."""
+    place = url.partition("#")[2].partition("?")[0]
+    page = f"{store.rstrip('/')}/" if store.startswith("http") else store
+    return f"{page}#{place}?workflowType=machine_learning"

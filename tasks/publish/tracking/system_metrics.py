@@ -1,77 +1,32 @@
-"""What the machine does while a model trains: CPU, memory, GPU, under MLflow's own names (`system/...`)."""
+"""What the machine does while a model trains: CPU, memory, disk, network, GPU, by MLflow's own collectors."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+from typing import Any
 
 import psutil
 
 from tasks.processes.memory import tree_bytes
 
-_GPU_QUERY = "index,utilization.gpu,memory.used,memory.total,power.draw"
-
 
 class SystemSampler:
-    """Samples the machine; each call gives the state since the last one."""
+    """Samples the machine; each call gives the state since the last one.
+
+    MLflow's monitor is not started: its thread asks the server for the run before each sample, ends for good when one
+    such call fails, and is waited for without a limit. What is sampled here is logged as all other records are.
+    """
 
     def __init__(self) -> None:
         """The first call of psutil's CPU meter only starts it."""
+        from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+
         psutil.cpu_percent()
-        self._nvidia_smi = shutil.which("nvidia-smi")
+        self._monitor: Any = SystemMetricsMonitor(run_id="")  # type: ignore[no-untyped-call]
 
     def __call__(self) -> dict[str, float]:
         """Return metrics by name. `process_tree_memory_megabytes` leaves out the kernel's page cache."""
-        memory = psutil.virtual_memory()
-        return {
-            "system/cpu_utilization_percentage": psutil.cpu_percent(),
-            "system/system_memory_usage_megabytes": memory.used / 1e6,
-            "system/system_memory_usage_percentage": memory.percent,
-            "system/process_tree_memory_megabytes": tree_bytes() / 1e6,
-            **self._gpus(),
-        }
-
-    def _gpus(self) -> dict[str, float]:
-        if self._nvidia_smi is None:
-            return {}
-        try:
-            command = [self._nvidia_smi, f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
-            text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout
-        except (OSError, subprocess.SubprocessError):
-            self._nvidia_smi = None  # no driver behind it, or it hangs: not asked again
-            return {}
-        return parse_gpus(text)
-
-
-def parse_gpus(text: str) -> dict[str, float]:
-    """Read `nvidia-smi --query-gpu=index,utilization.gpu,memory.used,memory.total,power.draw` (units: %, MiB, W).
-
-    A field that the card does not report (`[N/A]`) is left out.
-    """
-    metrics: dict[str, float] = {}
-    for line in text.splitlines():
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 5:
-            continue
-        index, utilization, used, total, power = fields
-        numbers = {
-            "utilization_percentage": _number(utilization),
-            "memory_usage_megabytes": _scaled(_number(used), 2**20 / 1e6),
-            "power_usage_watts": _number(power),
-        }
-        used_mib, total_mib = _number(used), _number(total)
-        if used_mib is not None and total_mib:
-            numbers["memory_usage_percentage"] = 100 * used_mib / total_mib
-        metrics.update({f"system/gpu_{index}_{name}": value for name, value in numbers.items() if value is not None})
-    return metrics
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+        self._monitor.collect_metrics()
+        sample = {f"system/{name}": value for name, value in self._monitor.aggregate_metrics().items()}
+        for collector in self._monitor.monitors:
+            collector.clear_metrics()
+        return {**sample, "system/process_tree_memory_megabytes": tree_bytes() / 1e6}

@@ -13,6 +13,7 @@ from configs.errors import RecipeError
 from configs.moved import OF_ONE_LOADER
 from configs.registry import LOADERS
 from configs.schema import loaders_of
+from models.configs import ModelConfig
 
 if TYPE_CHECKING:
     from configs.schema import TrainConfig
@@ -47,6 +48,13 @@ class LoaderConfig(ComponentConfig):
 
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Raise RecipeError where the options fit neither the graph nor the model."""
+        if isinstance(model, ModelConfig):
+            model.check_batches(
+                self.name,
+                keeps_nodes=self.keeps_nodes,
+                all_neighbors=self.sees_all_neighbors(),
+                symmetric=manifest.symmetric,
+            )
         for option, off in (("reversible", False), ("label_iterations", 0)):
             given = getattr(model, option, off)
             if given != off and not self.keeps_nodes:

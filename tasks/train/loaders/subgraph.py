@@ -15,7 +15,8 @@ from numba import njit
 
 from models.block import Batch, Block
 from models.kernels.memory import recycled
-from models.kernels.prefetch import AHEAD, prefetch
+from models.kernels.prefetch import AHEAD
+from models.kernels.vector import prefetch_item
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import hide_labels, targets
 from tasks.sampling.lookup import frozen
@@ -45,11 +46,11 @@ def select_edges(indptr, indices, nodes, bits, counts, sources, positions):  # t
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch(indptr, nodes[i + AHEAD])
+            prefetch_item(indptr, nodes[i + AHEAD])
         if i + _ROWS_AHEAD < len(nodes):
             start = indptr[nodes[i + _ROWS_AHEAD]]
-            prefetch(indices, start)
-            prefetch(indices, start + _LINE)
+            prefetch_item(indices, start)
+            prefetch_item(indices, start + _LINE)
         v = nodes[i]
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
@@ -68,7 +69,7 @@ def renumber(ids, place, first, out):  # type: ignore[no-untyped-def]
     """Fill out int32 (m,) with place[ids] - first."""
     for e in range(len(ids)):
         if e + AHEAD < len(ids):
-            prefetch(place, np.int64(ids[e + AHEAD]))
+            prefetch_item(place, np.int64(ids[e + AHEAD]))
         out[e] = place[ids[e]] - first
 
 

@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from configs.errors import DataError, RecipeError, StageError
-from tasks.task_options import passes_by_itself, run_key
+from tasks.prefect_tasks import TASKS, is_passing, passes_by_itself, run_key
 
 
 def _raised(error: Exception, cause: Exception | None = None) -> Exception:
@@ -52,3 +52,12 @@ def test_results_count_within_one_flow_run_and_for_the_same_arguments() -> None:
     }
     assert len(others | {first}) == 5
     assert key(None, recipe={}) is None
+
+
+def test_tasks_are_told_apart_and_only_those_that_use_the_network_are_tried_again() -> None:
+    assert len({task.task_key for task in TASKS.values()}) == len(TASKS)
+    for name, task in TASKS.items():
+        assert (task.name, task.task_run_name, task.persist_result) == (name, name, True)
+        assert task.description
+        assert task.retries == (2 if name in ("ingest", "publish") else 0)
+        assert task.retry_condition_fn is is_passing

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from tasks.ingest.csv.decimal_rounding import to_double
-from tasks.ingest.csv.text_words import (
+from tasks.readers.numbers.decimal_rounding import to_double
+from tasks.readers.numbers.text_words import (
     POWERS_OF_TEN,
     bytes_outside,
     count_bits,

@@ -1,4 +1,8 @@
-"""Numbers from CSV files, compressed or not, chunk by chunk in bounded memory.
+"""Numbers from CSV files and edge lists, compressed or not, chunk by chunk in bounded memory.
+
+For files that hold numbers only, without names and quotes; tables with them are Arrow's (`tasks.readers.csv_tables`).
+Arrow takes twice as long for edges and 1.4 times for features (`python -m benchmarks.prepare`, which compares the two),
+and what it takes for a number is not what is meant here: `0x1F` is 31 to it, and `1e400` infinite.
 
 One thread decompresses (isal's inflate, which releases the interpreter lock) while the caller's parses. On 12 M edges
 this took a third of the CPU time of pandas, and half as long again on two cores (Zen 5, 2026).
@@ -17,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.ingest.csv import number_parsing as parsing
 from tasks.readers.limits import MAX_COLUMNS, MAX_GRAPHS
 from tasks.readers.limits import MAX_ROW_BYTES as _MAX_LINE_BYTES
+from tasks.readers.numbers import number_parsing as parsing
 from tasks.readers.streams import BOM, STREAM_ERRORS, open_stream, stream_error
 
 Array = NDArray[Any]
@@ -98,6 +102,9 @@ class NumberReader:
         missing: bool = False,
     ) -> None:
         """`delimiter` is a character, or "" for runs of blanks; `missing` takes empty cells and nan as NaN (floats).
+
+        Integers are digits behind at most a minus, within the dtype; floats are decimals with or without an exponent,
+        rounded as `float()` rounds them, and finite. Else nothing is a number: not `0x1F`, `1_0`, `inf` or ` 1`.
 
         Raises:
             DataError: on iteration, naming file, row (from 0, blank lines and comments not counted) and column.

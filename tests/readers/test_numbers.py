@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.errors import DataError
-from tasks.ingest.csv import reader as csv_reader
-from tasks.ingest.csv.number_parsing import parse_floats
-from tasks.ingest.csv.reader import NumberReader, read_numbers
+from tasks.readers.numbers import reader as csv_reader
+from tasks.readers.numbers.number_parsing import parse_floats
+from tasks.readers.numbers.reader import NumberReader, read_numbers
 
 
 def parse(cells: list[str]) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""`graphmill export graph`: a recipe's or a run's preprocessed graph as a file for other libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from configs.errors import RecipeError
+from configs.load import load_own_recipe, shipped_recipes
+from configs.matching import did_you_mean
+from configs.source_files import user_path
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
+
+FORMATS = ("dgl",)
+_STAGES = ("ingest", "preprocess")
+
+
+@dataclass(frozen=True)
+class GraphExport:
+    """What the command line asks for."""
+
+    source: str | None
+    """Recipe, or run."""
+    overrides: list[str]
+    output: str | None
+    format: str | None
+    verbose: bool = False
+
+
+def export_graph(home: Home, wanted: GraphExport) -> dict[str, Any]:
+    """Preprocess a recipe's data, or find what a run made, and write it. Raises UserError before anything is made."""
+    from models.dgl_adapter import dgl_folder
+    from tasks.apply.run import check_place
+    from tasks.storage.file_names import file_name
+
+    if wanted.source is None:
+        raise RecipeError("export graph: name a recipe, or a run (graphmill runs)")
+    if wanted.format is not None and wanted.format not in FORMATS:
+        raise RecipeError(
+            f"--format {wanted.format}{did_you_mean(wanted.format, FORMATS)}: a graph's are {', '.join(FORMATS)}"
+        )
+    output = user_path(wanted.output or f"{file_name(Path(wanted.source).stem)}-graph.bin").resolve()
+    check_place(str(output), output)
+    dgl_folder()  # missing: say so before minutes of work
+    name, keys = _keys(home, wanted)
+    return {"what": "graph", "source": name, "output": str(output), **_write(home, keys, output)}
+
+
+def _keys(home: Home, wanted: GraphExport) -> tuple[str, dict[str, str]]:
+    """Return the recipe's name and the keys of its artifacts, which are there."""
+    from functools import partial
+
+    from flows.commands.run import RunRequest, run_flow, run_recipe
+    from flows.commands.runs import find_run
+
+    assert wanted.source is not None
+    if wanted.source in shipped_recipes() or Path(wanted.source).suffix in (".yaml", ".yml"):
+        recipe = load_own_recipe(wanted.source, wanted.overrides)
+        request = RunRequest(wanted.source, wanted.overrides, only=list(_STAGES))
+        record = run_flow(home, partial(run_recipe, home, request), verbose=wanted.verbose)
+        return recipe.name, record.parent_keys(_STAGES)
+    if wanted.overrides:
+        raise RecipeError(f"{', '.join(wanted.overrides)}: changes are for recipes, and {wanted.source} is a run")
+    record = find_run(home, wanted.source)
+    if "preprocess" not in record.stages:
+        raise RecipeError(f"run {record.id} did not come as far as preprocess; run its recipe again")
+    return record.recipe, record.parent_keys(_STAGES)
+
+
+def _write(home: Home, keys: dict[str, str], output: Path) -> dict[str, int]:
+    from tasks.apply.graph_file import write_dgl
+    from tasks.calls import ParentGoneError, load_parents, load_stage
+    from tasks.storage.dataset_store import DatasetStore
+    from tasks.storage.graph_store import GraphStore
+
+    try:
+        dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
+        graph = load_parents(load_stage("components"), home, keys)["preprocess"]
+    except ParentGoneError as error:
+        raise RecipeError(f"what the run made is gone ({error}); name its recipe, which makes it again") from error
+    return write_dgl(GraphStore(graph.folder, graph.manifest), DatasetStore(dataset.folder, dataset.manifest), output)

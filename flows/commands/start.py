@@ -1,0 +1,134 @@
+"""`graphmill start`: run a deployment now, and follow the run."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.terminal.options import HomeOption, open_home
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
+
+app = typer.Typer()
+
+_LOOK_SECONDS = 1.0
+_LOGS_A_CALL = 200
+_PREFECT_S_OWN = ("Beginning flow run", "Finished in", "Downloading flow code")
+"""Lines of Prefect's log that say nothing of the run."""
+
+
+@app.command()
+def start(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the deployment.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY=VALUE]...",
+            help="What its form asks: train.epochs=5, snapshot=2023, only=train,evaluate, force=train.",
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Follow the run to its end; the exit code is the run's.")
+    ] = False,
+    home: HomeOption = None,
+) -> None:
+    """Start a run of a deployment; a worker takes it.
+
+    Examples: `graphmill start nightly --watch`; `graphmill start nightly train.epochs=5 snapshot=2023-06`
+    """
+    from flows.deploy.starting import start as begin
+    from flows.services.environment import prepare_environment
+
+    place = open_home(home)
+    prepare_environment(place)
+    run = begin(name, settings or [])
+    show_started(run)
+    if watch:
+        code = follow(place, str(run.id))
+        if code:
+            raise typer.Exit(code)
+
+
+def show_started(run: Any) -> None:
+    """Say what was started, where it is seen, and whether anybody will take it."""
+    from prefect.client.orchestration import get_client
+
+    from flows.services.addresses import prefect_page
+    from flows.terminal.console import err, out
+    from flows.terminal.invocation import graphmill_command
+
+    out().print(f"{'started':<9} {run.name}", markup=False, soft_wrap=True)
+    out().print(f"{'run':<9} {run.id}", markup=False, soft_wrap=True)
+    out().print(f"{'prefect':<9} {prefect_page(f'runs/flow-run/{run.id}')}", markup=False, soft_wrap=True)
+    with get_client(sync_client=True) as client:
+        workers = client.read_workers_for_work_pool(run.work_pool_name) if run.work_pool_name else []
+    if not any(worker.status == "ONLINE" for worker in workers):
+        text = f"warning: no worker of pool {run.work_pool_name} is up, the run waits: {graphmill_command('up')}"
+        err().print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def follow(home: Home, run_id: str) -> int:
+    """Print a run's log until it ends, then its outcome; returns the exit code that `graphmill run` would have had."""
+    import uuid
+
+    from prefect.client.orchestration import get_client
+
+    from flows.run_records import read_record
+    from flows.terminal.console import err, out
+    from flows.terminal.invocation import graphmill_command
+
+    seen, state = 0, ""
+    with get_client(sync_client=True) as client:
+        try:
+            while True:
+                run = client.read_flow_run(uuid.UUID(run_id))
+                if run.state_name != state:
+                    state = run.state_name or ""
+                    err().print(f"{state.lower()}", style="bold", markup=False)
+                seen += _print_log(client, run_id, seen)
+                if run.state is not None and run.state.is_final():
+                    break
+                time.sleep(_LOOK_SECONDS)
+        except KeyboardInterrupt:
+            err().print(f"the run goes on; see it with: {graphmill_command('inspect', run_id[:8])}", markup=False)
+            raise
+    record = read_record(home, run_id)
+    if record is not None and record.status == "completed":
+        from flows.commands.run import show_outcome
+
+        show_outcome(out(), home, record)
+    elif not run.state.is_completed():
+        why = (record.error if record is not None else "") or run.state.message or state
+        err().print(f"error: {why}", markup=False, soft_wrap=True)
+    return exit_code(run.state, record.error if record is not None else "")
+
+
+def exit_code(state: Any, error: str) -> int:
+    """Return a run's exit code: 0, 2 for a user's mistake, 130 where it was cancelled, else 1."""
+    from configs.errors import UserError, error_of
+
+    if state.is_completed():
+        return 0
+    if state.is_cancelled():
+        return 130
+    return 2 if isinstance(error_of(error.partition(":")[0], ""), UserError) else 1
+
+
+def _print_log(client: Any, run_id: str, seen: int) -> int:
+    """Print what the log says beyond its first `seen` lines; returns how many there were."""
+    import uuid
+
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+    from prefect.client.schemas.sorting import LogSort
+
+    from flows.terminal.console import err
+
+    mine = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[uuid.UUID(run_id)]))
+    lines = client.read_logs(log_filter=mine, limit=_LOGS_A_CALL, offset=seen, sort=LogSort.TIMESTAMP_ASC)
+    for line in lines:
+        if line.name == "prefect.flow_runs" and not line.message.startswith(_PREFECT_S_OWN):
+            err().print(line.message.splitlines()[0], markup=False, soft_wrap=True)
+    return len(lines)

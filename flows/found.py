@@ -1,0 +1,94 @@
+"""A run that finds everything: no stage runs, so neither Prefect's engine nor a server is started for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from configs.errors import GraphmillError
+from configs.load import dump_recipe
+from configs.schema import Recipe
+from flows.hooks import conclude, result_text
+from flows.notifications.events import failure_before
+from flows.run_records import RunRecord, all_runs, now_text, recorded
+from flows.services.past_runs import PastRun, write_past_run
+from flows.terminal.selection import Selection
+from tasks.calls import ParentGoneError, find_stage, load_stage, mark_used, stage_record
+from tasks.stage import StageOutcome
+from tasks.storage.home import Home
+from tasks.storage.source_digests import SourceDigests
+
+Progress = Callable[[str, float, float, str, str], None]
+FLOW = "train_graph"
+
+
+def find_all(home: Home, recipe: Recipe, selection: Selection, progress: Progress) -> list[StageOutcome[Any]] | None:
+    """Return the artifact of each stage in order, as the flow would find it; None where one is to be made.
+
+    Source files that changed are read, to know them by their content; `progress` hears of it.
+    """
+    keys: dict[str, str] = {}
+    found = []
+    try:
+        for name in selection.all:
+            stage = load_stage(name)
+            stage.key_content(recipe, SourceDigests(home, partial(progress, name)))
+            outcome = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
+            if outcome is None:
+                return None
+            keys[name] = outcome.manifest.key
+            found.append(outcome)
+    except (GraphmillError, ParentGoneError):
+        return None  # the flow says it, or mends it
+    return found
+
+
+def found_run(
+    home: Home, recipe: Recipe, record: RunRecord, parameters: dict[str, Any], found: list[StageOutcome[Any]]
+) -> RunRecord | None:
+    """Write down a run that found all of its stages, in the home and in Prefect's history; None: the flow has to.
+
+    That is where there is more to do than to find: runs that were killed to be told of, a recipe that is well again.
+    """
+    if any(one.status == "running" for one in all_runs(home)) or failure_before(home, record):
+        return None
+    record.stages = {outcome.manifest.stage: stage_record(outcome) for outcome in found}
+    conclude(home, record)
+    moment = f"{record.started:%Y-%m-%d %H:%M:%S}"
+    identity = write_past_run(
+        home,
+        PastRun(
+            flow=FLOW,
+            name=f"{record.source.rpartition('/')[2].removesuffix('.yaml')} {moment}",
+            parameters=parameters,
+            tags=record.tags,
+            began=record.started,
+            tasks=dict.fromkeys(record.selected, "Cached"),
+            message="all stages were found, none had to run",
+            key="result",
+            text=result_text(home, record),
+            title=f"{record.recipe}: what came of it",
+        ),
+    )
+    if identity is None:
+        return None
+    record.id = identity
+    with recorded(home, record):
+        for outcome in found:
+            mark_used(outcome.folder)
+    return record
+
+
+def new_record(recipe: Recipe, source: str, overrides: list[str], tags: list[str], selection: Selection) -> RunRecord:
+    """Return the record of a run from the command line that begins now; Prefect has yet to give it an id."""
+    return RunRecord(
+        id="",
+        recipe=recipe.name,
+        source=source,
+        overrides=overrides,
+        tags=sorted(tags),
+        config=dump_recipe(recipe),
+        started_at=now_text(),
+        selected=list(selection.stages),
+    )

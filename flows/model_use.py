@@ -1,0 +1,241 @@
+"""Use a registered model: predictions, vectors, the model's files, from data that is found or prepared.
+
+`ModelUse` finds what its stages made before, and needs no Prefect for that; as a flow (`flows/apply.py`) it has them
+run. So a command whose data is there writes its files in a moment, and Prefect's history is told afterwards.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from configs.errors import IntegrityError
+from configs.load import load_recipe
+from configs.schema import Recipe
+from flows.hooks import describe
+from flows.parameters import requested_overrides
+from flows.services.past_runs import PastRun, can_write, write_past_run
+from flows.terminal.console import format_bytes, format_seconds
+from flows.terminal.progress import ReporterListener, current_reporter
+from tasks.apply.needs import check_options
+from tasks.apply.published import Published, model_recipe, read_published
+from tasks.apply.run import Wanted, write_outputs
+from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
+from tasks.processes import ending
+from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
+from tasks.publish.tracking.registry import open_registry
+from tasks.stage import Parent
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.home import Home
+from tasks.storage.snapshots import check_snapshot
+from tasks.storage.temporary import temporary_folder
+from tasks.storage.trusted_code import remember_in_home
+
+STAGES = ("ingest", "preprocess", "components", "partition")
+
+
+class NotFoundError(Exception):
+    """A stage has to run first."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which data a model is used on."""
+
+    recipe: str | None = None
+    overrides: list[str] | None = None
+    snapshot: str | None = None
+
+
+class ModelUse:
+    """One use of a model: find it, prepare its data, write what is wanted. Here nothing is made but found."""
+
+    def __init__(
+        self, model: str, wanted: Wanted, data: Data, home: str | None, scheduled_at: datetime.datetime
+    ) -> None:
+        """Find the model and check what can be checked before anything is computed. Raises UserError.
+
+        `scheduled_at` is when the run was to start.
+        """
+        self.started = time.perf_counter()
+        self.home = Home.open(home)
+        remember_in_home(self.home)
+        self.listener = self.make_listener()
+        registry = open_registry(self.home)
+        self.version: ModelVersion = find_version(registry, model)
+        self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
+        path, chosen = wanted.place(f"{self.version.name}-v{self.version.version}")
+        self.wanted = replace(wanted, output=str(path), format=chosen)
+        self.wanted.check(self.published.task)
+        self.stages: dict[str, dict[str, Any]] = {}
+        if self.wanted.what == "model":
+            return  # its files are copied: there may be code among them, and nothing of it runs
+        texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
+        if data.recipe is None:
+            self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
+        else:
+            self.recipe = load_recipe(data.recipe, texts)
+        check_options(self.recipe, self.published.recipe)
+        check_snapshot(self.recipe)
+
+    def make_listener(self) -> ReporterListener:
+        """Return who hears how it goes."""
+        return ReporterListener(current_reporter())
+
+    def run(self) -> dict[str, Any]:
+        """Prepare the data, write what is wanted, and say so."""
+        with ending.prompt_ending(), temporary_folder(self.home):
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "what": self.wanted.what,
+            "model": self.version.name,
+            "version": self.version.version,
+            "output": self.wanted.output,
+        }
+        if self.wanted.what == "model":
+            assert self.wanted.output is not None
+            self.published.export(Path(self.wanted.output), str(self.wanted.format))
+        else:
+            with ExitStack() as stack:
+                stack.enter_context(self.stages_called())
+                if self.listener.reporter is not None:
+                    stack.callback(self.listener.reporter.close)
+                self._prepare()
+                record |= self._write()
+        record["seconds"] = round(time.perf_counter() - self.started, 3)
+        return record
+
+    def stages_called(self) -> AbstractContextManager[None]:
+        """Return the context that stages are called in."""
+        return nullcontext()
+
+    def _prepare(self) -> None:
+        """Run ingest to partition, or find what they made; what the model needs of them is in the recipe then."""
+        try:
+            self._stages()
+        except (ParentGoneError, IntegrityError) as error:
+            self.listener.warning(self.wanted.what, f"{error}; looking at the earlier stages again")
+            self._stages(again=True)
+
+    def _stages(self, *, again: bool = False) -> None:
+        recipe = self.recipe
+        for name in STAGES:
+            self.listener.begin(name)
+            parents = {parent: self.stages[parent]["key"] for parent in load_stage(name).parents}
+            self.stages[name] = self.stage(name, recipe, parents, again=again)
+            self.listener.end(name, describe(self.stages[name]))
+            if name == "ingest":
+                recipe = self._adapted()
+
+    def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
+        """Return what `stage_record` says of a stage. Raises NotFoundError where it is to be made."""
+        outcome = find_stage(name, recipe, parents, self.home)
+        if outcome is None:
+            raise NotFoundError
+        mark_used(outcome.folder)
+        return stage_record(outcome)
+
+    def _adapted(self) -> Recipe:
+        keys = {"ingest": self.stages["ingest"]["key"]}
+        ingest = self.parents()["ingest"]
+        key = expected_key("preprocess", self.recipe, keys, self.home)
+        return self.published.recipe_for(self.recipe, key, DatasetStore(ingest.folder, ingest.manifest))
+
+    def parents(self) -> dict[str, Parent]:
+        """Open ingest's artifact, and partition's where there is one."""
+        keys = {name: self.stages[name]["key"] for name in self.stages}
+        found = load_parents(load_stage("preprocess"), self.home, keys)
+        if "partition" in keys:
+            found |= load_parents(load_stage("train"), self.home, keys)
+        return found
+
+    def score(self) -> dict[str, Any]:
+        """Write the files; returns what `write_outputs` does."""
+        return write_outputs(self.home, self.listener, self.published, self.wanted, self.recipe, self.parents())
+
+    def _write(self) -> dict[str, Any]:
+        graph, what = self.parents()["partition"].manifest, self.wanted.what
+        self.listener.begin(what)
+        written = self.score()
+        self.listener.end(what, f"written {written['rows']:,} rows, peak {format_bytes(written['peak_bytes'])}")
+        names = ("status", "key", "seconds")
+        return {
+            **written,
+            "data": {
+                "name": graph.dataset,
+                "nodes": graph.num_nodes,
+                "edges": graph.num_edges,
+                "as_of": self.recipe.snapshot.as_of,
+                "of_training": graph.digest == self.published.lineage["partition"]["digest"],
+            },
+            "stages": {name: {key: record[key] for key in names} for name, record in self.stages.items()},
+        }
+
+
+def given_files(**files: str | None) -> dict[str, str]:
+    """Return the files that were named."""
+    return {name: path for name, path in files.items() if path is not None}
+
+
+def asked_use(parameters: dict[str, Any]) -> ModelUse:
+    """Return the use that a flow's parameters ask for, now. Raises UserError."""
+    names = ("nodes", "pairs", "graphs")
+    wanted = Wanted(
+        parameters.get("what", "predictions"),
+        parameters.get("output"),
+        parameters.get("format"),
+        given_files(**{name: parameters.get(name) for name in names}),
+        parameters.get("node_type"),
+    )
+    data = Data(parameters.get("recipe"), parameters.get("overrides"))
+    return ModelUse(parameters["model"], wanted, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
+
+
+def use_found(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    """Use a model on data that is there, and tell Prefect's history; None: the flow has to.
+
+    Raises:
+        UserError: as the flow does.
+    """
+    if not can_write(home):
+        return None
+    began = datetime.datetime.now(datetime.UTC)
+    use = asked_use(parameters)
+    try:
+        record = use.run()
+    except (NotFoundError, ParentGoneError, IntegrityError):
+        return None
+    text = record_text(record)
+    tasks = dict.fromkeys(use.stages, "Cached") | ({} if use.wanted.what == "model" else {"score": "Completed"})
+    name = f"{use.wanted.what} of {parameters['model']}"
+    run = PastRun(flow, name, parameters, [], began, tasks, "written", use.wanted.what, text, "What was written")
+    if write_past_run(home, run) is None:
+        use.listener.warning(use.wanted.what, "Prefect's history has not taken this run")
+    return record
+
+
+def record_text(record: dict[str, Any]) -> str:
+    """Return what was done as Markdown."""
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in describe_record(record))])
+
+
+def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what was done as lines of name and value."""
+    lines = [(record["what"], record["output"]), ("model", f"{record['model']} version {record['version']}")]
+    if "rows" in record:
+        data = record["data"]
+        size = f"{record['rows']:,}" + (f" vectors of {record['dim']}" if "dim" in record else "")
+        as_of = f" as of {data['as_of']}" if data["as_of"] else ""
+        own = "the training data" if data["of_training"] else "other data than the training's"
+        lines.append(("rows", size))
+        lines.append(("data", f"{data['name']}{as_of}, {data['nodes']:,} nodes, {data['edges']:,} edges: {own}"))
+    if record.get("ids"):
+        lines.append(("ids", record["ids"]))
+    lines.append(("time", format_seconds(record["seconds"])))
+    return lines

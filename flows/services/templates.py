@@ -1,0 +1,44 @@
+"""Make the databases that new homes begin with: `python -m flows.services.templates`, called by `make setup`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from flows.services.environment import prepare_environment
+from flows.services.temporary_server import prepare_database
+from tasks.storage.database_templates import Library, keep_as_template, template_path
+from tasks.storage.home import Home
+
+
+def make_templates() -> None:
+    """Make those that are missing. Raises StageError where a library cannot make its tables."""
+    libraries: tuple[Library, ...] = ("prefect", "mlflow")
+    if all(template_path(name).is_file() for name in libraries):
+        return
+    from tasks.publish.tracking.mlflow_store import prepare_store
+
+    with tempfile.TemporaryDirectory(prefix="graphmill-templates-") as folder:
+        home = Home.open(folder)
+        prepare_environment(home)
+        prepare_database(home)
+        with closing(sqlite3.connect(home.prefect / "prefect.db")) as database, database:
+            database.execute("DELETE FROM configuration")  # keys and the like: each home makes its own
+        prepare_store(home)
+        for name, made in zip(libraries, (home.prefect / "prefect.db", home.mlflow / "mlflow.db"), strict=True):
+            print(keep_as_template(name, made))
+
+
+def main() -> None:
+    """Make them, whatever servers the user has."""
+    for name in [name for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_"))]:
+        del os.environ[name]
+    os.chdir(Path(__file__).resolve().parents[2])
+    make_templates()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What the components stage does: number the weakly connected components, keep those that the recipe asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.errors import RecipeError
+from configs.schema import Recipe
+from tasks.components.afforest import connected_components
+from tasks.components.filtering import NodeFilter
+from tasks.stage import Parent, StageContext
+from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
+from tasks.storage.manifests import SPLITS, GraphManifest, Manifest
+
+_GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Write the kept part of the graph and return the fields of GraphManifest.
+
+    `report["components"]` holds `count`, `largest`, `log2_sizes` (components of 1, 2-3, 4-7, ... nodes), `kept`,
+    `dropped_nodes`, and `dropped` (labelled nodes and members of splits that went).
+
+    Raises:
+        RecipeError: nothing would be left, or a split would be empty.
+    """
+    manifest: GraphManifest = parents["preprocess"].manifest
+    store = GraphStore(parents["preprocess"].folder, manifest)
+    writer = ArrayWriter(context.work)
+    fields = {name: getattr(manifest, name) for name in _GRAPH_FIELDS}
+    keep = recipe.components.keep
+    if manifest.task == "graph":
+        note = "" if keep == "all" else f"; components.keep={keep} has no use here"
+        context.message(f"every graph of a set is a sample of its own and passes through whole{note}")
+        return _pass_through(store, writer, fields)
+    count, component = number_components(store)
+    sizes = np.bincount(component, minlength=count)
+    chosen = choose_components(sizes, keep)
+    report = size_report(sizes) | {"kept": int(chosen.sum()), "dropped_nodes": 0, "dropped": {}}
+    fields["report"] = {**manifest.report, "components": report}
+    if chosen.all():
+        context.message(f"{count:,} connected components, the largest of {report['largest']:,} nodes; all stay")
+        return _pass_through(store, writer, fields)
+    mask = chosen[component]
+    del component
+    _refuse_empty(keep, sizes, mask)
+    return _filter(context, store, writer, fields, mask)
+
+
+def number_components(store: GraphStore) -> tuple[int, Array]:
+    """Return how many weakly connected components a graph has, and that of each node, (N,)."""
+    names = (
+        ("csc_indptr", "csc_indices")
+        if store.manifest.symmetric
+        else ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices")
+    )
+    return connected_components(*(np.asarray(store[name]) for name in names))
+
+
+def choose_components(sizes: Array, keep: str) -> NDArray[np.bool_]:
+    """Return bool (C,): which components stay. Of equally large ones those with smaller nodes come first."""
+    rule, _, number = keep.partition("=")
+    if rule == "all":
+        return np.ones(len(sizes), np.bool_)
+    if rule == "min_size":
+        return np.asarray(sizes >= int(number))
+    top = 1 if rule == "largest" else int(number)
+    chosen = np.zeros(len(sizes), np.bool_)
+    chosen[np.argsort(-sizes, kind="stable")[:top]] = True
+    return chosen
+
+
+def size_report(sizes: Array) -> dict[str, Any]:
+    """Count components, and by size: bin k holds components of 2^k to 2^(k+1) - 1 nodes."""
+    _, exponent = np.frexp(sizes.astype(np.float64))
+    return {
+        "count": len(sizes),
+        "largest": int(sizes.max(initial=0)),
+        "log2_sizes": np.bincount(exponent - 1).tolist() if len(sizes) else [],
+    }
+
+
+def _refuse_empty(keep: str, sizes: Array, mask: NDArray[np.bool_]) -> None:
+    if not mask.any():
+        raise RecipeError(
+            f"components.keep={keep} leaves no node: the largest component has {int(sizes.max(initial=0)):,} nodes; "
+            "take a smaller min_size, or components.keep=largest"
+        )
+
+
+def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]) -> dict[str, Any]:
+    """Nothing is dropped: every array gets a second name."""
+    for name in store.manifest.arrays:
+        writer.link(name, store)
+    return {**fields, "arrays": writer.entries, "rows": store.manifest.num_edges}
+
+
+def _filter(
+    context: StageContext, store: GraphStore, writer: ArrayWriter, fields: dict[str, Any], mask: NDArray[np.bool_]
+) -> dict[str, Any]:
+    node_filter = NodeFilter(store, mask, writer)
+    splits, dropped = {}, {}
+    for split in SPLITS:
+        if store.manifest.task == "link":
+            splits[split], dropped[split] = node_filter.write_edges(split)
+        else:
+            splits[split], dropped[split] = node_filter.write_index(f"{split}_idx")
+    for split in SPLITS:
+        if dropped[split] and not splits[split]:
+            raise RecipeError(
+                f"the components that stay hold none of the {dropped[split]:,} {split} "
+                f"{'edges' if store.manifest.task == 'link' else 'nodes'}; take a smaller min_size, a larger top_k, or "
+                "components.keep=all"
+            )
+    num_edges = node_filter.write_structure()
+    node_filter.write_node_data()
+    label = store.get("label")
+    if label is not None:
+        dropped["labelled"] = _count_labelled(label, mask)
+    gone = len(mask) - len(node_filter.kept)
+    report = fields["report"]
+    report["components"] |= {"dropped_nodes": gone, "dropped": dropped}
+    _tell(context, fields["task"], report["components"], splits)
+    return {
+        **fields,
+        "num_nodes": len(node_filter.kept),
+        "num_edges": num_edges,
+        "splits": splits,
+        "arrays": writer.entries,
+        "report": report,
+        "rows": store.manifest.num_edges,
+    }
+
+
+def _count_labelled(label: Array, mask: NDArray[np.bool_]) -> int:
+    """Labelled nodes that are dropped."""
+    rows = label[np.flatnonzero(~mask)]
+    has = rows >= 0 if np.issubdtype(rows.dtype, np.integer) else ~np.isnan(rows)
+    return int(has.reshape(len(rows), -1).any(1).sum())
+
+
+def _tell(context: StageContext, task: str, report: dict[str, Any], splits: dict[str, int]) -> None:
+    dropped = report["dropped"]
+    context.message(
+        f"{report['kept']:,} of {report['count']:,} connected components stay; {report['dropped_nodes']:,} nodes go, "
+        + ", ".join(f"{number:,} {name}" for name, number in dropped.items())
+    )
+    unit = "edges" if task == "link" else "nodes"
+    for split in ("test", "valid"):
+        if dropped[split]:
+            total = dropped[split] + splits[split]
+            context.warn(
+                f"{dropped[split]:,} of {total:,} {split} {unit} ({dropped[split] / total:.2%}) lie in components that "
+                f"are dropped: {split} metrics cover the other {splits[split]:,} only and are not comparable with "
+                "published ones; components.keep=all keeps them"
+            )

@@ -1,0 +1,55 @@
+"""Which files a table is in: a list of paths, folders and patterns."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from configs.errors import DataError
+from configs.matching import did_you_mean
+from configs.source_files import check_file, is_folder, look_up, names_in, user_path
+
+
+def files_of(patterns: Sequence[str]) -> list[Path]:
+    """Return the files in the order of patterns, each pattern's sorted.
+
+    Raises:
+        DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling link,
+            a folder).
+    """
+    found: dict[str, Path] = {}
+    for pattern in patterns:
+        path = user_path(pattern)
+        if is_folder(path):
+            matches = [entry for entry in names_in(path) if not entry.name.startswith((".", "_"))]
+            if not matches:
+                raise DataError("is a folder without files", path=pattern)
+        elif look_up(path) is None and glob.has_magic(pattern):
+            matches = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 -- absolute patterns
+        else:
+            matches = [path] if look_up(path) is not None else []
+        if not matches:
+            raise DataError(f"there is no such file{_hint(path)}", path=pattern)
+        for match in matches:
+            check_file(match)
+            place = os.path.realpath(match)
+            if place in found:
+                raise DataError("is named twice in the files of one table, and its rows would count twice", path=match)
+            found[place] = match
+    return list(found.values())
+
+
+def _hint(path: Path) -> str:
+    if not is_folder(path.parent):
+        return f": there is no folder {path.parent} (relative paths start at {Path.cwd()})"
+    return did_you_mean(path.name, [p.name for p in names_in(path.parent)]) or f" in {path.parent.resolve()}"
+
+
+def named_files(patterns: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return name and path of each file in order; none where one is missing."""
+    try:
+        return [(path.name, path) for path in files_of(patterns)]
+    except DataError:
+        return []

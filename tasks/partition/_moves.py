@@ -1,0 +1,104 @@
+"""Where a node may move, what that gains, and the move itself; sequential and deterministic, parts updated in place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from tasks.storage.graph_store import Array
+
+
+class Graph(NamedTuple):
+    """An undirected graph as kernels take it: each edge stands twice."""
+
+    indptr: Array
+    """int64 (n + 1,)."""
+    indices: Array
+    """ids (m,)."""
+    edge_weight: Array
+    """int (m,), or empty: every edge counts 1."""
+
+
+class Parts(NamedTuple):
+    """A partition of nodes into k parts, or clusters, and how heavy each may be."""
+
+    part: Array
+    """(n,): the part of each node."""
+    weight: Array
+    """int32 (n,)."""
+    train: Array
+    """int32 (n,): a node's training nodes; or empty: they are not balanced."""
+    size: Array
+    """int (k,): weight of each part."""
+    train_size: Array
+    """int (k,): training nodes of each part."""
+    cap: int
+    """Largest weight of a part."""
+    train_cap: int
+
+
+@njit(cache=True, nogil=True)
+def has_room(v: int, p: int, parts: Parts) -> bool:
+    """Whether part p may take node v."""
+    if parts.size[p] + parts.weight[v] > parts.cap:
+        return False
+    if len(parts.train) == 0 or parts.train[v] == 0:
+        return True
+    return parts.train_size[p] + parts.train[v] <= parts.train_cap
+
+
+@njit(cache=True, nogil=True)
+def move(v: int, p: int, parts: Parts) -> None:
+    """Move node v to part p."""
+    own = parts.part[v]
+    parts.size[own] -= parts.weight[v]
+    parts.size[p] += parts.weight[v]
+    if len(parts.train) > 0:
+        parts.train_size[own] -= parts.train[v]
+        parts.train_size[p] += parts.train[v]
+    parts.part[v] = p
+
+
+@njit(cache=True, nogil=True)
+def best_move(v: int, graph: Graph, parts: Parts, link: Array, near: Array) -> tuple[int, int]:
+    """Return (gain, part) of the best neighbouring part with room; part -1 where there is none.
+
+    `link`, int64 zeros (k,), and `near`, int64 (k,), are working memory.
+    """
+    indptr, indices, edge_weight = graph
+    part, size = parts.part, parts.size
+    weighted = len(edge_weight) > 0
+    own, count = part[v], 0
+    for e in range(indptr[v], indptr[v + 1]):
+        p = part[indices[e]]
+        if link[p] == 0:
+            near[count] = p
+            count += 1
+        link[p] += edge_weight[e] if weighted else 1
+    inner = link[own]
+    best, best_link = -1, np.int64(-1)
+    for j in range(count):
+        p = near[j]
+        w = link[p]
+        link[p] = 0
+        if p == own or w < best_link or not has_room(v, p, parts):
+            continue
+        if w > best_link or size[p] < size[best]:
+            best, best_link = p, w
+    return best_link - inner, best
+
+
+@njit(cache=True, nogil=True)
+def best_move_by_table(v: int, table: Array, parts: Parts) -> tuple[int, int]:
+    """`best_move` from a table, (n, k), of how much edge weight leads from each node to each part."""
+    size = parts.size
+    own, best, best_link = parts.part[v], -1, 0
+    for p in range(table.shape[1]):
+        w = table[v, p]
+        if w == 0 or p == own or w < best_link or not has_room(v, p, parts):
+            continue
+        if w > best_link or size[p] < size[best]:
+            best, best_link = p, w
+    return best_link - table[v, own], best

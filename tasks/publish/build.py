@@ -1,0 +1,222 @@
+"""What the publish stage does: MLflow, the model registry, and the report.
+
+It can be repeated: a rerun after a crash goes on in the same MLflow run, and stores nothing twice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from configs.load import dump_recipe
+from configs.schema import Recipe
+from tasks.apply.model_files import model_digest, write_model
+from tasks.apply.needs import DataNeeds
+from tasks.processes import ending
+from tasks.processes.run_context import current_run
+from tasks.publish import profile, snapshots
+from tasks.publish.champion.comparison import Challenge
+from tasks.publish.champion.gate import Candidate
+from tasks.publish.champion.judge import Judge, candidate, metric_name
+from tasks.publish.champion.trained import write_trained
+from tasks.publish.report import Published, write_report
+from tasks.publish.tracking.description import describe, parameters
+from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
+from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.publish.tracking.records import flatten, read_records, thin
+from tasks.publish.tracking.store_uris import how_to_open
+from tasks.publish.tracking.version_tags import gate_tags
+from tasks.stage import Parent, StageContext, code_version
+from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
+
+REPORT = "report.html"
+_STEPS = 6
+_FILES = ".model"
+
+
+def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
+    """Log the training, register its model, decide on the champion, write the report.
+
+    Raises:
+        RecipeError: the gate metric was not measured.
+        StageError: MLflow cannot be reached; running again publishes what is there.
+    """
+    run_context = current_run()
+    files = context.work / _FILES
+    # Before anything is stored: a mistake in the recipe must leave no half-published run.
+    context.progress(0, _STEPS, "steps", "model")
+    _write_files(context, recipe, parents, files)
+    challenge = Challenge(context, recipe, parents, files, metric_name(recipe, parents))
+    new = candidate(recipe, parents, challenge)
+    context.progress(1, _STEPS, "steps", "connecting to MLflow")
+    tracker = Tracker(context.home, recipe.tracking.experiment)
+    tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
+    try:
+        with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
+            fields = _publish(context, recipe, parents, tracker, challenge, new)
+    except BaseException as error:
+        _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
+        raise
+    tracker.close("FINISHED")
+    context.progress(_STEPS, _STEPS, "steps", "done")
+    return fields
+
+
+def _publish(
+    context: StageContext,
+    recipe: Recipe,
+    parents: dict[str, Parent],
+    tracker: Tracker,
+    challenge: Challenge,
+    new: Candidate,
+) -> dict[str, Any]:
+    log_run(tracker, recipe, parents)
+    context.progress(2, _STEPS, "steps", "model")
+    model_id = _log_model(recipe, parents, tracker, challenge.files)
+    context.progress(3, _STEPS, "steps", "registry")
+    name = recipe.tracking.model_name or recipe.name
+    version, gate = _register(context, challenge, tracker, name, model_id, new)
+    shutil.rmtree(challenge.files)
+    context.progress(4, _STEPS, "steps", "report")
+    run_context = current_run()
+    tracker.describe(describe(recipe, parents["ingest"].manifest, parents["evaluate"].manifest, version, gate))
+    published = Published(
+        run_id=tracker.run_id,
+        run_url=tracker.run_url,
+        how_to_open=how_to_open(tracker.run_url),
+        model_name=name,
+        model_version=version,
+        champion=gate["promoted"],
+        gate=gate,
+        flow_run_id=run_context.flow_run_id,
+        flow_run_url=run_context.flow_run_url,
+    )
+    write_report(context.work / REPORT, recipe, parents, published, _tell_snapshot(context, recipe, parents))
+    context.progress(5, _STEPS, "steps", "artifacts")
+    tracker.log_artifact(context.work / REPORT)
+    return {
+        "mlflow_run_id": tracker.run_id,
+        "mlflow_run_url": tracker.run_url,
+        "model_name": name,
+        "model_version": version,
+        "champion": gate["promoted"],
+        "gate": gate,
+        "report_file": REPORT,
+    }
+
+
+def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> snapshots.Told | None:
+    """Write down what a snapshot holds, and how it differs from the one before it."""
+    if recipe.snapshot.as_of is None:
+        return None
+    earlier = snapshots.previous(context.home, recipe)
+    return snapshots.write_snapshot(context.work / snapshots.FILE_NAME, snapshots.describe(recipe, parents), earlier)
+
+
+def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> None:
+    """Parameters, lineage, the data set, and the curves of the training."""
+    train, folder = parents["train"].manifest, parents["train"].folder
+    tracker.log_params(parameters(recipe))
+    moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
+    tracker.set_tags({**lineage_tags(parents), **moment})
+    data: DatasetManifest = parents["ingest"].manifest
+    held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
+    splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
+    profile = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": splits, "task": data.task}
+    schema = {name: table.columns for name, table in data.tables.items()}
+    source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
+    tracker.log_dataset(data.dataset, data.digest, source, json.dumps(profile), json.dumps(schema))
+    tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
+
+
+def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
+    """Write the files of the model that is to be published."""
+    shutil.rmtree(files, ignore_errors=True)
+    train = parents["train"]
+    write_model(
+        files, train.folder / train.manifest.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
+    )
+    DataNeeds.of(context, recipe, parents).write(files)
+    profile.write(files, profile.describe(recipe, parents))
+    write_trained(files, parents["partition"], parents["ingest"])
+
+
+def _log_model(recipe: Recipe, parents: dict[str, Parent], tracker: Tracker, files: Path) -> str:
+    """The model's files, and the final metrics attached to them."""
+    train: RunResult = parents["train"].manifest
+    params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
+    model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
+    log_finals(tracker, parents, model_id)
+    return model_id
+
+
+def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | None = None) -> None:
+    """The evaluation's metrics, also as the model's own where that is given."""
+    evaluation: EvalReport = parents["evaluate"].manifest
+    values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
+    for name, splits in evaluation.controls.items():
+        # MLflow sorts by name: what a model scored (final) stands before what it has to beat.
+        values |= {
+            f"simple_control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()
+        }
+    tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
+
+
+def _register(
+    context: StageContext, challenge: Challenge, tracker: Tracker, name: str, model_id: str, new: Candidate
+) -> tuple[str, dict[str, Any]]:
+    """Make the model a version, let the gate decide on it, and say so; returns the version and `Judge.record`."""
+    recipe, train = challenge.recipe, challenge.parents["train"].manifest
+    tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
+    text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
+    version, decision = ModelRegistry(tracker, name).publish(model_id, {**tags, **gate_tags(new)}, text, judge)
+    gate = judge.record(version, decision)
+    said = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    (context.warn if decision.loud else context.message)(said)
+    if gate["drift"] is not None:
+        context.message(profile.text(gate["drift"]))
+    tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": decision.reason})
+    return version, gate
+
+
+def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
+    """Return the tags that say what a run was made from: key and digest of each artifact, and the code."""
+    tags = {
+        "graphmill.code": code_version(),
+        "mlflow.source.name": "graphmill",
+        "mlflow.source.type": "JOB",
+    }
+    commit = parents["train"].manifest.code_version.removesuffix("-dirty")
+    if commit and all(c in "0123456789abcdef" for c in commit):
+        tags["mlflow.source.git.commit"] = commit
+    for name, parent in parents.items():
+        tags[f"graphmill.{name}.key"] = parent.manifest.key
+        tags[f"graphmill.{name}.digest"] = parent.manifest.digest
+    return tags
+
+
+def _digests(parents: dict[str, Parent]) -> dict[str, Any]:
+    return {
+        name: {"key": p.manifest.key, "digest": p.manifest.digest, "code": p.manifest.code_version}
+        for name, p in parents.items()
+    }
+
+
+def started_at(train: RunResult) -> float:
+    """Return when a training began, in seconds since 1970; 0 where the manifest does not say."""
+    try:
+        ended = datetime.datetime.fromisoformat(train.created_at).timestamp()
+    except ValueError:
+        return 0.0
+    return ended - train.seconds
+
+
+def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
+    """Mark the run as failed or killed; the error that is under way matters more than one of this."""
+    with suppress(Exception):
+        tracker.close(status)

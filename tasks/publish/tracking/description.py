@@ -1,0 +1,68 @@
+"""What MLflow shows of a run before all: a description for people, and the parameters that a reader looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from configs.changes import all_options, changed_options
+from configs.schema import Recipe
+from tasks.publish.tracking.records import flatten
+from tasks.storage.manifests import CONTROLS, DatasetManifest, EvalReport
+
+_MAIN = (
+    "seed",
+    "dataset.name",
+    "model.name",
+    "model.hidden_dim",
+    "model.num_layers",
+    "model.dropout",
+    "train.loader.name",
+    "train.loader.batch_size",
+    "train.epochs",
+    "train.learning_rate",
+    "train.weight_decay",
+    "train.num_ranks",
+)
+"""Options that runs are compared by, also where they are at their defaults."""
+
+
+def parameters(recipe: Recipe) -> dict[str, str]:
+    """Return the parameters of a run: the main options, and all that are not at their defaults.
+
+    The others are in the report and beside the model; MLflow's table would show a hundred of them.
+    """
+    every, changed = all_options(recipe), changed_options(recipe)
+    chosen = [key for key in every if key in _MAIN or key in changed]
+    return {name: text for key in chosen for name, text in flatten(every[key], key).items()}
+
+
+def describe(
+    recipe: Recipe, data: DatasetManifest, evaluation: EvalReport, version: str, gate: Mapping[str, Any]
+) -> str:
+    """Return a description in Markdown: what was trained on what, its metrics beside the controls', what differs."""
+    moment = f", as of {recipe.snapshot.as_of}" if recipe.snapshot.as_of else ""
+    size = f"{data.num_nodes:,} nodes, {data.num_edges:,} edges"
+    lines = [f"**{recipe.name}**{f': {recipe.description}' if recipe.description else ''}", ""]
+    lines += [f"{recipe.model.name} on {data.dataset}{moment} ({size})", "", *_metrics(evaluation), ""]
+    if version:
+        champion = "champion" if gate.get("promoted") else "not champion"
+        lines += [f"Version {version}: {champion}, {gate.get('reason', '')}", ""]
+    changed = ", ".join(f"`{key}={value}`" for key, value in changed_options(recipe).items())
+    return "\n".join([*lines, f"Not at their defaults: {changed}"])
+
+
+def _metrics(evaluation: EvalReport) -> list[str]:
+    """Return a table: a row for each split, and below it those of the controls."""
+    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
+    rows = []
+    for split, own in evaluation.metrics.items():
+        rows.append((split, own))
+        for control, splits in evaluation.controls.items():
+            if split in splits:
+                rows.append((f"{split}, {CONTROLS[control].row}", splits[split]))
+    lines = [f"| | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
+    for row, values in rows:
+        cells = (f"{values[name]:.4f}" if name in values else "" for name in names)
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return lines

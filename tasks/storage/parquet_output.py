@@ -1,0 +1,53 @@
+"""One Parquet file for users, written table by table, whole or not at all.
+
+The tables of data sets have a writer of their own (`tasks.ingest.writer`), with shards and encodings by column.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.storage.file_names import beside
+
+
+class ParquetOutput:
+    """Rows go into a hidden file beside `path`, which takes its place when the block ends without an error.
+
+    Without a row there is no file.
+    """
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        """`options` are those of `pyarrow.parquet.ParquetWriter`."""
+        self.path = path
+        self.num_rows = 0
+        self._draft = beside(path, ".partial")
+        self._options = options
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        """Nothing is opened before the first table."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the file, or remove what there is of it."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                if error is None:
+                    self._draft.replace(self.path)
+        finally:
+            self._draft.unlink(missing_ok=True)
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; the first table decides the types."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._draft, table.schema, compression="zstd", **self._options)
+        self._writer.write_table(table.cast(self._writer.schema))
+        self.num_rows += table.num_rows

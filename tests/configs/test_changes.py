@@ -1,0 +1,37 @@
+"""Options that are not at their defaults."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.changes import all_options, changed_options
+from configs.load import build_recipe, load_recipe, shipped_recipes
+
+LEAST = {"name": "demo", "dataset": {"name": "synthetic"}, "model": {"name": "graphsage"}}
+
+
+def test_a_recipe_of_defaults_says_what_it_had_to_choose() -> None:
+    assert changed_options(build_recipe(dict(LEAST))) == {"dataset.name": "synthetic", "model.name": "graphsage"}
+
+
+def test_components_differ_by_name_and_by_their_own_options() -> None:
+    overrides = [
+        "train.loader=neighbor",
+        "train.loader.fanout=5,5",
+        "train.epochs=20",
+        "preprocess.transforms=[degree]",
+    ]
+    changed = changed_options(build_recipe(dict(LEAST), overrides))
+    assert changed["train.loader.name"] == "neighbor"
+    assert changed["train.loader.fanout"] == "[5, 5]"
+    assert changed["preprocess.transforms"] == '[{"name": "degree"}]'
+    assert "train.epochs" not in changed, "20 is the default"
+    assert "partition.name" not in changed
+
+
+@pytest.mark.parametrize("name", list(shipped_recipes()))
+def test_changes_are_few_and_among_all_options(name: str) -> None:
+    recipe = load_recipe(name)
+    changed, every = changed_options(recipe), all_options(recipe)
+    assert changed.items() <= every.items()
+    assert len(changed) < len(every) / 3

@@ -1,0 +1,279 @@
+"""DGL's convolutions as models: all that are exported, on every task, from training to serving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from configs.errors import RecipeError
+from configs.registry import MODELS
+from models.base import GraphModel
+from models.block import Batch
+from models.dgl_adapter import convolution_options, load_dgl
+from models.dgl_convolutions import CONVOLUTIONS, REFUSED, find_convolution
+from models.facts import GraphFacts
+from models.losses import LOSSES
+from tasks.inference.predictor import Predictor
+from tasks.sampling.features import FeatureSource, whole_graph
+from tasks.stage import Parent
+from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.train.checkpoint import best_state, load_model, save_atomic
+from tasks.train.loaders.base import Loader
+from tests.loaders import make_loader
+from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
+
+pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
+
+# Of several hops, these can be told to look one far: then they read blocks as well.
+ONE_HOP: dict[str, dict[str, Any]] = {
+    "APPNPConv": {"k": 1},
+    "GatedGraphConv": {"n_steps": 1},
+    "SGConv": {"k": 1},
+    "TAGConv": {"k": 1},
+}
+FACTS = GraphFacts("node", 4, 100, feature_dim=8, edge_feature_dim=2)
+
+
+def rich_graph(folder: Path, task: str) -> Parent:
+    """A small graph with all that a convolution may read: features, weights and relations of edges, types of nodes."""
+    if task == "node":
+        parent = node_graph(folder, num_nodes=90, dim=8)
+    else:
+        parent = link_graph(folder, num_nodes=60, dim=8) if task == "link" else molecule_graph(folder, 40)
+    rng, found, writer = np.random.default_rng(0), parent.manifest, ArrayWriter(folder)
+    n, e = found.num_nodes, found.num_edges
+    writer.write("edge_feat", rng.random((e, 2)).astype(np.float32))
+    writer.write("edge_weight", rng.random(e).astype(np.float32) + 0.5)
+    writer.write("edge_type", rng.integers(0, 2, e).astype(np.int16))
+    writer.write("node_type", rng.integers(0, 2, n).astype(np.int16))
+    if task == "graph":
+        writer.write("feat", rng.random((n, 8)).astype(np.float32))
+    given = {"feature_dim": 8, "edge_feature_dim": 2, "node_types": ("a", "b"), "edge_types": ("r", "s")}
+    return Parent(found.model_copy(update={**given, "arrays": {**found.arrays, **writer.entries}}), folder)
+
+
+def build(parent: Parent, conv: str, **options: Any) -> tuple[GraphModel, GraphStore]:
+    torch.manual_seed(0)
+    given = {"name": "dgl", "conv": conv, "hidden_dim": 8, "num_layers": 2, "dropout": 0.0, **options}
+    model: GraphModel = MODELS.create(MODELS.config(given), graph_facts(parent.manifest))
+    return model, GraphStore(parent.folder, parent.manifest)
+
+
+def train(model: GraphModel, store: GraphStore, loader: Loader, steps: int = 4) -> None:
+    """Some steps; each parameter gets a gradient, all numbers stay finite, and the loss falls."""
+    loss_of, losses = LOSSES[store.manifest.task_type], []
+    optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad], lr=0.01)
+    batch = loader.batch(np.arange(min(20, loader.num_seeds)), key=3)
+    for step in range(steps):
+        loss = loss_of(model(batch), batch.target)
+        optimizer.zero_grad()
+        loss.backward()
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and step == 0:
+                assert parameter.grad is not None, f"{name} got no gradient"
+                assert torch.isfinite(parameter.grad).all(), name
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.isfinite(losses).all()
+    assert min(losses[1:]) < losses[0]
+
+
+def saved_and_loaded(model: GraphModel, folder: Path) -> GraphModel:
+    save_atomic(best_state(model, "digest", 1, 0.5), folder / "best.pt")
+    return load_model(folder / "best.pt")
+
+
+def assert_same(got: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(got), np.asarray(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_every_export_is_a_model_or_refused() -> None:
+    exported = set(load_dgl().nn.pytorch.conv.__all__)
+    assert exported <= set(CONVOLUTIONS) | set(REFUSED)
+    assert not set(CONVOLUTIONS) & set(REFUSED)
+    assert set(CONVOLUTIONS) <= exported
+
+
+@pytest.mark.parametrize("conv", sorted(CONVOLUTIONS))
+def test_every_convolution_trains_saves_and_serves(tmp_path: Path, conv: str) -> None:
+    """On the whole graph; then layer by layer, or in one piece where a convolution needs that."""
+    parent = rich_graph(tmp_path, "node")
+    model, store = build(parent, conv)
+    train(model, store, make_loader("full", store, FeatureSource.of(store, model), model))
+    again = saved_and_loaded(model, tmp_path)
+    expected = Predictor(store).predict(model, "test").scores
+    assert_same(Predictor(store).predict(again, "test").scores, expected)
+    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(again, "test").scores, expected)
+
+
+@pytest.mark.parametrize("conv", sorted(CONVOLUTIONS))
+def test_every_convolution_reads_blocks_or_says_why_not(tmp_path: Path, conv: str) -> None:
+    """Sampled blocks train it; with all neighbours in them they are the whole graph."""
+    parent = rich_graph(tmp_path, "node")
+    model, store = build(parent, conv, options=ONE_HOP.get(conv, {}))
+    config: Any = model.config
+    if config.reason_for_whole(symmetric=True):
+        assert find_convolution(conv).whole
+        with pytest.raises(RecipeError, match=r"take train\.loader=full"):
+            config.check_batches("neighbor", keeps_nodes=False, all_neighbors=True, symmetric=True)
+        return
+    assert model.is_layered
+    config.check_batches("neighbor", keeps_nodes=False, all_neighbors=False, symmetric=True)
+    features = FeatureSource.of(store, model)
+    train(model, store, make_loader("neighbor", store, features, model, fanout=(3, 3)))
+    loader = make_loader("neighbor", store, features, model, fanout=(-1, -1))
+    block, inputs = whole_graph(store, features)
+    rows = torch.from_numpy(np.asarray(store["train_idx"], np.int64))
+    model.eval()
+    with torch.no_grad():
+        expected = model(Batch([block], inputs, torch.empty(0), 0, rows=rows))
+        assert_same(model(loader.batch(np.arange(loader.num_seeds), 0)), expected)
+    whole = Predictor(store).predict(model, "test").scores
+    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores, whole)
+
+
+@pytest.mark.parametrize("conv", sorted(CONVOLUTIONS))
+def test_every_convolution_learns_pairs_and_graphs(tmp_path: Path, conv: str) -> None:
+    for task, loader in (("link", "full_edge"), ("graph", "graph")):
+        folder = tmp_path / task
+        model, store = build(rich_graph(folder, task), conv)
+        train(model, store, make_loader(loader, store, FeatureSource.of(store, model), model))
+        again = saved_and_loaded(model, folder)
+        name = "positive" if task == "link" else "scores"
+        expected = getattr(Predictor(store).predict(model, "test"), name)
+        got = Predictor(store, whole_graph_bytes=0, chunk_edges=50, batch_size=7).predict(again, "test")
+        assert_same(getattr(got, name), expected)
+
+
+@pytest.mark.parametrize("conv", sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights))
+def test_edge_weights_count(tmp_path: Path, conv: str) -> None:
+    parent = rich_graph(tmp_path, "node")
+    model, store = build(parent, conv, edge_weights=True)
+    before = Predictor(store).predict(model, "test").scores
+    assert_same(Predictor(store, whole_graph_bytes=0, chunk_edges=50).predict(model, "test").scores, before)
+    block, inputs = whole_graph(store, FeatureSource.of(store, model))
+    heavier = replace(block, weight=block.weight * torch.linspace(0.5, 2, block.num_edges))  # type: ignore[operator]
+    model.eval()
+    with torch.no_grad():
+        vectors = [model.represent(Batch([each], inputs, torch.empty(0), 0)) for each in (block, heavier)]
+    assert not torch.allclose(vectors[0], vectors[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("conv", ["GATv2Conv", "SAGEConv", "HGTConv"])
+def test_the_last_convolution_may_make_the_scores(tmp_path: Path, conv: str) -> None:
+    model, store = build(rich_graph(tmp_path, "node"), conv, head="none", norm="none")
+    assert Predictor(store).predict(model, "test").scores.shape[1] == 4
+
+
+def test_it_is_what_dgl_computes(tmp_path: Path) -> None:
+    """A layer without norm, activation and head is DGL's own convolution on DGL's own graph."""
+    parent = rich_graph(tmp_path, "node")
+    model, store = build(parent, "GraphConv", num_layers=1, head="none", options={"norm": "both"})
+    block, inputs = whole_graph(store, FeatureSource.of(store, model))
+    dgl = load_dgl()
+    rows = torch.repeat_interleave(block.indptr.diff())
+    graph = dgl.graph((block.indices.long(), rows), num_nodes=block.num_dst)
+    conv = dgl.nn.pytorch.GraphConv(8, 4, norm="both", allow_zero_in_degree=True)
+    conv.load_state_dict(model.layers[0].conv.conv.state_dict())  # type: ignore[union-attr]
+    with torch.no_grad():
+        torch.testing.assert_close(model.represent(Batch([block], inputs, torch.empty(0), 0)), conv(graph, inputs.feat))
+
+
+def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
+    from models.block import Block, Inputs
+
+    for conv in sorted(CONVOLUTIONS):
+        model, _ = build(rich_graph(tmp_path / conv, "node"), conv)
+        block = Block(torch.zeros(6, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 5)
+        block.edge_feat, block.edge_type = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
+        inputs = Inputs(torch.arange(5), torch.ones(5, 8), node_type=torch.tensor([0, 1, 0, 1, 1]))
+        model.eval()
+        with torch.no_grad():
+            vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
+        assert torch.isfinite(vectors).all(), conv
+
+
+@pytest.mark.parametrize("conv", sorted(REFUSED))
+def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
+    with pytest.raises(ValidationError, match=f"conv={conv}: {conv} .+; take|conv={conv}: {conv} .+ call it"):
+        MODELS.config({"name": "dgl", "conv": conv})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"conv": "GATv3Conv"}, r"no such convolution \(did you mean 'GATv2Conv'\?\); known: AGNNConv, "),
+        ({"options": {"agregator_type": "mean"}}, r"no option 'agregator_type' \(did you mean 'aggregator_type'\?\)"),
+        ({"conv": "GATConv", "options": {"heads": 2}}, r"known: num_heads=4, feat_drop=0.0, attn_drop=0.0"),
+        ({"options": {"in_feats": 3}}, r"options\.in_feats: graphmill sets it"),
+        ({"options": {"activation": "relu"}}, r"options\.activation: model\.activation does that"),
+        ({"coordinates": 2}, "coordinates is for EGNNConv, and conv is SAGEConv; remove it"),
+        ({"edge_dim": 2}, "edge_dim does nothing in SAGEConv; remove it"),
+        ({"conv": "GroupRevRes", "options": {"conv": "NNConv"}}, "node features alone"),
+    ],
+)
+def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        MODELS.config({"name": "dgl", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "message"),
+    [
+        ({"options": {"aggregator_type": "median"}}, FACTS, "SAGEConv refuses .*Invalid aggregator_type"),
+        ({"conv": "GATConv", "options": {"num_heads": 3}}, FACTS, "num_heads=3 does not divide the layer's width 8"),
+        ({"conv": "NNConv"}, replace(FACTS, edge_feature_dim=0), "reads edge features and the graph has none"),
+        ({"conv": "AtomicConv"}, replace(FACTS, edge_feature_dim=0), "reads the edges' lengths"),
+        ({"conv": "EGNNConv", "coordinates": 9}, FACTS, "the last 9 feature columns, and there are 8"),
+        ({"conv": "GCN2Conv", "jumping": "cat"}, FACTS, "jumping cannot be used with model.conv=GCN2Conv"),
+        ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
+        ({"conv": "GroupRevRes", "options": {"groups": 3}}, FACTS, "groups=3 does not divide"),
+    ],
+)
+def test_a_model_is_told_what_does_not_fit(given: dict[str, Any], facts: GraphFacts, message: str) -> None:
+    config = MODELS.config({"name": "dgl", "hidden_dim": 8, **given})
+    with pytest.raises(RecipeError, match=message):
+        MODELS.create(config, facts)
+
+
+def test_directed_graphs_and_out_degrees() -> None:
+    """GraphConv's own norm wants out-degrees: on a directed graph only the whole graph has them."""
+    config: Any = MODELS.config({"name": "dgl", "conv": "GraphConv", "hidden_dim": 8})
+    model: GraphModel = MODELS.create(config, replace(FACTS, symmetric=False))
+    assert not model.is_layered
+    with pytest.raises(RecipeError, match="out-degrees"):
+        config.check_batches("neighbor", keeps_nodes=False, all_neighbors=True, symmetric=False)
+    right: Any = MODELS.config({"name": "dgl", "conv": "GraphConv", "options": {"norm": "right"}})
+    right.check_batches("neighbor", keeps_nodes=False, all_neighbors=True, symmetric=False)
+
+
+def test_options_are_those_of_the_class() -> None:
+    """What is read from DGL's source is what Python says of the class."""
+    import inspect
+
+    for name in CONVOLUTIONS:
+        known = list(inspect.signature(getattr(load_dgl().nn.pytorch, name).__init__).parameters)[1:]
+        assert list(convolution_options(name)) == known
+        spec = find_convolution(name)
+        assert set(spec.sizes) | set(spec.defaults) - {"conv"} <= set(known), name
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [((3, 13), "no wheel for Python .* PYTHON=python3.12 make setup"), ((3, 12), "run `make setup`")],
+)
+def test_without_dgl_the_message_names_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], message: str
+) -> None:
+    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("models.dgl_adapter.sys.version_info", (*version, 0))
+    convolution_options.cache_clear()
+    with pytest.raises(ValidationError, match=message):
+        MODELS.config({"name": "dgl", "conv": "GATConv"})
