@@ -75,11 +75,13 @@ def by_parts(indptr: np.ndarray, indices: np.ndarray) -> Any:
     import scipy.sparse as sp
 
     from configs.registry import PARTITIONERS
-    from tasks.partition.base import Aids, Csr
+    from tasks.partition.base import Csr, PartitionContext
 
     nodes = len(indptr) - 1
     config = PARTITIONERS.config({"name": "coarsened", "num_parts": max(nodes // 4000, 2), "seed": 1})
-    part = PARTITIONERS.create(config).partition(Csr(indptr, indices), max(nodes // 4000, 2), Aids(scratch=RESULTS))
+    part = PARTITIONERS.create(config).partition(
+        Csr(indptr, indices), max(nodes // 4000, 2), PartitionContext(scratch=RESULTS)
+    )
     order = np.lexsort((-np.diff(indptr), part))
     matrix = sp.csr_matrix((np.ones(len(indices), np.int8), indices, indptr), shape=(nodes, nodes))[order][:, order]
     matrix.sort_indices()

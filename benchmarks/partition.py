@@ -136,12 +136,14 @@ def partition(method: str, indptr: np.ndarray, indices: np.ndarray, num_parts: i
         options = pymetis.Options(ufactor=round(1000 * IMBALANCE), seed=seed)
         return np.asarray(pymetis.part_graph(num_parts, graph, options=options, recursive=False).vertex_part, np.int32)
     from configs.registry import PARTITIONERS
-    from tasks.partition.base import Aids, Csr
+    from tasks.partition.base import Csr, PartitionContext
 
     name, _, preset = method.partition("-")
     options = {"name": name, "num_parts": num_parts, "imbalance": IMBALANCE, "seed": seed}
     config = PARTITIONERS.config({**options, **({"preset": preset} if preset else {})})
-    found: np.ndarray = PARTITIONERS.create(config).partition(Csr(indptr, indices), num_parts, Aids(scratch=GRAPHS))
+    found: np.ndarray = PARTITIONERS.create(config).partition(
+        Csr(indptr, indices), num_parts, PartitionContext(scratch=GRAPHS)
+    )
     return found
 
 

@@ -272,7 +272,7 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def own_line(error: BaseException) -> traceback.FrameSummary:
+def line_in_user_code(error: BaseException) -> traceback.FrameSummary:
     """Return where an error arose: the last line that is of a user's own file, else the last of all."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     own = [at for at, module in enumerate(modules) if module.startswith(_OWN_FILE)]

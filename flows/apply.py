@@ -19,7 +19,7 @@ from flows.model_use import Data, ModelUse, given_files, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
-from tasks.apply.run import Wanted, What
+from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling
 from tasks.prefect_tasks import TASKS
 
@@ -63,13 +63,13 @@ def predict_nodes(
         What was written, by which model version, from which data: small plain values.
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs)
-    return _run(model, Wanted("predictions", output, format, given), Data(recipe, overrides, snapshot), home)
+    return _run(model, OutputRequest("predictions", output, format, given), Data(recipe, overrides, snapshot), home)
 
 
 @flow(name="export_model", flow_run_name=_run_name, persist_result=False)
 def export_model(
     model: str,
-    what: What = "embeddings",
+    what: OutputKind = "embeddings",
     nodes: str | None = None,
     graphs: str | None = None,
     output: str | None = None,
@@ -98,7 +98,7 @@ def export_model(
     Returns:
         As `predict_nodes`.
     """
-    wanted = Wanted(what, output, format, given_files(nodes=nodes, graphs=graphs), node_type)
+    wanted = OutputRequest(what, output, format, given_files(nodes=nodes, graphs=graphs), node_type)
     return _run(model, wanted, Data(recipe, overrides, snapshot), home)
 
 
@@ -125,7 +125,7 @@ class FlowUse(ModelUse):
         return written
 
 
-def _run(model: str, wanted: Wanted, data: Data, home: str | None) -> dict[str, Any]:
+def _run(model: str, wanted: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
     record = FlowUse(model, wanted, data, home, runtime.flow_run.scheduled_start_time).run()
     _leave_artifact(record)
     return record

@@ -23,7 +23,7 @@ from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
 from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
-from tasks.apply.run import Wanted, write_outputs
+from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents, load_stage, mark_used, stage_record
 from tasks.processes import ending
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
@@ -55,7 +55,7 @@ class ModelUse:
     """One use of a model: find it, prepare its data, write what is wanted. Here nothing is made but found."""
 
     def __init__(
-        self, model: str, wanted: Wanted, data: Data, home: str | None, scheduled_at: datetime.datetime
+        self, model: str, wanted: OutputRequest, data: Data, home: str | None, scheduled_at: datetime.datetime
     ) -> None:
         """Find the model and check what can be checked before anything is computed. Raises UserError.
 
@@ -186,7 +186,7 @@ def given_files(**files: str | None) -> dict[str, str]:
 def asked_use(parameters: dict[str, Any]) -> ModelUse:
     """Return the use that a flow's parameters ask for, now. Raises UserError."""
     names = ("nodes", "pairs", "graphs")
-    wanted = Wanted(
+    wanted = OutputRequest(
         parameters.get("what", "predictions"),
         parameters.get("output"),
         parameters.get("format"),

@@ -182,12 +182,12 @@ class _Run:
     def stages(self) -> None:
         """Run the selected stages in order; the record is on disk after each."""
         for name in self.selection.all:
-            self.record.stages[name] = self._run(name) if name in self.selection.stages else self._given(name)
+            self.record.stages[name] = self._run(name) if name in self.selection.stages else self._find_existing(name)
             self.record.write(self.home)
             if name == "preprocess" and "train" in self.selection.stages:
                 check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
 
-    def _given(self, name: str) -> dict[str, Any]:
+    def _find_existing(self, name: str) -> dict[str, Any]:
         """Find an artifact that the selected stages build on."""
         outcome = find_stage(name, self.recipe, self.record.parent_keys(load_stage(name).parents), self.home)
         if outcome is None:

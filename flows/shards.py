@@ -17,7 +17,7 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.schema import PreprocessConfig
-from tasks.stage import MapShards, map_here
+from tasks.stage import MapShards, map_in_process
 
 _POOL_START_SECONDS = 4.0
 _CHUNKS_PER_WORKER = 4
@@ -31,7 +31,7 @@ def make_map_shards(config: PreprocessConfig) -> MapShards:
     if config.runner in _INTEGRATIONS:
         return RunnerMap(_integration(config.runner, config.workers), workers, at_once=True)
     if workers == 1:
-        return map_here
+        return map_in_process
     if config.runner == "thread":
         from prefect.task_runners import ThreadPoolTaskRunner
 

@@ -205,7 +205,7 @@ class DeepGcn(GraphModel):
         return collected
 
 
-_NOT_HERE = ("norm_first", "feed_forward", "residual")
+_UNSUPPORTED = ("norm_first", "feed_forward", "residual")
 _PARTS_OF = (
     ("growth", "block", "dense"),
     ("beta", "aggregator", "softmax"),
@@ -217,7 +217,7 @@ _PARTS_OF = (
 
 def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
     """Refuse what would do nothing and what cannot be combined."""
-    for name in _NOT_HERE:
+    for name in _UNSUPPORTED:
         if getattr(config, name):
             raise RecipeError(
                 f"model.{name} does nothing in {config.name}: model.block says what a layer is; remove it"

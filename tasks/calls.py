@@ -20,13 +20,13 @@ from pydantic import BaseModel
 from configs.errors import IntegrityError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_here, run_stage, stage_key
+from tasks.stage import Listener, MapShards, Parent, Stage, StageOutcome, map_in_process, run_stage, stage_key
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.trusted_code import remember_in_home
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("graphmill_listener", default=None)
-_MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_here)
+_MAP_SHARDS: ContextVar[MapShards] = ContextVar("graphmill_map_shards", default=map_in_process)
 
 
 class ParentGoneError(Exception):

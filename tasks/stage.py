@@ -46,7 +46,7 @@ class MapShards(Protocol):
         ...
 
 
-def map_here(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+def map_in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
     """Apply in this process, one after the other."""
     return map(function, items)
 
@@ -82,7 +82,7 @@ class StageContext:
     home: Home
     cache: PickleCache
     listener: Listener = field(default_factory=Listener)
-    map_shards: MapShards = map_here
+    map_shards: MapShards = map_in_process
     warnings: list[str] = field(default_factory=list)
 
     def progress(self, done: float, total: float, unit: str, note: str = "") -> None:
@@ -174,7 +174,7 @@ def run_stage(
     home: Home,
     *,
     listener: Listener | None = None,
-    map_shards: MapShards = map_here,
+    map_shards: MapShards = map_in_process,
     force: bool = False,
 ) -> StageOutcome[M]:
     """Return the stage's artifact, building it if there is none that can be trusted.

@@ -109,7 +109,7 @@ def _pass_on(line: bytes, context: StageContext, said: deque[str]) -> None:
         said.append(line.decode(errors="replace"))
 
 
-def say(done: float, total: float, unit: str, note: str) -> None:
+def report_progress(done: float, total: float, unit: str, note: str) -> None:
     """Tell the supervisor how far this process is."""
     print(json.dumps({"done": done, "total": total, "unit": unit, "note": note}), flush=True)
 

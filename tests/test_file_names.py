@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from configs.errors import IntegrityError, UserError
-from tasks.apply.run import Wanted
+from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.storage.home import Home
@@ -137,7 +137,7 @@ def test_keys_and_stages_of_records_stay_in_the_home(home: Home) -> None:
 
 @pytest.mark.parametrize("name", ["../../escape", "/etc/x", "a/b", "x" * 400])
 def test_a_model_s_name_names_a_file_in_the_current_folder(name: str) -> None:
-    path, _ = Wanted("predictions").place(f"{name}-v1")
+    path, _ = OutputRequest("predictions").place(f"{name}-v1")
     assert path.parent == Path.cwd()
     assert len(path.name.encode()) < 256
 
@@ -151,8 +151,8 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
         ("file.txt/y.parquet", r"file\.txt is no folder that may be written to"),
     ):
         with pytest.raises(UserError, match=words):
-            Wanted("predictions", str(tmp_path / output)).place("x")
-    assert Wanted("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
+            OutputRequest("predictions", str(tmp_path / output)).place("x")
+    assert OutputRequest("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
 
 
 # Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.
@@ -215,7 +215,7 @@ ALLOWED: dict[str, list[str]] = {
     "digests and random numbers": [
         "tasks/storage/caching.py: self.folder / name[-32:][:2]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
-        "tasks/partition/kaminpar.py: aids.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
+        "tasks/partition/kaminpar.py: context.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",
         "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
     ],
     "an ending to a path that is there already": [

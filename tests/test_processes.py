@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tasks.partition import kaminpar
-from tasks.processes.children import call_apart, shared_array
+from tasks.processes.children import call_in_child, shared_array
 from tasks.processes.memory import descendants
 from tests.partition.test_partitioners import grid, make
 
@@ -42,23 +42,23 @@ def test_what_a_child_leaves_is_seen_here() -> None:
     def fill() -> None:
         numbers[:] = np.arange(5)
 
-    assert call_apart(fill) == 0
+    assert call_in_child(fill) == 0
     assert numbers.tolist() == [0, 1, 2, 3, 4]
     assert len(shared_array(0, np.int64)) == 0
 
 
 def test_how_a_child_ends_is_known(capfd: pytest.CaptureFixture[str]) -> None:
-    assert call_apart(lambda: 1 / 0) == 1
+    assert call_in_child(lambda: 1 / 0) == 1
     assert "ZeroDivisionError" in capfd.readouterr().err
-    assert call_apart(lambda: os.kill(os.getpid(), signal.SIGKILL)) == -signal.SIGKILL
-    assert call_apart(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0, "its parent ends it, nobody else"
+    assert call_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL)) == -signal.SIGKILL
+    assert call_in_child(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 0, "its parent ends it, nobody else"
 
 
 def test_a_child_goes_with_the_call(told_soon: Callable[[float], None]) -> None:
     before = set(descendants())
     told_soon(0.3)
     with pytest.raises(ToldError):
-        call_apart(lambda: time.sleep(600))
+        call_in_child(lambda: time.sleep(600))
     assert set(descendants()) <= before
 
 
@@ -79,7 +79,7 @@ def test_kaminpar_works_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the interpreter's lock as long as it works: no signal would be heard."""
     pytest.importorskip("kaminpar")
     calls: list[int] = []
-    monkeypatch.setattr(kaminpar, "call_apart", lambda fill: calls.append(call_apart(fill)) or calls[-1])
+    monkeypatch.setattr(kaminpar, "call_in_child", lambda fill: calls.append(call_in_child(fill)) or calls[-1])
     make("kaminpar", num_parts=2).partition(grid(20), 2)
     assert calls == [0]
 
@@ -94,7 +94,7 @@ def test_memory_that_a_child_shares_is_counted_once() -> None:
 _SHARED_MEMORY = """
 import time
 import numpy as np
-from tasks.processes.children import call_apart
+from tasks.processes.children import call_in_child
 from tasks.processes.memory import PeakMemory
 
 held, taken = np.ones(30_000_000), 5_000_000  # 240 MB
@@ -106,6 +106,6 @@ def work():
 
 with PeakMemory() as memory:
     before = memory.peak_bytes
-    call_apart(work)
+    call_in_child(work)
 print(before, memory.peak_bytes, held.nbytes, 8 * taken)
 """

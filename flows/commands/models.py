@@ -279,9 +279,9 @@ def export(
     from configs.errors import RecipeError
     from configs.matching import did_you_mean
     from flows.commands.graph_export import GraphExport
-    from tasks.apply.run import What
+    from tasks.apply.run import OutputKind
 
-    known = (*get_args(What), "graph")
+    known = (*get_args(OutputKind), "graph")
     if what not in known:
         raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
     recipe, overrides = _recipe_and_overrides(data)

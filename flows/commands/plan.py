@@ -22,7 +22,7 @@ from tasks.storage.snapshots import check_snapshot
 from tasks.storage.source_digests import SourceDigests
 
 _SHOWN_CHANGES = 6
-Told = Callable[[str, float, float, str, str], None]
+ReadingProgress = Callable[[str, float, float, str, str], None]
 """Hears stage, done, total, unit and a note."""
 
 
@@ -61,7 +61,7 @@ def _unheard(stage: str, done: float, total: float, unit: str, note: str) -> Non
     """Nobody listens."""
 
 
-def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: Told = _unheard) -> list[Step]:
+def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: ReadingProgress = _unheard) -> list[Step]:
     """Look at each stage in order, as `run` would.
 
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.

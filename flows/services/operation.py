@@ -71,7 +71,7 @@ def bring_up(home: Home, request: UpRequest) -> None:
             return
         end_leftovers(home)
         with file_lock(_ports_lock()):
-            settings = resolve(_asked(kept or ServiceSettings(), request), _fixed(request))
+            settings = resolve(_updated_settings(kept or ServiceSettings(), request), _fixed(request))
             write_settings(home, settings)
             _prepare_stores(home, settings)
             if request.foreground:
@@ -88,7 +88,7 @@ def _ports_lock() -> Path:
     return Path(tempfile.gettempdir()) / f"graphmill-ports-{os.getuid()}.lock"
 
 
-def _asked(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
+def _updated_settings(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
     """Return the settings as they were, with what was named now."""
     free = {name for name in ("prefect", "mlflow") if request.options.get(f"{name}_port") == 0}
     named = tuple(name for name in kept.named_ports if name not in free)

@@ -33,11 +33,11 @@ class House:
     """All texts that a `Host` header may be: `localhost:4200`. Lower case."""
     origins: frozenset[str] = field(default_factory=frozenset)
     """Where pages may come from: `http://localhost:4200`. Lower case."""
-    knows: Callable[[str, str], bool] | None = None
+    accepts: Callable[[str, str], bool] | None = None
     """Whether a user and a password are right; None: credentials are not asked for."""
     open_path: str = "/health"
     """The one path that wants no credentials: probes ask it whether the server lives."""
-    sockets_ask: bool = False
+    app_guards_websockets: bool = False
     """Whether the app itself asks for the password on web sockets: browsers and some clients cannot send it before."""
 
 
@@ -82,12 +82,12 @@ class Doorkeeper:
     async def _stranger(self, scope: Scope) -> tuple[int, str] | None:
         """Refuse who has not said the password, where there is one."""
         house = self._house
-        if house.knows is None or (scope["type"] == "websocket" and house.sockets_ask):
+        if house.accepts is None or (scope["type"] == "websocket" and house.app_guards_websockets):
             return None
         if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == house.open_path:
             return None
         given = _basic([value for name, value in scope["headers"] if name.lower() == b"authorization"])
-        if given is None or not await asyncio.to_thread(house.knows, *given):
+        if given is None or not await asyncio.to_thread(house.accepts, *given):
             return 401, "user and password are wanted\n"
         return None
 
@@ -116,10 +116,10 @@ def one_user(credentials: str) -> Callable[[str, str], bool]:
     if not credentials.partition(":")[2]:
         raise ValueError("a server that asks for credentials needs a password")
 
-    def knows(user: str, password: str) -> bool:
+    def accepts(user: str, password: str) -> bool:
         return hmac.compare_digest(f"{user}:{password}".encode(), credentials.encode())
 
-    return knows
+    return accepts
 
 
 def words_of(variable: str) -> frozenset[str]:

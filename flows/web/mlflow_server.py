@@ -23,7 +23,7 @@ def create_app() -> App:
         return Doorkeeper(app, House(hosts, origins))
     from mlflow.server import auth
 
-    def knows(user: str, password: str) -> bool:
+    def accepts(user: str, password: str) -> bool:
         return auth._authenticate_cached(user, password) is not None
 
-    return Doorkeeper(auth.create_app(), House(hosts, origins, knows))
+    return Doorkeeper(auth.create_app(), House(hosts, origins, accepts))

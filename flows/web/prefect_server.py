@@ -61,8 +61,8 @@ def create_app() -> App:
 def guarded(app: App, hosts: frozenset[str], origins: frozenset[str] = frozenset()) -> App:
     """Put the doorkeeper before an app of Prefect's; it asks for the credentials that Prefect's settings name."""
     credentials = os.environ.get(CREDENTIALS)
-    knows = None if credentials is None else one_user(credentials)
-    return Doorkeeper(app, House(hosts, origins, knows, open_path="/api/health", sockets_ask=True))
+    accepts = None if credentials is None else one_user(credentials)
+    return Doorkeeper(app, House(hosts, origins, accepts, open_path="/api/health", app_guards_websockets=True))
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ class _ReluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        arrays = (_whole(grad_x), _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
+        arrays = (_lanes_of(grad_x), _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
         run_rows(_gradient_blocks, _blocks(y), *arrays)
         return grad_x, None, None, None, None
 
@@ -135,7 +135,7 @@ class _EluDropout(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
         y = _target(ctx, x, inplace)
         ctx.rest = (key, _threshold(rate), np.float32(1 / (1 - rate)))
-        arrays = (_whole(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
+        arrays = (_lanes_of(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
         run_rows(_elu_blocks, _blocks(x), *arrays, *ctx.rest)
         ctx.save_for_backward(y)
         return y
@@ -145,7 +145,7 @@ class _EluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        arrays = (_whole(grad_x), _PART, y.numel(), storage(y), storage(grad), storage(grad_x))
+        arrays = (_lanes_of(grad_x), _PART, y.numel(), storage(y), storage(grad), storage(grad_x))
         run_rows(_elu_gradient_blocks, _blocks(y), *arrays, *ctx.rest)
         return grad_x, None, None, None
 
@@ -159,7 +159,7 @@ def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
     return x
 
 
-def _whole(y: Tensor) -> Lanes:
+def _lanes_of(y: Tensor) -> Lanes:
     return Lanes(_LANES, streaming=is_streamed(y.view(-1, _LANES) if y.numel() % _LANES == 0 else y))
 
 
@@ -168,7 +168,7 @@ def _blocks(x: Tensor) -> Any:
 
 
 def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
-    arrays = (_whole(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
+    arrays = (_lanes_of(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
     run_rows(_drop_blocks, _blocks(x), *arrays, key, _threshold(rate), np.float32(1 / (1 - rate)), slope)
 
 

@@ -28,7 +28,7 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
             )
 
 
-def refuse_own_rows(model: GraphModel) -> None:
+def refuse_node_embeddings(model: GraphModel) -> None:
     """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises RecipeError."""
     from torch import nn
 
@@ -39,7 +39,7 @@ def refuse_own_rows(model: GraphModel) -> None:
             refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
 
 
-def refuse_known_rows(model: str, facts: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Do the same for graphmill's own models by the shapes of their weights: before any data is prepared."""
     for name in ("encoder.embedding", "encoder.rows"):
         shape = shapes.get(f"{name}.weight", (0,))

@@ -122,7 +122,7 @@ def states_of(config: Any) -> dict[str, State]:
     return _STATES[config.sha256]
 
 
-class KeptConfig(ComponentConfig):
+class FittedConfig(ComponentConfig):
     """Options of learned and recode."""
 
     sha256: str = ""
@@ -131,10 +131,10 @@ class KeptConfig(ComponentConfig):
     """The transform that learned it, with its options."""
 
 
-class _Kept(ColumnTransform):
+class _FittedTransform(ColumnTransform):
     """A transform whose states are given."""
 
-    Config = KeptConfig
+    Config = FittedConfig
 
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """The columns that something was learned of."""
@@ -146,13 +146,13 @@ class _Kept(ColumnTransform):
 
 
 @TRANSFORMS.register("learned", listed=False)
-class LearnedTransform(_Kept):
+class LearnedTransform(_FittedTransform):
     """Another transform as it was fitted on a model's training data; `graphmill predict` puts it into recipes."""
 
-    class Config(KeptConfig):
+    class Config(FittedConfig):
         """Options of learned."""
 
-    def __init__(self, config: KeptConfig) -> None:
+    def __init__(self, config: FittedConfig) -> None:
         super().__init__(config)  # type: ignore[arg-type]
         if config.transform:
             self.inner: ColumnTransform = TRANSFORMS.create(TRANSFORMS.config(config.transform))
@@ -172,10 +172,10 @@ class LearnedTransform(_Kept):
 
 
 @TRANSFORMS.register("recode", listed=False)
-class Recode(_Kept):
+class Recode(_FittedTransform):
     """Turn codes of categories into those of a model's training data; `graphmill predict` puts it into recipes."""
 
-    class Config(KeptConfig):
+    class Config(FittedConfig):
         """Options of recode."""
 
     takes = ("categorical",)

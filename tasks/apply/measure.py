@@ -16,14 +16,14 @@ import numpy as np
 from configs.errors import DataError, IntegrityError, UserError
 from configs.metric_names import metric_of
 from configs.registry import EVALUATORS
-from tasks.apply.fit import check_facts, refuse_own_rows
+from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import Prediction, make_evaluator
 from tasks.inference.opened import Opened, open_model
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.supervise import finish_job, say
+from tasks.supervise import finish_job, report_progress
 
 SPLIT = "valid"
 _UNLIKELY = 50.0  # a class that a model does not know gets this much less than all that it knows together
@@ -179,13 +179,13 @@ class Measuring:
         """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`, and `controls`."""
         value, left_out = self._first()
         outcomes: list[dict[str, Any]] = [{"value": value}]
-        say(1, len(self.job.models), "models", "measured")
+        report_progress(1, len(self.job.models), "models", "measured")
         for number, model in enumerate(self.job.models[1:], start=2):
             try:
                 outcomes.append({"value": self._value(self._open(model), model)})
             except (UserError, IntegrityError) as error:
                 outcomes.append({"why_not": " ".join(str(error).split())})
-            say(number, len(self.job.models), "models", "measured")
+            report_progress(number, len(self.job.models), "models", "measured")
         controls = self._controls() if self.job.controls else {}
         return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}
 
@@ -222,7 +222,7 @@ class Measuring:
         )
         check_facts(opened.model, graph)
         if not model.own_graph:
-            refuse_own_rows(opened.model)
+            refuse_node_embeddings(opened.model)
         return opened
 
     def _value(self, opened: Opened, model: Measured) -> float:

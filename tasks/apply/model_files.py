@@ -170,7 +170,7 @@ def _separate(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a safetensors file's tensors; reads its header only. Raises IntegrityError if damaged."""
-    with _whole(path) as file:
+    with _open_weights(path) as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
@@ -179,14 +179,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     The tensors may be written to, which does not change the file.
     """
-    with _whole(path) as file:
+    with _open_weights(path) as file:
         tensors: dict[str, Tensor] = file.get_tensors()
     # An earlier graphmill laid tensors out by name: a number may begin where none of its kind does.
     return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[Any]:
+def _open_weights(path: Path) -> Iterator[Any]:
     """Open a safetensors file, whose sizes the library checks; nothing in one is code."""
     from safetensors import SafetensorError, safe_open
 

@@ -15,7 +15,7 @@ from configs.load import build_recipe
 from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
-from tasks.apply.fit import refuse_known_rows
+from tasks.apply.fit import refuse_embedding_shapes
 from tasks.apply.model_files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
 from tasks.apply.needs import DataNeeds, adapted_recipe
 from tasks.storage.dataset_store import DatasetStore
@@ -79,7 +79,7 @@ class Published:
                 f"{self.name} was registered without what it expects of data, so it predicts for its training data "
                 "only; publish it again (graphmill run RECIPE --from publish --force publish), take the new version"
             )
-        refuse_known_rows(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
+        refuse_embedding_shapes(self.name, self._facts, tensor_shapes(self.folder / WEIGHTS))
         same = store.manifest.digest == self.lineage["ingest"]["digest"]
         return adapted_recipe(recipe, self.recipe, self.needs, store, same_tables=same)
 

@@ -14,10 +14,7 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.source_files import is_folder, user_path
 from tasks.apply.needs import label_columns, label_order
-from tasks.apply.outputs import ids_path
 from tasks.apply.published import Published
-from tasks.apply.worker import ServeJob
-from tasks.ingest.tables.files import TableFiles
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
 from tasks.storage.artifacts import disk_errors, file_lock
@@ -27,13 +24,13 @@ from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
 from tasks.supervise import run_job
 
-What = Literal["predictions", "embeddings", "model"]
-_FORMATS: dict[What, dict[str, str]] = {
+OutputKind = Literal["predictions", "embeddings", "model"]
+_FORMATS: dict[OutputKind, dict[str, str]] = {
     "predictions": {"parquet": ".parquet", "npy": ".npy"},
     "embeddings": {"parquet": ".parquet", "npy": ".npy"},
     "model": {"files": "", "safetensors": ".safetensors"},
 }
-_GIVEN = {
+_ID_FILES = {
     ("predictions", "node"): "nodes",
     ("predictions", "link"): "pairs",
     ("predictions", "graph"): "graphs",
@@ -44,10 +41,10 @@ _GIVEN = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputRequest:
     """What somebody wants of a model."""
 
-    what: What
+    what: OutputKind
     output: str | None = None
     format: str | None = None
     given: dict[str, str] = field(default_factory=dict)
@@ -75,10 +72,12 @@ class Wanted:
 
     def check(self, task: str) -> None:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
-        wanted = _GIVEN.get((self.what, task))
+        wanted = _ID_FILES.get((self.what, task))
         for name, path in self.given.items():
             if name != wanted:
                 raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{wanted}" if wanted else ""))
+            from tasks.ingest.tables.files import TableFiles
+
             TableFiles((path,)).column_names()
         if wanted == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
@@ -96,7 +95,12 @@ def check_place(output: str, path: Path) -> None:
 
 
 def write_outputs(
-    home: Home, listener: Listener, published: Published, wanted: Wanted, recipe: Recipe, parents: dict[str, Parent]
+    home: Home,
+    listener: Listener,
+    published: Published,
+    wanted: OutputRequest,
+    recipe: Recipe,
+    parents: dict[str, Parent],
 ) -> dict[str, Any]:
     """Score in a process of its own and put the files in place, whole or not at all; says what was written.
 
@@ -112,6 +116,9 @@ def write_outputs(
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
+    from tasks.apply.outputs import ids_path
+    from tasks.apply.worker import ServeJob
+
     assert wanted.output is not None
     assert wanted.what != "model"
     output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]

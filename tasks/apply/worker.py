@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
-from tasks.apply.fit import check_facts, refuse_own_rows
+from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.outputs import NpyVectors, ParquetVectors, as_probabilities
 from tasks.evaluate.predictions import PredictionWriter
@@ -24,7 +24,7 @@ from tasks.inference.opened import open_model
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 from tasks.storage.manifests import SPLITS, DatasetManifest
-from tasks.supervise import finish_job, say
+from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16
 
@@ -93,7 +93,7 @@ class Serving:
         self.data_classes = opened.names
         check_facts(self.model, self.manifest)
         if not job.own_graph:
-            refuse_own_rows(self.model)
+            refuse_node_embeddings(self.model)
         self.rows = 0
 
     def run(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Serving:
 
     def _nodes(self, kind: str) -> Array:
         """Return the nodes that are asked about, int64 (n,): those given, in their order, else all of a type."""
-        given = self._given("nodes", id=f"ids/{kind}")
+        given = self._read_id_file("nodes", id=f"ids/{kind}")
         if given is None:
             return self.ids.nodes_of_type(kind)
         path, [ids] = given
@@ -138,7 +138,7 @@ class Serving:
     def _graphs(self) -> Array:
         from tasks.storage.ids import find_rows
 
-        given = self._given("graphs", graph_id="ids/graphs")
+        given = self._read_id_file("graphs", graph_id="ids/graphs")
         if given is None:
             return np.arange(self.manifest.num_graphs)
         path, [ids] = given
@@ -148,7 +148,7 @@ class Serving:
         check_known(path, "graph_id", ids, found)
         return found
 
-    def _given(self, what: str, **columns: str) -> tuple[Path, list[pa.Array]] | None:
+    def _read_id_file(self, what: str, **columns: str) -> tuple[Path, list[pa.Array]] | None:
         """Return a file of ids that was named, and its columns; `columns` says which id table each one's ids are of."""
         if what not in self.job.given:
             return None
@@ -199,7 +199,7 @@ class Serving:
 
     def _pairs(self) -> list[str]:
         source_type, target_type = self._end_types()
-        given = self._given("pairs", source=f"ids/{source_type}", target=f"ids/{target_type}")
+        given = self._read_id_file("pairs", source=f"ids/{source_type}", target=f"ids/{target_type}")
         assert given is not None, "checked before the process was started"
         path, (sources, targets) = given
         ends = []
@@ -216,7 +216,7 @@ class Serving:
             for part in _parts(len(pairs)):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
                 writer.pairs(named, self.predictor.pair_scores(self.model, vectors, place[part]))
-                say(part.stop, len(pairs), "pairs", "predictions")
+                report_progress(part.stop, len(pairs), "pairs", "predictions")
         self.rows = len(pairs)
         return [writer.path.name]
 
@@ -256,7 +256,7 @@ class Serving:
     def _batches(self, graphs: Array) -> Iterator[tuple[slice, Any]]:
         for part, batch in self.predictor.graph_batches(self.model, graphs):
             yield part, batch
-            say(part.stop, len(graphs), "graphs", self.job.what)
+            report_progress(part.stop, len(graphs), "graphs", self.job.what)
 
     def _vectors(self, nodes: Array) -> Iterator[tuple[slice, Any]]:
         """Yield the model's vectors of nodes, int64 (n,), on the device, some at a time."""
@@ -267,7 +267,7 @@ class Serving:
             vectors = self.predictor.node_vectors(self.model, distinct)
         for part in _parts(len(nodes)):
             yield part, self.predictor.tensor(vectors[rows[part]])
-            say(part.stop, len(nodes), "nodes", self.job.what)
+            report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
 
 _SPLIT_NAMES = pa.array([*SPLITS, None], pa.string())

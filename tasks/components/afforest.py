@@ -67,7 +67,7 @@ def _most_frequent(parent: Array, samples: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _join_rest(parent: Array, giant: int, indptr: Array, indices: Array, skipped: int) -> None:
+def _join_remaining_edges(parent: Array, giant: int, indptr: Array, indices: Array, skipped: int) -> None:
     """Join all further edges of the nodes outside of the giant component.
 
     A node may come to point at the giant while this runs and is then skipped with its edges. That is right: an edge
@@ -115,10 +115,10 @@ def connected_components(
     _join_first(component, indptr, indices, _ROUNDS)
     _flatten(component)
     giant = _most_frequent(component, _SAMPLES)
-    _join_rest(component, giant, indptr, indices, _ROUNDS)
+    _join_remaining_edges(component, giant, indptr, indices, _ROUNDS)
     if reverse_indptr is not None:
         assert reverse_indices is not None
         # An edge out of the giant lies in the other end's row only when rows are read the other way round.
-        _join_rest(component, giant, reverse_indptr, reverse_indices, 0)
+        _join_remaining_edges(component, giant, reverse_indptr, reverse_indices, 0)
     _flatten(component)
     return _number(component), component

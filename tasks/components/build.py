@@ -123,7 +123,7 @@ def _filter(
     gone = len(mask) - len(node_filter.kept)
     report = fields["report"]
     report["components"] |= {"dropped_nodes": gone, "dropped": dropped}
-    _tell(context, fields["task"], report["components"], splits)
+    _report_outcome(context, fields["task"], report["components"], splits)
     return {
         **fields,
         "num_nodes": len(node_filter.kept),
@@ -142,7 +142,7 @@ def _count_labelled(label: Array, mask: NDArray[np.bool_]) -> int:
     return int(has.reshape(len(rows), -1).any(1).sum())
 
 
-def _tell(context: StageContext, task: str, report: dict[str, Any], splits: dict[str, int]) -> None:
+def _report_outcome(context: StageContext, task: str, report: dict[str, Any], splits: dict[str, int]) -> None:
     dropped = report["dropped"]
     context.message(
         f"{report['kept']:,} of {report['count']:,} connected components stay; {report['dropped_nodes']:,} nodes go, "

@@ -42,11 +42,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     fields = run_job("tasks.evaluate.worker", dataclasses.asdict(job), context)
     for note in fields["report"].get("notes", []):
         context.message(note)
-    _tell(context, fields)
+    _report_outcome(context, fields)
     return fields
 
 
-def _tell(context: StageContext, fields: dict[str, Any]) -> None:
+def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     """Say the metrics, and warn where they are what a model that learnt nothing would get."""
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))

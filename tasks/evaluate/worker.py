@@ -26,7 +26,7 @@ from tasks.evaluators.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.inference.opened import Opened, open_model
 from tasks.storage.manifests import GraphManifest
-from tasks.supervise import finish_job, say
+from tasks.supervise import finish_job, report_progress
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
@@ -98,7 +98,7 @@ class Evaluation:
                 if split == self._drawn_split():
                     kind = self.store.manifest.task_type
                     report = {"split": split, **diagnose(prediction, kind, self.names)}
-                say(number + 1, len(self.job.splits), "splits", split)
+                report_progress(number + 1, len(self.job.splits), "splits", split)
         self.notes += controls.notes
         if self.notes:
             report["notes"] = self.notes

@@ -70,14 +70,14 @@ class DglFile:
 
 
 def _check_names(config: DglFileConfig, saved: SavedGraphs, path: Path) -> None:
-    """Refuse a field that the recipe names and no graph has."""
+    """Refuse a field that the recipe names, other than by default, and no graph has."""
     known = {
         name for graph in saved.graphs for data in (graph.ndata, graph.edata) for each in data.values() for name in each
     }
     known |= set(saved.labels)
     for option in ("features", "categories", "weight", "time", "ids"):
         name = getattr(config, option)
-        if option in config.model_fields_set and name not in known:
+        if name != DglFileConfig.model_fields[option].default and name not in known:
             raise DataError(
                 f"has no field {name!r} (dataset.{option}){did_you_mean(name, known)}; it has "
                 f"{listed(sorted(known)) or 'none'}",

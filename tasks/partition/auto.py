@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import AutoPartitionerConfig
 
 # Entries of the adjacency (both directions) up to which METIS is taken: there it needs at most 3 s and 0.4 GB, and is
@@ -21,13 +21,13 @@ class AutoPartitioner(Partitioner):
 
     Config = AutoPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
-        aids = aids or Aids()
+        context = context or PartitionContext()
         name, why = choose(csr.num_edges)
-        aids.message(f"takes {name}: {why}")
+        context.message(f"takes {name}: {why}")
         chosen: Partitioner = PARTITIONERS.create(PARTITIONERS.config({**self.config.model_dump(), "name": name}))
-        return chosen.partition(csr, num_parts, aids)
+        return chosen.partition(csr, num_parts, context)
 
 
 def choose(num_edges: int) -> tuple[str, str]:

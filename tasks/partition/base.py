@@ -38,7 +38,7 @@ class Csr:
 
 
 @dataclass(frozen=True)
-class Aids:
+class PartitionContext:
     """What a partitioner may use beside the graph."""
 
     train_idx: Array | None = None
@@ -61,13 +61,13 @@ class Partitioner(abc.ABC):
         self.config = config
 
     @abc.abstractmethod
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node.
 
         Args:
             csr: the graph, undirected and simple.
             num_parts: 2 or more, at most the number of nodes.
-            aids: training nodes to balance, scratch folder, where to say things.
+            context: training nodes to balance, scratch folder, where to say things.
 
         Returns:
             int32 (num_nodes,), values in 0..num_parts - 1. The same input and seed give the same parts.

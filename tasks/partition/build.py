@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.registry import PARTITIONERS
 from configs.schema import Recipe
-from tasks.partition.base import Aids, Csr, check_parts, deal
+from tasks.partition.base import Csr, PartitionContext, check_parts, deal
 from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, StageContext
 from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
@@ -67,11 +67,11 @@ def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig)
     scratch.mkdir()
     try:
         csr = undirected(store, scratch)
-        aids = Aids(train_idx, scratch, context.message, context.warn)
+        partition_context = PartitionContext(train_idx, scratch, context.message, context.warn)
         if csr.num_edges == 0:
             context.message("the graph has no edges: nodes are dealt out in blocks")
             return _even_blocks(csr.num_nodes, config.num_parts, train_idx), "none"
-        part = PARTITIONERS.create(config).partition(csr, config.num_parts, aids)
+        part = PARTITIONERS.create(config).partition(csr, config.num_parts, partition_context)
     finally:
         shutil.rmtree(scratch)
     assert part.dtype == np.int32

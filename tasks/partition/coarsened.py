@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
 from tasks.partition.metis import MetisOptions, part_graph
 from tasks.storage.graph_store import Array, id_dtype
@@ -99,10 +99,10 @@ class CoarsenedPartitioner(Partitioner):
 
     config: CoarsenedPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
-        config, aids = self.config, aids or Aids()
-        finest = _finest_level(csr, aids.train_idx)
+        config, context = self.config, context or PartitionContext()
+        finest = _finest_level(csr, context.train_idx)
         limits = _limits(finest, num_parts, config.imbalance)
         levels, labels = [finest], []
         while not _is_small(levels[-1], num_parts) and len(levels) < _MAX_LEVELS:
@@ -112,7 +112,7 @@ class CoarsenedPartitioner(Partitioner):
             levels.append(coarse)
             labels.append(label)
         coarsest = levels[-1]
-        aids.message(
+        context.message(
             f"{csr.num_nodes:,} nodes and {csr.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
             f"{coarsest.num_edges:,} in {len(labels)} steps"
         )

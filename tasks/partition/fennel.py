@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import FennelPartitionerConfig
 
 
@@ -26,13 +26,13 @@ class FennelPartitioner(Partitioner):
 
     config: FennelPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
         from tasks.partition._streaming import fennel_pass
 
         num_nodes = csr.num_nodes
         slack = 1.0 + self.config.imbalance
-        train_idx = aids.train_idx if aids is not None else None
+        train_idx = context.train_idx if context is not None else None
         is_train = np.zeros(0 if train_idx is None else num_nodes, np.bool_)
         train_cap = 0
         if train_idx is not None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from configs.errors import RecipeError, StageError
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import KaminparPartitionerConfig
-from tasks.processes.children import call_apart, describe_exit, shared_array
+from tasks.processes.children import call_in_child, describe_exit, shared_array
 
 # ParHIP's header: version bits, nodes, edges, then N + 1 byte offsets and the neighbours. Bits 1 and 2: neither edge
 # nor node weights; bit 8: node ids of 32 bits.
@@ -32,7 +32,7 @@ class KaminparPartitioner(Partitioner):
 
     config: KaminparPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,). Raises RecipeError where the package is not installed."""
         try:
             import kaminpar
@@ -41,8 +41,8 @@ class KaminparPartitioner(Partitioner):
                 "partitioner 'kaminpar' needs an optional package: pip install 'graphmill[kaminpar]', "
                 "or take partition.name=auto"
             ) from error
-        aids = aids or Aids()
-        path = aids.scratch / f"kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip"
+        context = context or PartitionContext()
+        path = context.scratch / f"kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip"
         part = shared_array(csr.num_nodes, np.int32)
 
         def fill() -> None:
@@ -54,7 +54,7 @@ class KaminparPartitioner(Partitioner):
 
         try:
             write_parhip(path, csr)
-            code = call_apart(fill)
+            code = call_in_child(fill)
         finally:
             path.unlink(missing_ok=True)
         if code:

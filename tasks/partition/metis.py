@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from configs.errors import StageError
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Aids, Csr, Partitioner, node_weights
+from tasks.partition.base import Csr, PartitionContext, Partitioner, node_weights
 from tasks.partition.configs import MetisPartitionerConfig
-from tasks.processes.children import call_apart, describe_exit, shared_array
+from tasks.processes.children import call_in_child, describe_exit, shared_array
 from tasks.processes.memory import available_bytes
 from tasks.storage.graph_store import Array
 
@@ -31,11 +31,11 @@ class MetisPartitioner(Partitioner):
 
     Config = MetisPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,). Raises StageError when METIS runs out of memory."""
-        aids = aids or Aids()
-        warn_if_short(csr, aids)
-        weights = node_weights(csr.num_nodes, aids.train_idx) if aids.train_idx is not None else None
+        context = context or PartitionContext()
+        warn_if_short(csr, context)
+        weights = node_weights(csr.num_nodes, context.train_idx) if context.train_idx is not None else None
         options = MetisOptions(self.config.imbalance, self.config.seed)
         return part_graph(csr.indptr, csr.indices, num_parts, options, node_weight=weights)
 
@@ -49,11 +49,11 @@ def estimated_bytes(num_nodes: int, num_edges: int) -> int:
     return _BYTES_PER_EDGE * num_edges + _BYTES_PER_NODE * num_nodes
 
 
-def warn_if_short(csr: Csr, aids: Aids) -> None:
+def warn_if_short(csr: Csr, context: PartitionContext) -> None:
     """Warn when METIS would need more memory than is free."""
     needed, free = estimated_bytes(csr.num_nodes, csr.num_edges), available_bytes()
     if needed > free:
-        aids.warn(
+        context.warn(
             f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are free: "
             "take partition.name=coarsened (a tenth of the memory, cuts about as few edges) "
             "or partition.name=fennel (next to none)"
@@ -131,7 +131,7 @@ def part_graph(
     def fill() -> None:
         status[0] = solve(*given, _pointer(part))
 
-    code = call_apart(fill)
+    code = call_in_child(fill)
     if code or status[0] != _METIS_OK:
         reason = describe_exit(code) if code else f"error {status[0]}"
         if status[0] == _METIS_ERROR_MEMORY:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
 from tasks.counter_random import GOLDEN, mix
-from tasks.partition.base import Aids, Csr, Partitioner, deal
+from tasks.partition.base import Csr, PartitionContext, Partitioner, deal
 from tasks.partition.configs import (
     HashPartitionerConfig,
     NonePartitionerConfig,
@@ -21,7 +21,7 @@ class NonePartitioner(Partitioner):
 
     Config = NonePartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return zeros, (num_nodes,)."""
         assert num_parts == 1
         return np.zeros(csr.num_nodes, np.int32)
@@ -33,11 +33,11 @@ class RandomPartitioner(Partitioner):
 
     Config = RandomPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
         rng = np.random.default_rng(self.config.seed)
         part = np.empty(csr.num_nodes, np.int32)
-        train_idx = aids.train_idx if aids is not None else None
+        train_idx = context.train_idx if context is not None else None
         if train_idx is None:
             deal(rng.permutation(csr.num_nodes), num_parts, part)
             return part
@@ -55,7 +55,7 @@ class HashPartitioner(Partitioner):
 
     Config = HashPartitionerConfig
 
-    def partition(self, csr: Csr, num_parts: int, aids: Aids | None = None) -> NDArray[np.int32]:
+    def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
         return hash_parts(np.arange(csr.num_nodes, dtype=np.uint64), num_parts, self.config.seed)
 

@@ -29,7 +29,7 @@ from tasks.storage.graph_store import Array, ArrayWriter
 from tasks.storage.manifests import DatasetManifest
 
 # What the graph's manifest takes over from the data set's.
-_GIVEN = (
+_FROM_DATASET = (
     "dataset",
     "task",
     "task_type",
@@ -82,7 +82,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
     if held_out is not None:
         splits = held_out.sizes
-        held_out.tell(context)
+        held_out.report_counts(context)
         complete_negatives(context, graph, writer, directed=held_out.directed)
     train_rows = training_rows(store, layout, writer)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
@@ -98,9 +98,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         labels = label_profile(label, ingested, layout)
         report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
-        _tell(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
+        _report_snapshot(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
     return {
-        **{name: getattr(ingested, name) for name in _GIVEN},
+        **{name: getattr(ingested, name) for name in _FROM_DATASET},
         "num_nodes": layout.num_nodes,
         "num_edges": num_edges,
         "symmetric": options.symmetrize,
@@ -128,7 +128,7 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer:
     return HeldOut(writer, layout.num_nodes, rule, directed=ingested.directed and not layout.symmetrize)
 
 
-def _tell(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
+def _report_snapshot(context: StageContext, as_of: str, dealt: Dealt, num_nodes: int, num_edges: int) -> None:
     splits = ", ".join(f"{name} {size:,}" for name, size in dealt.sizes.items())
     context.message(f"as of {as_of}: {num_nodes:,} nodes, {num_edges:,} edges for messages; {splits}")
     if dealt.unit == "years" and "-" in as_of[1:]:

@@ -70,7 +70,7 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 1.0) -> N
     process.wait()
 
 
-def call_apart(function: Callable[[], object]) -> int:
+def call_in_child(function: Callable[[], object]) -> int:
     """Call a library in a forked child; return its exit code (0: `function` returned), negative for a signal.
 
     For libraries that do not let a process end: METIS takes SIGTERM for an error of its own and goes on with half a

@@ -179,14 +179,14 @@ def _watch(reader: int) -> None:
         return
     _state.told, _state.number = time.monotonic(), content[0]
     kill_children()
-    time.sleep(max(0.0, _left(_AGAIN_SECONDS)))
+    time.sleep(max(0.0, _seconds_left(_AGAIN_SECONDS)))
     if not _state.unwinding and _state.watching:
         os.kill(os.getpid(), _state.number)
-    time.sleep(max(0.0, _left(GRACE_SECONDS)))
+    time.sleep(max(0.0, _seconds_left(GRACE_SECONDS)))
     _end_now()
 
 
-def _left(seconds: float) -> float:
+def _seconds_left(seconds: float) -> float:
     """Return how much is left of so many seconds since the first signal."""
     assert _state.told is not None
     return _state.told + seconds - time.monotonic()
@@ -214,7 +214,7 @@ def _end_now() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, _left(GRACE_SECONDS + _CLOSE_SECONDS)))
+        thread.join(max(0.0, _seconds_left(GRACE_SECONDS + _CLOSE_SECONDS)))
     with contextlib.suppress(OSError):
         os.write(2, f"{last_words()}\n".encode())
     os._exit(130 if _state.number == signal.SIGINT else 1)

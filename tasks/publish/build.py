@@ -95,7 +95,7 @@ def _publish(
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
-    write_report(context.work / REPORT, recipe, parents, published, _tell_snapshot(context, recipe, parents))
+    write_report(context.work / REPORT, recipe, parents, published, _write_snapshot(context, recipe, parents))
     context.progress(5, _STEPS, "steps", "artifacts")
     tracker.log_artifact(context.work / REPORT)
     return {
@@ -109,7 +109,9 @@ def _publish(
     }
 
 
-def _tell_snapshot(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> snapshots.Told | None:
+def _write_snapshot(
+    context: StageContext, recipe: Recipe, parents: dict[str, Parent]
+) -> snapshots.SnapshotSummary | None:
     """Write down what a snapshot holds, and how it differs from the one before it."""
     if recipe.snapshot.as_of is None:
         return None

@@ -18,7 +18,7 @@ from configs.schema import Recipe
 from tasks.apply.needs import category_names
 from tasks.preprocess.splits.snapshot_report import label_shares
 from tasks.publish import snapshots
-from tasks.publish.snapshots import Told
+from tasks.publish.snapshots import SnapshotSummary
 from tasks.stage import Parent
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
@@ -34,7 +34,7 @@ _PERCENTILES = np.linspace(0, 1, 101)
 _LISTED = 5
 
 
-def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
+def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
     """Return the profile of a run's data as plain values: what `snapshots.describe` does, and `features`."""
     told = snapshots.describe(recipe, parents)
     ingest, graph = parents["ingest"], parents["preprocess"]
@@ -46,21 +46,21 @@ def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
     return {**told, "features": _features(DatasetStore(ingest.folder, ingest.manifest), kept)}
 
 
-def write(folder: Path, profile: Told) -> None:
+def write(folder: Path, profile: SnapshotSummary) -> None:
     """Write it among a model's files."""
     write_atomic(folder / FILE_NAME, json.dumps(profile).encode())
 
 
-def read(folder: Path) -> Told | None:
+def read(folder: Path) -> SnapshotSummary | None:
     """Return what `write` wrote; None where it was not, or where it cannot be read: nothing rests on it."""
     try:
-        profile: Told = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
+        profile: SnapshotSummary = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return profile if isinstance(profile, dict) and "features" in profile else None
 
 
-def _labels(ingest: Parent, graph: Parent) -> Told | None:
+def _labels(ingest: Parent, graph: Parent) -> SnapshotSummary | None:
     store, manifest = GraphStore(graph.folder, graph.manifest), graph.manifest
     if manifest.task == "graph":
         return label_shares(store["graph_label"], ingest.manifest)
@@ -75,9 +75,9 @@ def _labels(ingest: Parent, graph: Parent) -> Told | None:
 # ---- features
 
 
-def _features(store: DatasetStore, kept: Array | None) -> Told:
+def _features(store: DatasetStore, kept: Array | None) -> SnapshotSummary:
     """Describe the feature columns of all node types; `kept` are the nodes that exist, as the data set numbers them."""
-    found: Told = {}
+    found: SnapshotSummary = {}
     first, names = 0, category_names(store)
     for node_type in store.manifest.node_types:
         mine = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
@@ -136,7 +136,7 @@ def _pieces(store: DatasetStore, table: str, columns: list[str]) -> Iterator[tup
             first, left = first + group.num_rows, left - 1
 
 
-def _described(values: Array, categorical: bool, names: list[str] | None) -> Told:
+def _described(values: Array, categorical: bool, names: list[str] | None) -> SnapshotSummary:
     if categorical:
         codes, counts = np.unique(values.astype(np.int64), return_counts=True)
         order = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
@@ -153,7 +153,7 @@ def _described(values: Array, categorical: bool, names: list[str] | None) -> Tol
 # ---- drift
 
 
-def compare(before: Told, now: Told) -> Told:
+def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
     """Return how the data `now` differs from `before`: what `snapshots.compare` tells, and `drift.features`.
 
     `drift.features` has `psi` and `tvd` for each column that both have, and of numbers `mean`, [before, now].
@@ -168,7 +168,7 @@ def compare(before: Told, now: Told) -> Told:
     return {"growth": found["growth"], "drift": {**found["drift"], "features": features}}
 
 
-def _moved(old: Told, new: Told) -> Told | None:
+def _moved(old: SnapshotSummary, new: SnapshotSummary) -> SnapshotSummary | None:
     if not old["rows"] or not new["rows"]:
         return None
     if new["kind"] == "numbers":
@@ -180,7 +180,7 @@ def _moved(old: Told, new: Told) -> Told | None:
     return snapshots.drift([*shares[0], rest[0]], [*shares[1], rest[1]])
 
 
-def facts(found: Told) -> list[tuple[str, str]]:
+def facts(found: SnapshotSummary) -> list[tuple[str, str]]:
     """Return rows of (name, text) for the report."""
     rows = [(name, snapshots.growth_text(*pair)) for name, pair in found["growth"].items()]
     drift = found["drift"]
@@ -192,7 +192,7 @@ def facts(found: Told) -> list[tuple[str, str]]:
     return [*rows, *([("further features", f"{left:,}, which moved less")] if left > 0 else [])]
 
 
-def text(found: Told) -> str:
+def text(found: SnapshotSummary) -> str:
     """Say the drift in a line."""
     nodes = found["growth"]["nodes"]
     drift = found["drift"]
@@ -202,5 +202,5 @@ def text(found: Told) -> str:
     return "data against the champion's: " + ", ".join(parts) + " (stability index; above 0.25: another population)"
 
 
-def _most_moved(found: Told) -> list[tuple[str, Told]]:
+def _most_moved(found: SnapshotSummary) -> list[tuple[str, SnapshotSummary]]:
     return sorted(found["drift"]["features"].items(), key=lambda item: -item[1]["psi"])[:_LISTED]

@@ -79,7 +79,10 @@ class Section:
 
 
 def render(
-    recipe: Recipe, parents: Mapping[str, Parent], published: Published, snapshot: snapshots.Told | None = None
+    recipe: Recipe,
+    parents: Mapping[str, Parent],
+    published: Published,
+    snapshot: snapshots.SnapshotSummary | None = None,
 ) -> str:
     """Return the page. Parts that a run lacks are left out; `snapshot` is what `snapshots.write_snapshot` returned."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -247,7 +250,7 @@ def champion_section(published: Published) -> Section:
     return Section("Champion and challenger", facts=judge.facts(published.model_version, published.gate))
 
 
-def snapshot_section(told: snapshots.Told) -> Section:
+def snapshot_section(told: snapshots.SnapshotSummary) -> Section:
     """What the snapshot holds, and how it differs from the one before it."""
     before = told["previous"]
     title = f"As of {told['snapshot']['as_of']}" + (f", against {before['as_of']}" if before else "")
@@ -407,7 +410,7 @@ def write_report(
     recipe: Recipe,
     parents: Mapping[str, Parent],
     published: Published,
-    snapshot: snapshots.Told | None = None,
+    snapshot: snapshots.SnapshotSummary | None = None,
 ) -> None:
     """Write the page."""
     path.write_text(render(recipe, parents, published, snapshot), encoding="utf-8")

@@ -32,10 +32,10 @@ FILE_NAME = "snapshot.json"
 _LEAST_SHARE = 1e-4  # an empty bin counts as this much: ln 0 would be infinite
 _STABLE, _OTHER = 0.1, 0.25
 
-Told = dict[str, Any]
+SnapshotSummary = dict[str, Any]
 
 
-def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
+def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
     """Return what a snapshot holds as plain values: sizes, splits and their times, degrees, labels, metrics."""
     graph: PartitionManifest = parents["partition"].manifest
     evaluation: EvalReport = parents["evaluate"].manifest
@@ -59,18 +59,18 @@ def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> Told:
     }
 
 
-def previous(home: Home, recipe: Recipe) -> Told | None:
+def previous(home: Home, recipe: Recipe) -> SnapshotSummary | None:
     """Return what the newest earlier snapshot of the recipe held, as its publication told it; None without one."""
     store = ArtifactStore(home)
     for run in earlier_snapshots(home, recipe, "publish"):
         path = store.folder("publish", run.keys["publish"]) / FILE_NAME
         if path.is_file():
-            told: Told = json.loads(path.read_text(encoding="utf-8"))["snapshot"]
+            told: SnapshotSummary = json.loads(path.read_text(encoding="utf-8"))["snapshot"]
             return told
     return None
 
 
-def compare(before: Told, now: Told) -> Told:
+def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
     """Return how two snapshots differ.
 
     Returns:
@@ -92,7 +92,7 @@ def compare(before: Told, now: Told) -> Told:
     }
 
 
-def drift(before: Sequence[float] | Array, now: Sequence[float] | Array) -> Told | None:
+def drift(before: Sequence[float] | Array, now: Sequence[float] | Array) -> SnapshotSummary | None:
     """Return `psi` and `tvd` of two histograms over the same bins; missing bins are empty. None without any count."""
     if not sum(before) or not sum(now):
         return None
@@ -101,13 +101,13 @@ def drift(before: Sequence[float] | Array, now: Sequence[float] | Array) -> Told
     return _distances(p / p.sum(), q / q.sum())
 
 
-def _distances(p: Array, q: Array) -> Told:
+def _distances(p: Array, q: Array) -> SnapshotSummary:
     tvd = float(np.abs(q - p).sum() / 2)
     p, q = np.maximum(p, _LEAST_SHARE), np.maximum(q, _LEAST_SHARE)
     return {"psi": round(float(((q - p) * np.log(q / p)).sum()), 6), "tvd": round(tvd, 6)}
 
 
-def _label_drift(before: Told, now: Told) -> Told | None:
+def _label_drift(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary | None:
     old, new = before["labels"], now["labels"]
     if not old or not new or old["kind"] != new["kind"] or not old["rows"] or not new["rows"]:
         return None
@@ -126,7 +126,7 @@ def _label_drift(before: Told, now: Told) -> Told | None:
     return {name: round(float(np.mean([column[name] for column in columns])), 6) for name in ("psi", "tvd")}
 
 
-def label_counts(before: Told, now: Told) -> tuple[list[str], Array, Array] | None:
+def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[str], Array, Array] | None:
     """Return names of classes and how often both snapshots have them: data ingested anew may number them otherwise.
 
     Returns:
@@ -146,7 +146,7 @@ def label_counts(before: Told, now: Told) -> tuple[list[str], Array, Array] | No
     return union, first, second
 
 
-def _label_names(told: Told) -> list[str]:
+def _label_names(told: SnapshotSummary) -> list[str]:
     """Return a name for each count; numbers where there are none."""
     named, size = told["classes"] or [], len(told["labels"]["counts"])
     return [*named[:size], *(str(number) for number in range(len(named), size))]
@@ -160,7 +160,7 @@ def decile_shares(before: Sequence[float], now: Sequence[float]) -> tuple[list[f
     return first, second
 
 
-def write_snapshot(path: Path, now: Told, before: Told | None) -> Told:
+def write_snapshot(path: Path, now: SnapshotSummary, before: SnapshotSummary | None) -> SnapshotSummary:
     """Write `snapshot.json` and return what it says."""
     content = {"snapshot": now, "previous": before, "comparison": compare(before, now) if before else None}
     write_atomic(path, json.dumps(content, indent=1).encode())
@@ -170,7 +170,7 @@ def write_snapshot(path: Path, now: Told, before: Told | None) -> Told:
 # ---- for people
 
 
-def facts(told: Told) -> list[tuple[str, str]]:
+def facts(told: SnapshotSummary) -> list[tuple[str, str]]:
     """Return the report's rows of (name, text)."""
     now, before, difference = told["snapshot"], told["previous"], told["comparison"]
     rows = []
@@ -204,7 +204,7 @@ def _moment(time: int, unit: str) -> str:
     return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _began(warm: Told) -> str:
+def _began(warm: SnapshotSummary) -> str:
     if warm["used"]:
         return f"the weights of the snapshot as of {warm['as_of']}"
     return f"fresh weights: those as of {warm['as_of']} do not fit ({warm['why_not']})"
@@ -216,7 +216,7 @@ def growth_text(before: int, now: int) -> str:
     return f"{now:,}{share} (was {before:,})"
 
 
-def drift_text(found: Told) -> str:
+def drift_text(found: SnapshotSummary) -> str:
     """Say in words how far a distribution has moved."""
     word = "stable" if found["psi"] < _STABLE else "shifted" if found["psi"] < _OTHER else "another population"
     return f"stability index {found['psi']:.3f} ({word}), {100 * found['tvd']:.1f} % would have to move"

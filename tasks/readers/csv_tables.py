@@ -18,7 +18,7 @@ from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
 
-class _After(io.RawIOBase):
+class _PrependedStream(io.RawIOBase):
     """Some bytes, then a stream: a first line that was looked at and is data comes once more."""
 
     def __init__(self, first: bytes, stream: IO[bytes]) -> None:
@@ -108,7 +108,10 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
                 check_names(cells, path)
                 yield cells, stream
             else:
-                yield [str(i) for i in range(len(cells))], io.BufferedReader(_After(line, stream), BLOCK_BYTES)
+                yield (
+                    [str(i) for i in range(len(cells))],
+                    io.BufferedReader(_PrependedStream(line, stream), BLOCK_BYTES),
+                )
     except STREAM_ERRORS as error:
         raise stream_error(error, path) from error
 

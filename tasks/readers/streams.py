@@ -22,7 +22,7 @@ STREAM_ERRORS = (EOFError, OSError, zlib.error, _ISAL_ERROR)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BOM = b"\xef\xbb\xbf"
 # First bytes of what is no table in text, whatever the file is called.
-_OTHERS: tuple[tuple[bytes, str], ...] = (
+_REFUSED_FORMATS: tuple[tuple[bytes, str], ...] = (
     (rb"BZh[1-9](1AY&SY|\x17rE)", "is compressed by bzip2; gzip and Zstandard are read: bunzip2 it"),
     (rb"\xfd7zXZ\0", "is compressed by xz; gzip and Zstandard are read: unxz it"),
     (rb"\x04\x22\x4d\x18", "is compressed by lz4; gzip and Zstandard are read: unlz4 it"),
@@ -71,7 +71,7 @@ def _check_magic(magic: bytes, compressed: bool, path: Path) -> None:
     inside = "what is compressed here " if compressed else ""
     if compressed and (magic[:2] == _GZIP or magic[:4] == _ZSTD):
         raise DataError("is compressed twice; decompress it once", path=path)
-    for start, words in _OTHERS:
+    for start, words in _REFUSED_FORMATS:
         if re.match(start, magic):
             raise DataError(inside + words, path=path)
     if magic[_TAR] == b"ustar":

@@ -17,7 +17,7 @@ MAX_BYTES = 120
 """Longest name that `file_name` returns: a prefix, an ending and a draft's number fit beside it into the 255 bytes that
 file systems allow."""
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_OTHERS = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _MARK = "~"  # in no safe name: a name that had to be changed is never that of another text
 _READABLE, _DIGEST = 60, 16
 _COMPONENT_BYTES = 255
@@ -32,7 +32,7 @@ def file_name(text: str) -> str:
     """
     if len(text) <= MAX_BYTES and _SAFE.fullmatch(text):
         return text
-    readable = _OTHERS.sub("_", text[: 4 * _READABLE]).strip("._-")[:_READABLE]
+    readable = _UNSAFE.sub("_", text[: 4 * _READABLE]).strip("._-")[:_READABLE]
     return f"{readable or 'x'}{_MARK}{_digest(text)}"
 
 

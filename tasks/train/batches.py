@@ -30,25 +30,25 @@ class Batches:
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
         size = 1 if self._own else loader.batch_size
-        self.a_round = 1 if loader.whole_split else strategy.steps(self._count, size)
+        self.batches_per_round = 1 if loader.whole_split else strategy.steps(self._count, size)
         """Batches that this rank (and every other) takes in a round."""
-        self.rounds = train.epochs // strategy.epochs_a_round
-        if train.accumulate_steps > self.a_round:
+        self.rounds = train.epochs // strategy.epochs_per_round
+        if train.accumulate_steps > self.batches_per_round:
             raise RecipeError(
-                f"train.accumulate_steps={train.accumulate_steps} is more than the {self.a_round} batches of an epoch "
-                "on each rank; lower it, or train.loader.batch_size"
+                f"train.accumulate_steps={train.accumulate_steps} is more than the {self.batches_per_round} "
+                "batches of an epoch on each rank; lower it, or train.loader.batch_size"
             )
 
     @property
     def total(self) -> int:
         """Batches of the run."""
-        return self.rounds * self.a_round
+        return self.rounds * self.batches_per_round
 
     def make(self, number: int) -> Batch:
         """Make batch `number` of the run, in CPU memory."""
-        round_number, step = divmod(number, self.a_round)
+        round_number, step = divmod(number, self.batches_per_round)
         epoch = self.strategy.epoch(round_number)
-        places = self.strategy.share(self._count, step, self.a_round)
+        places = self.strategy.share(self._count, step, self.batches_per_round)
         key = self._key(epoch, step, _SAMPLE)
         if self._own:
             batch = self.loader.epoch_batch(epoch, int(places[0]), key)
@@ -59,7 +59,7 @@ class Batches:
 
     def dropout_key(self, number: int) -> int:
         """Return what dropout is drawn from while batch `number` is trained on."""
-        round_number, step = divmod(number, self.a_round)
+        round_number, step = divmod(number, self.batches_per_round)
         return self._key(self.strategy.epoch(round_number), step, _DROPOUT)
 
     def _key(self, epoch: int, step: int, purpose: int) -> int:

@@ -39,7 +39,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def threads_a_rank(train: TrainConfig) -> int:
+def threads_per_rank(train: TrainConfig) -> int:
     """Return the CPU threads of a rank: as the recipe says, else this machine's cores divided by its ranks.
 
     Sums are taken in another order on another number of threads, so it is part of what decides a training's result.
@@ -75,7 +75,7 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
         "model": model,
         "train": {
             **cache_view(recipe.train),
-            "threads": threads_a_rank(recipe.train),
+            "threads": threads_per_rank(recipe.train),
             "device": device_kind(recipe.train),
         },
         "evaluator": recipe.evaluate.evaluator.model_dump(mode="json"),  # chooses the best checkpoint
@@ -105,7 +105,7 @@ class Job:
         """Take what training needs out of a recipe."""
         content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        train = recipe.train.model_copy(update={"threads": threads_a_rank(recipe.train)})
+        train = recipe.train.model_copy(update={"threads": threads_per_rank(recipe.train)})
         return cls(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, warm)
 
     def save(self) -> Path:

@@ -87,12 +87,12 @@ class Trainer:
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
         # Whether a step's batches may count unequally; all ranks must agree, as each asks the others for its sum.
-        self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.batches_alike())])[0] > 0
+        self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0
         # Shares near one keep float16's gradients in range; it must be the same number on all ranks.
-        self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.a_round))
-        self.epochs_a_round = strategy.epochs_a_round
+        self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.batches_per_round))
+        self.epochs_per_round = strategy.epochs_per_round
 
-        self.steps = -(-self.batches.a_round // self.config.accumulate_steps)  # a round
+        self.steps = -(-self.batches.batches_per_round // self.config.accumulate_steps)  # a round
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
@@ -129,9 +129,11 @@ class Trainer:
 
     def _next_batch(self) -> int:
         """Return the number of the first batch that is still to be taken."""
-        rounds = self.progress.epoch // self.epochs_a_round
+        rounds = self.progress.epoch // self.epochs_per_round
         done = self.progress.step_in_epoch * self.config.accumulate_steps
-        return rounds * self.batches.a_round + min(done, self.batches.a_round)  # a round's last step may have fewer
+        return rounds * self.batches.batches_per_round + min(
+            done, self.batches.batches_per_round
+        )  # a round's last step may have fewer
 
     def _out_of_patience(self) -> bool:
         patience = self.config.patience
@@ -163,8 +165,8 @@ class Trainer:
         """
         progress = self.progress
         first = self._next_batch()
-        a_round = self.batches.a_round
-        count = min(self.config.accumulate_steps, a_round - first % a_round)
+        batches_per_round = self.batches.batches_per_round
+        count = min(self.config.accumulate_steps, batches_per_round - first % batches_per_round)
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
             batch = next(pipeline)
@@ -190,7 +192,7 @@ class Trainer:
         seconds /= self.ranks.world_size
         for i, value in enumerate((seeds, edges, seconds)):
             progress.run_totals[i] += value
-        progress.epoch += self.epochs_a_round
+        progress.epoch += self.epochs_per_round
         progress.step_in_epoch, progress.epoch_totals = 0, [0.0] * 4
         record = {
             "train/loss": loss / max(1.0, seeds),

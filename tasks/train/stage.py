@@ -63,11 +63,11 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "resumed_from_epoch": result["resumed_from_epoch"],
         "restarts": result["restarts"],
         "rows": result["rows"],
-        "warm_start": _told(warm, result["cold_because"]),
+        "warm_start": _warm_start_record(warm, result["cold_because"]),
     }
 
 
-def _told(warm: WarmStart | None, cold_because: str) -> dict[str, Any] | None:
+def _warm_start_record(warm: WarmStart | None, cold_because: str) -> dict[str, Any] | None:
     """Say in the manifest which training this one began with."""
     if warm is None:
         return None

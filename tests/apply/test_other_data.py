@@ -20,7 +20,7 @@ from tasks.apply import worker
 from tasks.apply.model_files import write_model
 from tasks.apply.needs import DataNeeds
 from tasks.apply.published import Published, read_published
-from tasks.apply.run import Wanted, write_outputs
+from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import load_stage
 from tasks.stage import Listener, Parent, run_stage, stage_key
 from tasks.storage.dataset_store import DatasetStore
@@ -79,7 +79,7 @@ class Registered:
 
     def serve(self, recipe: Recipe, what: Any = "predictions", **wanted: Any) -> tuple[dict[str, Any], pa.Table]:
         output = self.folder / "out" / "served.parquet"
-        asked = Wanted(what, str(output), "parquet", **wanted)
+        asked = OutputRequest(what, str(output), "parquet", **wanted)
         listener: Listener = Ears()
         record = write_outputs(self.home, listener, self.published, asked, recipe, self.parents(recipe))
         assert [path.name for path in output.parent.iterdir()] == ["served.parquet"]

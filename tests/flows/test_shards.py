@@ -16,7 +16,7 @@ import pytest
 from configs.errors import RecipeError
 from configs.schema import PreprocessConfig
 from flows.shards import make_map_shards, split_evenly
-from tasks.stage import map_here
+from tasks.stage import map_in_process
 from tests.flows.conftest import ROOT, environment
 
 PROCESS = os.getpid()
@@ -42,7 +42,7 @@ def test_small_jobs_stay_in_this_process() -> None:
 
 
 def test_one_worker_needs_no_runner() -> None:
-    assert make_map_shards(PreprocessConfig(runner="process", workers=1)) is map_here
+    assert make_map_shards(PreprocessConfig(runner="process", workers=1)) is map_in_process
 
 
 @pytest.mark.parametrize("name", ["dask", "ray"])

@@ -16,6 +16,7 @@ from configs.registry import DATASETS
 from configs.schema import Recipe
 from models.dgl_adapter import load_dgl
 from tasks.apply.graph_file import write_dgl
+from tasks.apply.needs import label_columns
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.readers.dgl_file import read_dgl_file
@@ -94,6 +95,13 @@ def test_types_of_nodes_and_edges(ingest: Ingest, folder: Path) -> None:
     assert [one.name for one in store.manifest.edge_types] == ["u__knows__u", "u__likes__v"]
     assert (store.manifest.target_type, store.manifest.task_type) == ("u", "binary")
     assert store.column("edges/u__likes__v", "weight").tolist() == [0.5, 1.0, 2.0]
+
+
+def test_options_that_are_all_written_out_ask_for_no_more(ingest: Ingest, folder: Path) -> None:
+    """A recipe that was stored names every default; and `labels` names an array, no columns of a table."""
+    config = DATASETS.config({"name": "dgl", "path": save(folder / "g.bin", ring())})
+    store = ingest(**config.model_dump())
+    assert label_columns(store.manifest) is None
 
 
 def test_many_graphs(ingest: Ingest, folder: Path) -> None:

@@ -15,7 +15,7 @@ from configs.registry import PARTITIONERS
 from tasks.partition import metis
 from tasks.partition._quality import count_cut
 from tasks.partition.auto import METIS_MAX_EDGES, choose
-from tasks.partition.base import Aids, Csr, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.simple import hash_parts
 from tests.support import planted_edges
 
@@ -108,7 +108,7 @@ def test_cycles_do_not_cut_more() -> None:
 def test_training_nodes_are_balanced(name: str) -> None:
     csr = planted(9000)
     train_idx = np.arange(0, 900, dtype=np.int32)
-    part = make(name, balance_train=True).partition(csr, 6, Aids(train_idx=train_idx))
+    part = make(name, balance_train=True).partition(csr, 6, PartitionContext(train_idx=train_idx))
     train = np.bincount(part[train_idx], minlength=6)
     assert train.max() <= np.ceil(1.03 * 900 / 6) + 2
     assert np.bincount(part).max() <= np.ceil(1.03 * 9000 / 6) + 2
@@ -137,7 +137,7 @@ def test_auto_goes_by_size() -> None:
     assert choose(METIS_MAX_EDGES)[0] == "metis"
     assert choose(METIS_MAX_EDGES + 1)[0] == "coarsened"
     said: list[str] = []
-    part = make("auto").partition(grid(20), 4, Aids(message=said.append))
+    part = make("auto").partition(grid(20), 4, PartitionContext(message=said.append))
     assert "metis" in said[0]
     assert np.array_equal(part, make("metis").partition(grid(20), 4))
 
@@ -155,7 +155,7 @@ def test_metis_agrees_with_pymetis() -> None:
 def test_metis_warns_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(metis, "_BYTES_PER_EDGE", 10**15)
-    make("metis").partition(grid(10), 2, Aids(warn=said.append))
+    make("metis").partition(grid(10), 2, PartitionContext(warn=said.append))
     assert len(said) == 1
     assert "take partition.name=coarsened" in said[0]
 

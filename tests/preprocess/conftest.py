@@ -15,7 +15,7 @@ from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from configs.schema import ComponentsConfig, EvaluateConfig, PreprocessConfig, Recipe
 from tasks.preprocess.stage import STAGE
-from tasks.stage import Listener, Parent, map_here, run_stage
+from tasks.stage import Listener, Parent, map_in_process, run_stage
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -150,7 +150,9 @@ def make_recipe(**options: Any) -> Recipe:
 def preprocess(home: Home) -> Callable[..., GraphStore]:
     """Run the stage; returns the graph. `ears` hears the messages."""
 
-    def run(dataset: Parent, ears: Listener | None = None, map_shards: Any = map_here, **options: Any) -> GraphStore:
+    def run(
+        dataset: Parent, ears: Listener | None = None, map_shards: Any = map_in_process, **options: Any
+    ) -> GraphStore:
         outcome = run_stage(
             STAGE,
             make_recipe(**options),

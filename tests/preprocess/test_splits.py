@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.preprocess.build import degree_report
-from tasks.stage import Listener, map_here
+from tasks.stage import Listener, map_in_process
 
 NODE = ("node", "to", "node")
 EDGES = {NODE: {"src": np.array([0, 1, 2]), "dst": np.array([1, 2, 3])}}
@@ -130,7 +130,7 @@ def test_shard_jobs_travel_and_no_array_comes_back(
     answers: list[Any] = []
 
     def other_process(function: Any, items: Any) -> Any:
-        for item in map_here(
+        for item in map_in_process(
             lambda item: pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(item))), items
         ):
             answers.append(item)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.schema import Recipe
-from tasks.apply.run import Wanted, write_outputs
+from tasks.apply.run import OutputRequest, write_outputs
 from tasks.publish import profile
 from tasks.publish.champion import comparison
 from tasks.publish.tracking.model_registry import ModelRegistry
@@ -54,7 +54,7 @@ def export(line: Line, version: ModelVersion, recipe: Recipe, folder: Path) -> i
     """Write a model's vectors for the data of its training; returns how many there are."""
     published = comparison.champion_files(open_tracker(line.home), version)
     parents = line.run(recipe, until="partition")
-    wanted = Wanted("embeddings", str(folder / "vectors.parquet"), "parquet")
+    wanted = OutputRequest("embeddings", str(folder / "vectors.parquet"), "parquet")
     write_outputs(line.home, line.ears, published, wanted, published.recipe, parents)
     return int(pq.read_metadata(folder / "vectors.parquet").num_rows)
 

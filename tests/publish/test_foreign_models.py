@@ -19,7 +19,7 @@ from flows.commands import trust as trust_commands
 from flows.model_use import Data, ModelUse
 from flows.terminal.options import before
 from tasks.apply.model_files import write_tensors
-from tasks.apply.run import Wanted, What
+from tasks.apply.run import OutputKind, OutputRequest
 from tasks.publish.champion.gate import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
@@ -49,9 +49,9 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
     return digest
 
 
-def serving(home: Home, tmp_path: Path, what: What) -> ModelUse:
+def serving(home: Home, tmp_path: Path, what: OutputKind) -> ModelUse:
     output = tmp_path / ("out" if what == "model" else "out.parquet")
-    return ModelUse("theirs@champion", Wanted(what, str(output)), Data(), str(home.root), NOW)
+    return ModelUse("theirs@champion", OutputRequest(what, str(output)), Data(), str(home.root), NOW)
 
 
 def test_its_files_are_copied_and_nothing_runs(

@@ -12,7 +12,7 @@ from configs.errors import IntegrityError, RecipeError
 from configs.registry import MODELS
 from configs.schema import TrainConfig
 from models.facts import GraphFacts
-from tasks.apply.fit import refuse_own_rows
+from tasks.apply.fit import refuse_node_embeddings
 from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model, write_tensors
 from tasks.train.checkpoint import best_state, save_atomic
 from tasks.train.embeddings.sparse import HostEmbedding, SparseEmbedding
@@ -117,7 +117,7 @@ def test_a_table_of_sparse_embeddings_stays_in_memory(tmp_path: Path) -> None:
     assert torch.equal(table.weight, model.encoder.embedding.weight)
     assert "encoder.embedding.weight" not in dict(back.named_parameters())
     with pytest.raises(RecipeError, match="learnt a vector for each of its 10 nodes"):
-        refuse_own_rows(back)
+        refuse_node_embeddings(back)
     write_tensors(tmp_path / "model" / "model.safetensors", {}, ("format", "pt"))
     with pytest.raises(IntegrityError, match="does not fit"):
         load_published(tmp_path / "model")

@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import RecipeError, StageError
 from tasks.publish.champion.gate import CHAMPION, Candidate, Decision
-from tasks.publish.champion.history import Move, champion_before, is_taken_back, read_history, with_move
+from tasks.publish.champion.history import Move, champion_before, read_history, was_rolled_back, with_move
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import Change, ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
@@ -138,7 +138,7 @@ def test_a_long_history_keeps_the_latest_moves() -> None:
     assert champion_before(history, "200") == "199"
     assert read_history("broken") == []
     assert champion_before([], "1") is None
-    assert is_taken_back([Move("1", "2", "rollback", "")], "1")
+    assert was_rolled_back([Move("1", "2", "rollback", "")], "1")
 
 
 def test_models_are_found_by_version_alias_or_name_alone(registry: ModelRegistry) -> None:

@@ -18,7 +18,7 @@ from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.apply.measure import Rows, as_classes, predict
 from tasks.apply.prepare import prepare_for
-from tasks.apply.run import Wanted, write_outputs
+from tasks.apply.run import OutputRequest, write_outputs
 from tasks.evaluate.controls.suite import Controls
 from tasks.publish.champion.comparison import Challenge, champion_files
 from tasks.publish.tracking.registered import find_version
@@ -65,7 +65,7 @@ class Case:
         published, parents = self.files(0), self.parents[1]
         graph = prepare_for(published, self.recipes[1], parents["ingest"], self.context(folder))
         given = {} if pairs is None else {"pairs": str(pairs)}
-        wanted = Wanted("predictions", str(folder / "p.parquet"), "parquet", given)
+        wanted = OutputRequest("predictions", str(folder / "p.parquet"), "parquet", given)
         both = {"ingest": parents["ingest"], "partition": graph}
         write_outputs(self.line.home, self.line.ears, published, wanted, self.recipes[1], both)
         return pq.read_table(folder / "p.parquet")

@@ -90,7 +90,7 @@ def test_shares_cover_an_epoch_in_equal_pieces(name: str, world_size: int, count
 def test_ranks_of_parallel_epochs_take_all_epochs_between_them() -> None:
     ranks = strategies("parallel_epochs", 3)
     assert [[rank.epoch(r) for rank in ranks] for r in range(2)] == [[0, 1, 2], [3, 4, 5]]
-    assert ranks[0].epochs_a_round == 3
+    assert ranks[0].epochs_per_round == 3
     manifest: Any = SimpleNamespace(task="node")
     ranks[0].check(TrainConfig(epochs=6), "neighbor", manifest)
     with pytest.raises(RecipeError, match=r"train\.epochs=20 is no multiple; take 21"):
@@ -106,7 +106,7 @@ def batches(name: str, world_size: int, loader: Loader, **train: Any) -> list[Ba
 
 def test_a_batch_depends_on_its_number_only() -> None:
     first, second = batches("data_parallel", 2, Echo(21))
-    assert (first.a_round, first.rounds, first.total) == (3, 4, 12)
+    assert (first.batches_per_round, first.rounds, first.total) == (3, 4, 12)
     forwards = [first.make(n) for n in range(first.total)]
     assert [first.make(n) for n in reversed(range(first.total))] == forwards[::-1]
     for epoch in range(4):  # every seed in every epoch, each epoch in another order
@@ -132,11 +132,11 @@ def test_one_rank_of_parallel_epochs_does_what_it_does_alone() -> None:
 
 def test_batches_that_a_loader_makes_are_shared_by_their_numbers() -> None:
     shared = batches("data_parallel", 2, Echo(50, num_batches=6))
-    assert shared[0].a_round == 3
+    assert shared[0].batches_per_round == 3
     epoch = [rank.make(3 + n) for n in range(3) for rank in shared]
     assert [(number, of) for of, number, _ in epoch] == [(n, 1) for n in range(6)]
     own = batches("parallel_epochs", 2, Echo(50, num_batches=6))
-    assert [rank.a_round for rank in own] == [6, 6]
+    assert [rank.batches_per_round for rank in own] == [6, 6]
     assert [[rank.make(n)[:2] for n in (0, 5, 6)] for rank in own] == [
         [(0, 0), (0, 5), (2, 0)],
         [(1, 0), (1, 5), (3, 0)],

@@ -289,7 +289,7 @@ def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, s
     with own_settings():
         make_trainer(calm).run()
         first = make_trainer(stopped)
-        assert (first.steps, first.batches.a_round) == (3, 5)
+        assert (first.steps, first.batches.batches_per_round) == (3, 5)
 
         def stop() -> None:
             if first.progress.step == 3 + step:

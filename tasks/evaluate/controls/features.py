@@ -100,7 +100,7 @@ class OwnFeatures:
     def fit(self, items: Array) -> None:
         """Choose the codes that get columns, fill and standardize numbers, by these items (of the training split)."""
         rows = items if self._offsets is None else self._rows(items)
-        self._filling = self._means_of_known(rows)
+        self._filling = self._column_means(rows)
         self._frequent = [_most_frequent(column) for column in np.asarray(self._codes[rows]).T]
         count, total, squares = len(items), np.zeros(self.width), np.zeros(self.width)
         for _, x in self._raw_parts(items):
@@ -115,7 +115,7 @@ class OwnFeatures:
         scale[scale <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = 1
         self._mean, self._scale = mean, scale
 
-    def _means_of_known(self, rows: Array) -> Array:
+    def _column_means(self, rows: Array) -> Array:
         """Return each number's mean over the rows that have one, 0 where none has: float32 (D,)."""
         count, total = np.zeros(self._numbers.shape[1]), np.zeros(self._numbers.shape[1])
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))

@@ -17,7 +17,7 @@ from tasks.evaluators.metrics import Array
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import FEATURES_CONTROL
 
-_OTHERS = ""
+_ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
 
 
@@ -58,7 +58,7 @@ class Controls:
             values = measure(control)
             if name != FEATURES_CONTROL and control.label is not None:
                 for metric in values.keys() & self._constants.keys():
-                    values[metric] = measure(self._alike(metric, control.label))[metric]
+                    values[metric] = measure(self._constant_prediction(metric, control.label))[metric]
             elif name != FEATURES_CONTROL and control.negative is not None:
                 candidates = 1 + control.negative.shape[-1]
                 values = {metric: _chance(metric, candidates, value) for metric, value in values.items()}
@@ -71,7 +71,10 @@ class Controls:
             yield "chance", Prediction(positive=np.zeros_like(positive), negative=np.zeros_like(negative))
         else:
             assert prediction.label is not None
-            yield "mean" if self._task_type == "regression" else "majority", self._alike(_OTHERS, prediction.label)
+            yield (
+                "mean" if self._task_type == "regression" else "majority",
+                self._constant_prediction(_ANY_METRIC, prediction.label),
+            )
         if self._linear is None:
             return
         found = self._linear.predict(split, prediction)
@@ -80,7 +83,7 @@ class Controls:
         else:
             yield FEATURES_CONTROL, found
 
-    def _alike(self, metric: str, label: Array) -> Prediction:
+    def _constant_prediction(self, metric: str, label: Array) -> Prediction:
         """Say the same of every row."""
         scores = np.broadcast_to(self._constants[metric], (len(label), self._num_scores))
         return Prediction(scores=scores, label=label)
@@ -99,7 +102,7 @@ def _chance(metric: str, candidates: int, value: float) -> float:
 
 
 def _constant_scores(store: GraphStore, num_scores: int) -> dict[str, Array]:
-    """Return the scores that no row changes, float32 (C,), of the metrics that have others, and of `_OTHERS`.
+    """Return the scores that no row changes, float32 (C,), of the metrics that have others, and of `_ANY_METRIC`.
 
     The absolute error is least at the median. Where positives are few, their F1 is 0 unless all are called so. Empty
     for pairs.
@@ -115,14 +118,14 @@ def _constant_scores(store: GraphStore, num_scores: int) -> dict[str, Array]:
         label = np.asarray(labels[rows])
         known = [column[~np.isnan(column)] for column in label.T]
         medians = [np.median(values) if len(values) else 0.0 for values in known]
-        return {_OTHERS: label_scale(labels, rows)[0].astype(np.float32), "mae": np.array(medians, np.float32)}
+        return {_ANY_METRIC: label_scale(labels, rows)[0].astype(np.float32), "mae": np.array(medians, np.float32)}
     label = np.asarray(labels[rows])
     if manifest.task_type == "multiclass":
         counts = np.bincount(label[label >= 0].astype(np.int64).ravel(), minlength=num_scores)
-        return {_OTHERS: np.log((counts + 1) / (counts.sum() + num_scores)).astype(np.float32)}
+        return {_ANY_METRIC: np.log((counts + 1) / (counts.sum() + num_scores)).astype(np.float32)}
     columns = label.reshape(len(label), -1)
     logit = np.log(((columns == 1).sum(0) + 1) / ((columns == 0).sum(0) + 1)).astype(np.float32)
-    found = {_OTHERS: logit}
+    found = {_ANY_METRIC: logit}
     if label.ndim == 2:  # else it is of two classes, whose F1 is best where all are of the larger one
         for average in ("macro", "micro"):
             most, every = (

@@ -81,7 +81,7 @@ class NodeSet:
         self._source = batch.path
         repeated = codes != np.arange(first, first + len(codes))
         if repeated.any():  # one moves all that come after it: look again, which ids came before
-            repeated = came_before(codes, first)
+            repeated = occurred_earlier(codes, first)
         if policy == "error":
             self._refuse_repeated(batch, values, repeated)
             return batch, np.maximum(codes, 0)
@@ -223,7 +223,7 @@ class NodeSet:
                 table.write({"node_id": np.arange(first, first + len(part), dtype=np.int64), "original_id": part})
 
 
-def came_before(codes: Array, first: int) -> Array:
+def occurred_earlier(codes: Array, first: int) -> Array:
     """Return which rows have an id that an earlier row has, bool (n,); those below `first` stood in earlier batches."""
     repeated = codes >= 0
     fresh = np.flatnonzero(codes >= first)

@@ -38,8 +38,8 @@ def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
     texts = [column for column, node_set in columns if node_set.texts(column)]
-    heard_later = Intake()  # the edges are read once more, and their mistakes would count twice
-    for batch in heard_later.batches(edges, [column for column, _ in columns], texts):
+    first_pass = Intake()  # the edges are read once more, and their mistakes would count twice
+    for batch in first_pass.batches(edges, [column for column, _ in columns], texts):
         for column, node_set in columns:
             node_set.discover(batch, column)
 

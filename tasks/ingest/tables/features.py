@@ -63,7 +63,7 @@ class FeatureReader:
         for column, index in self.codes.items():
             if index.count:
                 index.sort()
-                intake.hint_alike(table, column, "categories", index.keys())
+                intake.hint_at_similar_texts(table, column, "categories", index.keys())
 
     def absent(self, count: int) -> dict[str, Array]:
         """Return the columns of rows that no table has: empty cells all of them."""

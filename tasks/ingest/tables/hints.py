@@ -9,7 +9,7 @@ import pyarrow.compute as compute
 _MOST_TEXTS = 10_000_000  # beyond, a hint is not worth the memory
 
 
-def alike(texts: pa.Array, *, letters: bool) -> tuple[str, str] | None:
+def similar_texts(texts: pa.Array, *, letters: bool) -> tuple[str, str] | None:
     """Return two of some distinct texts that differ only by blanks around them or by Unicode's form of a letter.
 
     `letters`: also by upper and lower case, or as `1` and `1.0` do. None where there are no such two.

@@ -213,7 +213,9 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
         elif not intake.problems:
             raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
         if node_set.config is not None and node_set.config.id and node_set.index.is_text:
-            intake.hint_alike(node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False)
+            intake.hint_at_similar_texts(
+                node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False
+            )
         node_set.settle()
 
 

@@ -22,7 +22,7 @@ from configs.errors import DataError
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.files import Batch, TableFiles
-from tasks.ingest.tables.hints import alike
+from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
 
 Array = NDArray[Any]
@@ -209,9 +209,11 @@ class Intake:
         whole = pa.concat_arrays(parts)
         return whole if is_text(whole.type) else None
 
-    def hint_alike(self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True) -> None:
-        """Leave a hint where distinct texts of a column may be meant to be one; see `alike`."""
-        pair = alike(texts, letters=letters) if is_text(texts.type) else None
+    def hint_at_similar_texts(
+        self, table: FilesConfig, column: str, what: str, texts: pa.Array, *, letters: bool = True
+    ) -> None:
+        """Leave a hint where distinct texts of a column may be meant to be one; see `similar_texts`."""
+        pair = similar_texts(texts, letters=letters) if is_text(texts.type) else None
         if pair is not None:
             how = (
                 "blanks around them, in upper and lower case or as 1 and 1.0 do"

@@ -104,7 +104,7 @@ class LabelStore:
             labels[labelled] = rank[labels[labelled]]
             self._num_minus_one = int(np.count_nonzero(labels[labelled] == -1))
             self._hint(intake)
-            intake.hint_alike(self._table, self._column, "classes", names)
+            intake.hint_at_similar_texts(self._table, self._column, "classes", names)
             return labels, names
         self._hint(intake)
         shape = (num_nodes, *values.shape[1:])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
-from tasks.ingest.ids.node_set import UNKNOWN, NodeSet, came_before
+from tasks.ingest.ids.node_set import UNKNOWN, NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
 from tasks.ingest.tables.configs import EdgesConfig, FilesConfig, SplitConfig, TablesConfig
@@ -102,7 +102,7 @@ def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:
 
 def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int) -> None:
     """Mark nodes as belonging to a split; those that belong to one already are gathered."""
-    again = came_before(codes, 0)
+    again = occurred_earlier(codes, 0)
     before = owner[codes]
     ids = batch.column(column)
 

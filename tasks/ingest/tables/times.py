@@ -92,11 +92,11 @@ class TimeReader:
         if self.format or is_text(kind):
             return self._parse(batch, values)
         if pa.types.is_timestamp(kind):
-            return self._calendar(batch, _whole(values) // _PER_SECOND[kind.unit])
+            return self._calendar(batch, _whole_seconds(values) // _PER_SECOND[kind.unit])
         if pa.types.is_date32(kind):
-            return self._calendar(batch, _whole(values.cast(pa.int32())) * 86400)
+            return self._calendar(batch, _whole_seconds(values.cast(pa.int32())) * 86400)
         if pa.types.is_date64(kind):
-            return self._calendar(batch, _whole(values) // 1000)
+            return self._calendar(batch, _whole_seconds(values) // 1000)
         if pa.types.is_integer(kind):
             return self._whole_numbers(batch, values)
         if pa.types.is_boolean(kind):
@@ -128,7 +128,7 @@ class TimeReader:
         return np.asarray(known, np.int64) if not broken.any() else np.zeros(len(values), np.int64)
 
     def _whole_numbers(self, batch: TableBatch, values: pa.Array) -> Array:
-        out = _whole(int64(batch, self.column, values, "time")[0])
+        out = _whole_seconds(int64(batch, self.column, values, "time")[0])
         large = (out > _MAX_NUMBER) | (out < -_MAX_NUMBER)
         batch.wrong(large, self.column, "out of range", lambda row: f"the time {out[row]} is beyond 2^62")
         return out
@@ -180,6 +180,6 @@ class TimeReader:
             return None
 
 
-def _whole(values: pa.Array) -> Array:
+def _whole_seconds(values: pa.Array) -> Array:
     """Return the integers of whole numbers or times, int64 (n,); 0 for null."""
     return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))

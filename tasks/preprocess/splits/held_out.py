@@ -105,7 +105,7 @@ class HeldOut:
         }
         return {"rule": self.rule, **counts, "left_out": self.left_out}
 
-    def tell(self, context: StageContext) -> None:
+    def report_counts(self, context: StageContext) -> None:
         """Warn of what was found; all shards have passed by."""
         found, sizes, left_out = self.report(), self.sizes, self.left_out
         way = "" if self.directed else " (in one direction or the other)"

@@ -116,7 +116,7 @@ class Challenge:
             return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
             return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
-        mask = self._rows_known_to(published)
+        mask = self._training_rows_of(published)
         outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
         own, other = outcome["models"]
         return Compared(
@@ -137,7 +137,7 @@ class Challenge:
         except (GraphmillError, KeyError, TypeError):  # no decision rests on it
             return None
 
-    def _rows_known_to(self, published: Published) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    def _training_rows_of(self, published: Published) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         graph, ingest = self.parents["partition"], self.parents["ingest"]
         return trained_on(published.folder, published.lineage, self.context.home, graph, ingest)
 

@@ -16,7 +16,7 @@ from typing import Literal
 TAG = "graphmill.champion_history"
 _MAX_CHARACTERS = 4500  # MLflow's column holds 5,000: about 50 moves
 
-How = Literal["gate", "promote", "rollback"]
+MoveReason = Literal["gate", "promote", "rollback"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Move:
     version: str
     before: str | None
     """The version that it was taken from; None: there was no champion."""
-    how: How
+    how: MoveReason
     """By the gate of a training, by hand, or taken back."""
     at: str
     """ISO 8601, UTC."""
@@ -40,7 +40,7 @@ def read_history(text: str | None) -> list[Move]:
         return []
 
 
-def with_move(history: Sequence[Move], version: str, before: str | None, how: How) -> str:
+def with_move(history: Sequence[Move], version: str, before: str | None, how: MoveReason) -> str:
     """Return the tag with another move; the oldest ones go where it would get too long."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     moves = [asdict(move) for move in (*history, Move(version, before, how, now))]
@@ -60,6 +60,6 @@ def champion_before(history: Sequence[Move], champion: str) -> str | None:
     return moves[-1].before if moves[-1].version == champion else moves[-1].version
 
 
-def is_taken_back(history: Sequence[Move], champion: str) -> bool:
+def was_rolled_back(history: Sequence[Move], champion: str) -> bool:
     """Whether the present champion came by a rollback: to take back once more would go two steps for one mistake."""
     return bool(history) and history[-1].how == "rollback" and history[-1].version == champion

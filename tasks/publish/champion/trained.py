@@ -30,7 +30,7 @@ MOST_ROWS = 1 << 22  # 32 MiB of hashes
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-class _Known(NamedTuple):
+class _TrainingRows(NamedTuple):
     """Rows that a model was trained on."""
 
     names: str
@@ -39,7 +39,7 @@ class _Known(NamedTuple):
     hashes: Array
 
 
-def tells_directions(graph: Parent, ingest: Parent) -> bool:
+def is_directed_task(graph: Parent, ingest: Parent) -> bool:
     """Return whether a link and its reverse are two: as preprocess has it, which may add reverses."""
     return bool(ingest.manifest.directed and not graph.manifest.symmetric)
 
@@ -64,7 +64,7 @@ def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = Fal
         return hash_ids(ids.lookup_graphs(rows) if graph.manifest.task == "graph" else ids.lookup(rows))
     pairs = np.asarray(store[f"{split}_edges"], np.int64)
     ends = np.stack([hash_ids(ids.lookup(pairs[:, end])) for end in (0, 1)])
-    if not tells_directions(graph, ingest):
+    if not is_directed_task(graph, ingest):
         ends.sort(axis=0)
     first, second = ends[::-1] if reverse else ends
     hashes: Array = first * _FACTOR ^ second
@@ -89,7 +89,7 @@ def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
     """Write down which rows a model was trained on, where they are not too many."""
     split = "train_edges" if graph.manifest.task == "link" else "train_idx"
     rows = graph.manifest.arrays[split].shape[0]
-    facts = {"rows": rows, "names": row_names(graph, ingest), "directed": tells_directions(graph, ingest)}
+    facts = {"rows": rows, "names": row_names(graph, ingest), "directed": is_directed_task(graph, ingest)}
     write_atomic(folder / FACTS, json.dumps(facts).encode())
     if rows <= MOST_ROWS:
         np.save(folder / HASHES, np.unique(row_hashes(graph, ingest, "train")))
@@ -109,22 +109,22 @@ def trained_on(files: Path, lineage: dict[str, Any], home: Home, graph: Parent, 
     if known is None or known.names != row_names(graph, ingest):
         return None
     found: Array = np.isin(row_hashes(graph, ingest, "valid"), known.hashes)
-    if graph.manifest.task == "link" and not (known.directed and tells_directions(graph, ingest)):
+    if graph.manifest.task == "link" and not (known.directed and is_directed_task(graph, ingest)):
         found |= np.isin(row_hashes(graph, ingest, "valid", reverse=True), known.hashes)
     return found
 
 
-def _published(files: Path) -> _Known | None:
+def _published(files: Path) -> _TrainingRows | None:
     try:
         facts = json.loads((files / FACTS).read_text(encoding="utf-8"))
         # An earlier graphmill did not say: then a pair counts as known either way.
         directed = bool(facts.get("directed", False))
-        return _Known(str(facts["names"]), directed, np.load(files / HASHES, allow_pickle=False))
+        return _TrainingRows(str(facts["names"]), directed, np.load(files / HASHES, allow_pickle=False))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or damaged: not known then
         return None
 
 
-def _in_home(lineage: dict[str, Any], home: Home) -> _Known | None:
+def _in_home(lineage: dict[str, Any], home: Home) -> _TrainingRows | None:
     store, found = ArtifactStore(home), {}
     for stage, kind in (("ingest", DatasetManifest), ("partition", PartitionManifest)):
         try:
@@ -136,4 +136,4 @@ def _in_home(lineage: dict[str, Any], home: Home) -> _Known | None:
             return None
         found[stage] = Parent(manifest, store.folder(stage, key))
     graph, ingest = found["partition"], found["ingest"]
-    return _Known(row_names(graph, ingest), tells_directions(graph, ingest), row_hashes(graph, ingest, "train"))
+    return _TrainingRows(row_names(graph, ingest), is_directed_task(graph, ingest), row_hashes(graph, ingest, "train"))

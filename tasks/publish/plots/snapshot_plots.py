@@ -9,14 +9,14 @@ import numpy as np
 
 from tasks.publish.plots.figures import COLORS, Canvas, compact, legend, shorten, styled, thousands
 from tasks.publish.plots.run_plots import bin_labels
-from tasks.publish.snapshots import Told, compare, label_counts
+from tasks.publish.snapshots import SnapshotSummary, compare, label_counts
 from tasks.storage.graph_store import Array
 
 _TOP = 12
 
 
 @styled
-def degree_picture(before: Told, now: Told) -> Canvas | None:
+def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     """In-degrees of both snapshots in bins of powers of two, as shares."""
     bins = [told["degrees"].get("log2_bins") or [] for told in (before, now)]
     if not all(map(sum, bins)):
@@ -31,7 +31,7 @@ def degree_picture(before: Told, now: Told) -> Canvas | None:
 
 
 @styled
-def label_picture(before: Told, now: Told) -> Canvas | None:
+def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     """Labels of both snapshots: the classes whose shares changed most, or the distribution of a number."""
     kinds = [told["labels"]["kind"] for told in (before, now) if told["labels"]]
     if len(kinds) < 2 or kinds[0] != kinds[1]:
@@ -60,7 +60,7 @@ def label_picture(before: Told, now: Told) -> Canvas | None:
     return canvas
 
 
-def _number_picture(before: Told, now: Told) -> Canvas | None:
+def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     if not before["labels"]["rows"] or not now["labels"]["rows"]:
         return None
     canvas = Canvas()
@@ -74,7 +74,7 @@ def _number_picture(before: Told, now: Told) -> Canvas | None:
     return canvas
 
 
-def _pairs(ax: Any, before: Told, now: Told, bins: Sequence[Array], size: int) -> None:
+def _pairs(ax: Any, before: SnapshotSummary, now: SnapshotSummary, bins: Sequence[Array], size: int) -> None:
     """Two bars a bin, as shares."""
     for number, (told, counts) in enumerate(zip((before, now), bins, strict=True)):
         place = np.arange(size) + (number - 0.5) * 0.4
@@ -84,7 +84,7 @@ def _pairs(ax: Any, before: Told, now: Told, bins: Sequence[Array], size: int) -
 
 
 @styled
-def size_picture(before: Told, now: Told) -> Canvas:
+def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     """Nodes, edges and splits of both snapshots."""
     growth = compare(before, now)["growth"]
     canvas = Canvas(height=max(2.2, 0.4 * len(growth) + 1.0))
@@ -105,7 +105,7 @@ def size_picture(before: Told, now: Told) -> Canvas:
     return canvas
 
 
-def pictures(told: Told) -> list[tuple[str, Canvas]]:
+def pictures(told: SnapshotSummary) -> list[tuple[str, Canvas]]:
     """Return the report's figures with their captions; none without an earlier snapshot."""
     now, before = told["snapshot"], told["previous"]
     if before is None:

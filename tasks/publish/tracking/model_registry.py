@@ -8,7 +8,15 @@ from pathlib import Path
 
 from configs.errors import RecipeError
 from tasks.publish.champion.gate import CHAMPION, Decision
-from tasks.publish.champion.history import TAG, How, Move, champion_before, is_taken_back, read_history, with_move
+from tasks.publish.champion.history import (
+    TAG,
+    Move,
+    MoveReason,
+    champion_before,
+    read_history,
+    was_rolled_back,
+    with_move,
+)
 from tasks.publish.tracking.mlflow_store import Tracker, named
 from tasks.publish.tracking.version_tags import decision_tags
 from tasks.storage.artifacts import file_lock
@@ -101,7 +109,7 @@ class ModelRegistry:
             history, champion = self.history(), self.champion_version()
             if champion is None:
                 raise RecipeError(f"{self.name} has no champion; choose one: graphmill promote {self.name}@VERSION")
-            if is_taken_back(history, champion):
+            if was_rolled_back(history, champion):
                 reason = f"the last change was taken back already; to go further: graphmill promote {self.name}@VERSION"
                 return Change(champion, champion, reason)
             earlier = champion_before(history, champion)
@@ -120,7 +128,7 @@ class ModelRegistry:
         aliases = self.tracker.call(self._client.get_registered_model, self.name).aliases
         return str(aliases[CHAMPION]) if CHAMPION in aliases else None
 
-    def _move(self, before: str | None, after: str, how: How) -> None:
+    def _move(self, before: str | None, after: str, how: MoveReason) -> None:
         """Write the move down, then make it: killed in between, `champion_before` knows that it never happened."""
         if before == after:
             return

@@ -100,8 +100,8 @@ def fetch_model(registry: Registry, version: ModelVersion) -> Path:
             f"{version.reference}: {public_uri(registry.uri)} says that its files are at {version.source!r}; a path "
             "with '..' is not followed. Somebody altered the record: publish the model again, or ask who did"
         )
-    known_by = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
-    folder = registry.home.downloads / "models" / file_name(known_by)
+    identity = version.model_id or f"{version.reference} of {version.created_ms}: {version.source}"
+    folder = registry.home.downloads / "models" / file_name(identity)
     with file_lock(registry.home.locks / f"model-{folder.name}.lock"):
         if (folder / MODEL).is_file():
             return folder

@@ -62,7 +62,7 @@ class Loader:
     def to(self, device: torch.device) -> None:
         """Move what is the same in every batch to the device, once."""
 
-    def batches_alike(self) -> bool:
+    def has_equal_batches(self) -> bool:
         """Whether all ranks' batches of a step count alike: they have equally many labels, or these bring weights."""
         return True
 
@@ -75,7 +75,7 @@ class LabelLoader(Loader):
         self.manifest, self.seeds, self.labels = manifest, seeds, labels
         self.num_seeds = len(seeds)
 
-    def batches_alike(self) -> bool:
+    def has_equal_batches(self) -> bool:
         """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
         for start in range(0, self.num_seeds, _CHUNK_ROWS):
             some = np.asarray(self.labels[self.seeds[start : start + _CHUNK_ROWS]])

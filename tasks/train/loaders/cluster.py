@@ -44,7 +44,7 @@ class _LayoutLoader(SubgraphLoader):
         self._layouts: dict[int, Layout] = {}
         self._lock = threading.Lock()
 
-    def batches_alike(self) -> bool:
+    def has_equal_batches(self) -> bool:
         """A cluster has whatever training nodes fall into it."""
         return False
 

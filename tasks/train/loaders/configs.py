@@ -249,7 +249,7 @@ class ClusterConfig(LoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """The clusters' share of the nodes."""
-        return _alike(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
+        return _same_every_layer(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
 
 
 @LOADERS.options("random_partition", "cluster")
@@ -271,7 +271,7 @@ class RandomPartitionConfig(LoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """A cluster."""
-        return _alike(num_nodes, num_nodes / self.num_clusters, num_layers)
+        return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
 class SaintConfig(SeedLoaderConfig):
@@ -300,7 +300,7 @@ class SaintConfig(SeedLoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """What the draws meet."""
-        return _alike(num_nodes, self.batch_size * self.nodes_a_draw(), num_layers)
+        return _same_every_layer(num_nodes, self.batch_size * self.nodes_a_draw(), num_layers)
 
 
 @LOADERS.options("saint_node", "saint")
@@ -351,7 +351,7 @@ class PrecomputedConfig(SeedLoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """The seeds alone."""
-        return _alike(num_nodes, self.batch_size, num_layers)
+        return _same_every_layer(num_nodes, self.batch_size, num_layers)
 
 
 @LOADERS.options("graph", "graph")
@@ -364,7 +364,7 @@ class GraphConfig(SeedLoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """The graphs' nodes, as molecules have them."""
-        return _alike(num_nodes, self.batch_size * _NODES_A_GRAPH, num_layers)
+        return _same_every_layer(num_nodes, self.batch_size * _NODES_A_GRAPH, num_layers)
 
 
 def resolve_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphManifest) -> LoaderConfig:
@@ -390,5 +390,5 @@ def _num_parts(manifest: GraphManifest) -> int:
     return num_parts
 
 
-def _alike(num_nodes: int, rows: float, num_layers: int) -> list[int]:
+def _same_every_layer(num_nodes: int, rows: float, num_layers: int) -> list[int]:
     return [min(num_nodes, math.ceil(rows))] * (num_layers + 1)

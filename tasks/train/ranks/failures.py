@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from configs.errors import GraphmillError, StageError
-from configs.registry import own_line
+from configs.registry import line_in_user_code
 from tasks.processes.memory import out_of_memory
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
@@ -30,7 +30,7 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
         return None
     if any(word in str(error).lower() for word in _BETWEEN_RANKS):
         return None
-    last = own_line(error)
+    last = line_in_user_code(error)
     return StageError(
         f"rank {rank} ended with {type(error).__name__}: {error} ({last.filename}, line {last.lineno}). It would do so "
         "again, so no other attempt was made; the traceback stands in the run's log"

@@ -22,7 +22,7 @@ from tasks.train.job import JOB, LOGS, RESULT, Job
 from tasks.train.ranks.launch import raise_final_error, start_ranks
 
 _LOOK_SECONDS = 1.0
-_SAY_SECONDS = 60.0
+_MESSAGE_SECONDS = 60.0
 
 
 def join_training(
@@ -75,11 +75,11 @@ class _Helper:
         keys: dict[str, str] = {}
         try:
             for name in STAGES[: STAGES.index("train")]:
-                found = find_stage(name, self._recipe, _own(name, keys), self._home)
+                found = find_stage(name, self._recipe, _own_keys(name, keys), self._home)
                 if found is None:
                     return None
                 keys[name] = found.manifest.key
-            return expected_key("train", self._recipe, _own("train", keys), self._home)
+            return expected_key("train", self._recipe, _own_keys("train", keys), self._home)
         except (ParentGoneError, IntegrityError):  # machine 0 makes it again
             return None
 
@@ -115,13 +115,13 @@ class _Helper:
         return folder if manifest.stat().st_mtime >= self._began else None
 
     def _wait(self, what: str) -> None:
-        if what != self._said or time.monotonic() - self._said_at > _SAY_SECONDS:
+        if what != self._said or time.monotonic() - self._said_at > _MESSAGE_SECONDS:
             self._say(what)
             self._said, self._said_at = what, time.monotonic()
         time.sleep(_LOOK_SECONDS)
 
 
-def _own(name: str, keys: dict[str, str]) -> dict[str, str]:
+def _own_keys(name: str, keys: dict[str, str]) -> dict[str, str]:
     return {parent: keys[parent] for parent in load_stage(name).parents}
 
 

@@ -61,7 +61,7 @@ class Strategy:
         self.ranks = ranks
 
     @property
-    def epochs_a_round(self) -> int:
+    def epochs_per_round(self) -> int:
         """Epochs of the data that all ranks together go through in a round."""
         return 1
 

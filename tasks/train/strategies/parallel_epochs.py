@@ -26,7 +26,7 @@ class ParallelEpochs(Strategy):
     Config = ParallelEpochsConfig
 
     @property
-    def epochs_a_round(self) -> int:
+    def epochs_per_round(self) -> int:
         """One a rank."""
         return self.ranks.world_size
 

@@ -109,7 +109,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             raise DoesNotFitError(f"{name} has the shape {_shown(earlier[name])}, here it is {_shown(tensor)}")
     before = _earlier_graph(warm)
-    _refuse_learnt_answers(warm, before, store)
+    _refuse_held_out_knowledge(warm, before, store)
     if not by_node:
         return earlier
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
@@ -136,7 +136,7 @@ def _check_codes(warm: WarmStart) -> None:
             raise DoesNotFitError(f"{name} are other ones, or are numbered otherwise, in the data as it is now")
 
 
-def _refuse_learnt_answers(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
+def _refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
     """Refuse weights that learnt from what is held out now, or were chosen by what is tested now.
 
     Splits by time only grow as long as data comes in behind what was there; history that is loaded later, or other data
