@@ -255,10 +255,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/raw.py: self.raw / 'relations' / '___'.join(triplet)",
         "tasks/ingest/ogb/splits.py: split / name",
     ],
-    "texts for people": [
-        "flows/commands/inspection.py: f'{name}/{key}'",
-        "flows/commands/inspection.py: f'{name}/{key} is not an artifact of a stage'",
-    ],
+    "texts for people": [],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [
         "flows/baseline/table.py: folder / f'{row.recipe}.yaml'",
         "tasks/ingest/ogb/download.py: unpacked / top_folder",

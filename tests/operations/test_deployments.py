@@ -67,7 +67,7 @@ def test_a_wrong_deployment_is_refused_and_not_made(
     assert done.returncode == 2
     for word in words:
         assert word in done.stderr
-    assert "wrong" not in [row["name"] for row in installation.json("deployments")["deployments"]]
+    assert "wrong" not in [row["name"] for row in installation.api("deployments/filter", {})]
 
 
 def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Installation) -> None:
