@@ -26,11 +26,13 @@ class KernelCacheLocator(InTreeCacheLocator):
     By content: clones and branches, also when they run at the same time, share what is the same in them.
     """
 
-    def __init__(self, function: Callable[..., Any], file: str) -> None:
-        super().__init__(function, file)  # type: ignore[no-untyped-call]
-        if kept := os.environ.get("NUMBA_CACHE_DIR"):
-            name = ".".join(Path(file).resolve().relative_to(ROOT).with_suffix("").parts)
-            self._cache_path = str(Path(kept) / f"{name}-{self.get_source_stamp()[:16]}")
+    def get_cache_path(self) -> str:
+        """Return the folder of a file's kernels."""
+        kept = os.environ.get("NUMBA_CACHE_DIR")
+        if not kept:
+            return str(super().get_cache_path())  # type: ignore[no-untyped-call]
+        name = ".".join(Path(self._py_file).resolve().relative_to(ROOT).with_suffix("").parts)
+        return str(Path(kept) / f"{name}-{self.get_source_stamp()[:16]}")
 
     def get_source_stamp(self) -> str:
         """Return what a kept kernel's must equal."""

@@ -8,7 +8,6 @@ import pytest
 import requests
 
 from configs.errors import DataError, RecipeError, StageError
-from tasks.prefect_tasks import TASKS, is_passing, passes_by_itself, run_key
 
 
 def _raised(error: Exception, cause: Exception | None = None) -> Exception:
@@ -34,10 +33,14 @@ def _raised(error: Exception, cause: Exception | None = None) -> Exception:
     ],
 )
 def test_only_what_passes_by_itself_is_tried_again(error: Exception | None, passes: bool) -> None:
+    from tasks.prefect_tasks import passes_by_itself
+
     assert passes_by_itself(error) is passes
 
 
 def test_results_count_within_one_flow_run_and_for_the_same_arguments() -> None:
+    from tasks.prefect_tasks import run_key
+
     def key(run: str | None, name: str = "ingest", **arguments: object) -> str | None:
         context = SimpleNamespace(task_run=SimpleNamespace(flow_run_id=run), task=SimpleNamespace(name=name))
         return run_key(context, arguments)
@@ -55,6 +58,8 @@ def test_results_count_within_one_flow_run_and_for_the_same_arguments() -> None:
 
 
 def test_tasks_are_told_apart_and_only_those_that_use_the_network_are_tried_again() -> None:
+    from tasks.prefect_tasks import TASKS, is_passing
+
     assert len({task.task_key for task in TASKS.values()}) == len(TASKS)
     for name, task in TASKS.items():
         assert (task.name, task.task_run_name, task.persist_result) == (name, name, True)

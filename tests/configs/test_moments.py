@@ -7,7 +7,7 @@ import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.errors import RecipeError
@@ -109,6 +109,7 @@ def test_years_and_numbers_compare_on_one_scale(unit: TimeUnit, scale: int) -> N
         assert [is_earlier(first, second, unit) for second in ascending] == [j > i for j in range(len(ascending))]
 
 
+@settings(deadline=None)
 @given(st.datetimes(min_value=datetime.datetime(1900, 1, 1), max_value=datetime.datetime(2200, 1, 1)))
 def test_finer_moments_are_never_later(moment: datetime.datetime) -> None:
     texts = [normalise_as_of(moment), f"{moment:%Y-%m-%d}", f"{moment:%Y-%m}", f"{moment:%Y}"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs.errors import RecipeError
@@ -34,6 +34,7 @@ DEEP_BY_ALIASES = "\n".join(
 )
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_reads_what_pyyaml_writes(value: object) -> None:
     text = yaml.safe_dump(value)

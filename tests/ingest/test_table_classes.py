@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.tables.hints import alike
+from tasks.ingest.tables.hints import similar_texts
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import SPLIT, save, section
 
@@ -80,8 +80,8 @@ def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
 
 
 def test_unicode_forms() -> None:
-    assert alike(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
-    assert alike(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
+    assert similar_texts(pa.array(["x", "caf\u00e9", "cafe\u0301"]), letters=False) == ("caf\u00e9", "cafe\u0301")
+    assert similar_texts(pa.array(["x", "X", "1", "1.0", "01"]), letters=False) is None
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_wrong_deployment_is_refused_and_not_made(
     assert done.returncode == 2
     for word in words:
         assert word in done.stderr
-    assert "wrong" not in [row["name"] for row in installation.json("deployments")["deployments"]]
+    assert "wrong" not in [row["name"] for row in installation.api("deployments/filter", {})]
 
 
 def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Installation) -> None:
@@ -88,6 +88,13 @@ def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Instal
     assert runs == []
 
 
+@pytest.fixture(scope="module")
+def checked(installation: Installation) -> Installation:
+    """One with a deployment that no run comes of."""
+    deploy(installation, "checked")
+    return installation
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
@@ -100,15 +107,17 @@ def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Instal
         ("epochs", ["key=value"]),
     ],
 )
-def test_a_start_is_checked_as_the_form_is(installation: Installation, setting: str, words: list[str]) -> None:
-    deploy(installation, "checked")
-    done = installation.run("start", "checked", setting, ok=False)
+def test_a_start_is_checked_as_the_form_is(checked: Installation, setting: str, words: list[str]) -> None:
+    done = checked.run("start", "checked", setting, ok=False)
     assert done.returncode == 2, done.stderr
     for word in words:
         assert word in done.stderr
     mine = {"deployments": {"name": {"any_": ["checked"]}}}
-    assert installation.api("flow_runs/filter", mine) == []
-    assert "did you mean 'checked'" in installation.run("start", "cheked", ok=False).stderr
+    assert checked.api("flow_runs/filter", mine) == []
+
+
+def test_a_deployment_that_nobody_made_is_not_started(checked: Installation) -> None:
+    assert "did you mean 'checked'" in checked.run("start", "cheked", ok=False).stderr
 
 
 def test_the_command_that_deploy_prints_starts_a_run_and_follows_it(installation: Installation) -> None:

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -25,9 +25,6 @@ from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.storage.home import Home
 from tests.support import as_partition, node_graph
-
-if TYPE_CHECKING:
-    pass
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -53,8 +50,6 @@ def digest(tracked_home: Home, tmp_path: Path) -> str:
 
 
 def serving(home: Home, tmp_path: Path, what: OutputKind) -> ModelUse:
-    from flows.model_use import ModelUse
-
     output = tmp_path / ("out" if what == "model" else "out.parquet")
     return ModelUse("theirs@champion", OutputRequest(what, str(output)), Data(), str(home.root), NOW)
 
