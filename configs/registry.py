@@ -22,7 +22,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -50,6 +50,7 @@ class Registry:
         configs: str | None = None,
         default: str | None = None,
         own_files: bool = False,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         """Know a package by name.
 
@@ -60,9 +61,11 @@ class Registry:
             default: the component that is meant where a recipe gives options and no name.
             own_files: whether a recipe may name a file of the user's that has the component; else `file` is an option
                 as any.
+            renamed: names of earlier versions, and what recipes say instead.
         """
         self.kind = kind
         self.default = default
+        self._renamed = renamed or {}
         self._takes_files = own_files
         self.package = package
         self._configs_module = configs
@@ -127,6 +130,8 @@ class Registry:
             importlib.import_module(self._module_names[name])
         if name not in self._classes:
             self._scan()
+        if name not in self._classes and name in self._renamed:
+            raise RecipeError(f"{self.kind} {name!r} is {self._renamed[name]} now")
         if name not in self._classes:
             known = self.names()
             raise RecipeError(
@@ -311,10 +316,20 @@ DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")
 TRANSFORMS = Registry("transform", "tasks.preprocess.transforms", configs="tasks.preprocess.transforms.configs")
 PARTITIONERS = Registry("partitioner", "tasks.partition", configs="tasks.partition.configs")
 MODELS = Registry("model", "models", configs="models.configs", own_files=True)
-LOADERS = Registry("loader", "tasks.train.loaders", configs="tasks.train.loaders.configs", default="auto")
+LOADERS = Registry(
+    "loader",
+    "tasks.train.loaders",
+    configs="tasks.train.loaders.configs",
+    default="auto",
+    renamed={"saint": "saint_node, saint_edge or saint_walk"},
+)
 SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
 EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")
 STRATEGIES = Registry(
-    "strategy", "tasks.train.strategies", configs="tasks.train.strategies.configs", default="data_parallel"
+    "strategy",
+    "tasks.train.strategies",
+    configs="tasks.train.strategies.configs",
+    default="data_parallel",
+    renamed={"self_training": "an option of every training, train.self_training={rounds: 1},"},
 )
 EVALUATORS = Registry("evaluator", "tasks.evaluators", configs="tasks.evaluators.configs")

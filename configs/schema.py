@@ -172,13 +172,6 @@ class TrainConfig(ConfigModel):
 
     moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
 
-    @field_validator("strategy", mode="before")
-    @classmethod
-    def _self_training_is_apart(cls, value: Any) -> Any:
-        if value == "self_training" or (isinstance(value, dict) and value.get("name") == "self_training"):
-            raise ValueError("strategy self_training is train.self_training={rounds: 1} now, with any strategy")
-        return value
-
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
         {
             "machine_rank",

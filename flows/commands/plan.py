@@ -161,9 +161,8 @@ def _why(
     """Say what differs from the latest run of the same recipe."""
     if old is None:
         return ["never ran for this recipe in this home"]
-    reasons = list(changes)
-    if old["version"] != version:
-        reasons.append(f"the stage itself changed (version {old['version']} -> {version})")
+    reasons = [f"the stage itself changed (version {old['version']} -> {version})"] if old["version"] != version else []
+    reasons += changes
     for parent, digest in old["parents"].items():
         if parent in keys and _digest(home, parent, keys[parent]) != digest:
             reasons.append(f"{parent} has other content")

@@ -20,7 +20,7 @@ from tasks.train.weights import remember_trained
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
 
-VERSION = 6
+VERSION = 7
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:

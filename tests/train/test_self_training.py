@@ -119,7 +119,7 @@ def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) ->
 
 def test_the_strategy_of_earlier_recipes_is_told_where_it_lives() -> None:
     strategy = {"name": "self_training", "rounds": 2}
-    with pytest.raises(RecipeError, match=r"is train\.self_training="):
+    with pytest.raises(RecipeError, match=r"is an option of every training, train\.self_training="):
         build_recipe({**SECTIONS, "train": {"strategy": strategy}})
 
 
