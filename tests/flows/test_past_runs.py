@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime
 import json
 import sqlite3
@@ -16,13 +17,12 @@ from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.services.temporary_server import EmbeddedServer, prepare_database
 from tasks.storage.home import Home
 
-BEGAN = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=7)
 RUN = PastRun(
     flow="train_graph",
     name="tiny again",
     parameters={"recipe": "tiny", "overrides": ["seed=1"], "only": None},
     tags=["nightly"],
-    began=BEGAN,
+    began=datetime.datetime.now(datetime.UTC),
     tasks={"ingest": "Cached", "score": "Completed"},
     message="all of it was found",
     key="stages",
@@ -51,14 +51,16 @@ def asked(server: EmbeddedServer, path: str, content: dict[str, Any] | None = No
 
 
 def test_a_server_shows_them_however_they_were_told(prepared: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    inserted = [write_past_run(prepared, RUN), write_past_run(prepared, RUN)]
+    # This file may have been read minutes ago.
+    run_now = dataclasses.replace(RUN, began=datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=7))
+    inserted = [write_past_run(prepared, run_now), write_past_run(prepared, run_now)]
     server = EmbeddedServer(prepared)
     server.launch()
     try:
         server.wait()
         monkeypatch.setenv("PREFECT_API_URL", server.url)
         monkeypatch.setenv("PREFECT_API_AUTH_STRING", server._password)
-        told = write_past_run(prepared, RUN)
+        told = write_past_run(prepared, run_now)
         runs = {run["id"]: run for run in asked(server, "flow_runs/filter", {})}
         assert set(runs) == {*inserted, told}
         assert len(asked(server, "flows/filter", {})) == 1
