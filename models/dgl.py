@@ -126,12 +126,18 @@ class DglConv(nn.Module):
         self.pseudo = nn.Sequential(Linear(2, 2), nn.Tanh()) if "degrees" in self.spec.reads else None
         self.conv = make_convolution(config.conv, options, sizes)
         self.linear: nn.Module = nn.Identity()
-        width = self._try(facts, sizes.in_dim)
-        if width != sizes.out_dim:
-            self.linear = Linear(width, sizes.out_dim)
+        self.width = self._measured_width(config, sizes)
+        if self.width != sizes.out_dim:
+            self.linear = Linear(self.width, sizes.out_dim)
 
-    def _try(self, facts: GraphFacts, in_dim: int) -> int:
+    def _measured_width(self, config: DglConfig, sizes: Sizes) -> int:
         """Convolve a ring of three nodes and return how wide the result is. Raises RecipeError."""
+        if any(
+            parameter.is_meta for parameter in self.parameters()
+        ):  # weights are only counted; DGL has no such device
+            with torch.device("cpu"):
+                return DglConv(config, sizes).width
+        facts, in_dim = sizes.facts, sizes.in_dim
         block = Block(torch.tensor([0, 2, 4, 6]), torch.tensor([0, 1, 1, 2, 2, 0], dtype=torch.int32), 3)
         block.weight = torch.ones(6) if self.weighted else None
         block.edge_feat = torch.zeros(6, facts.edge_feature_dim) if facts.edge_feature_dim else None
