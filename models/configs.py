@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig, IntTuple
+from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import MODELS
 
@@ -236,11 +236,6 @@ class RgcnConfig(ModelConfig):
 @MODELS.options("mlp", "mlp")
 class MlpConfig(ModelConfig):
     """An MLP on each node's own features: what edges must beat; with the transform hops it knows the graph too."""
-
-    groups: IntTuple = ()
-    """Widths of groups of feature columns that add up to all of them: the node's own, then each path's of hops."""
-    group_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the groups but the first that each node loses while training."""
 
 
 @MODELS.options("sgc", "sgc")

@@ -9,7 +9,6 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.alike import find_alike
 from tasks.preprocess.transforms.hops import count_labels, mean_rows, mean_shares
 from tasks.storage.graph_store import GraphStore
 
@@ -161,37 +160,6 @@ def test_features_are_needed(make_dataset: Any, node_splits: Any, preprocess: An
 def test_paths_are_checked(options: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         TRANSFORMS.config({"name": "hops", **options})
-
-
-def test_like_joins_the_nearest_both_ways() -> None:
-    rng = np.random.default_rng(0)
-    x = np.repeat(rng.standard_normal((40, 5)), 3, 0).astype(np.float32)
-    x += rng.standard_normal(x.shape).astype(np.float32) * 0.3
-    indptr, indices = find_alike(x, 4, 0.8)
-    y = x - x.mean(0)
-    y /= np.linalg.norm(y, axis=1, keepdims=True)
-    cosine = y @ y.T
-    np.fill_diagonal(cosine, -2)
-    near = np.zeros(cosine.shape, bool)
-    np.put_along_axis(near, np.argsort(-cosine, 1)[:, :4], values=True, axis=1)
-    near &= cosine >= 0.8
-    expected = near | near.T
-    assert 50 < expected.sum() < 480, "neither limit is tried"
-    found = np.zeros(expected.shape, bool)
-    found[np.repeat(np.arange(120), np.diff(indptr)), indices] = True
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_like_is_a_step(make: Any, preprocess: Any) -> None:
-    hops = {"name": "hops", "features": ["like"], "labels": ["like"], "like_count": 2, "like_least": 0.5}
-    graph = preprocess(make(), transforms=[hops])
-    indptr, indices = find_alike(np.array(graph["feat"][:, :3]), 2, 0.5)
-    near = np.zeros((N, N))
-    near[np.repeat(np.arange(N), np.diff(indptr)), indices] = 1
-    one_hot = np.zeros((N, CLASSES))
-    one_hot[TRAIN, graph["label"][TRAIN]] = 1
-    np.testing.assert_allclose(graph["feat"][:, 3:6], scaled(averaging(near) @ graph["feat"][:, :3]), atol=1e-4)
-    np.testing.assert_allclose(graph["feat"][:, 6:], scaled(averaging(near) @ one_hot), atol=1e-4)
 
 
 def test_hubs_lose_nothing() -> None:

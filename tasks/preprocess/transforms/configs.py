@@ -10,7 +10,7 @@ from configs.base import ComponentConfig, FloatTuple, StrTuple
 from configs.matching import did_you_mean
 from configs.registry import TRANSFORMS
 
-_STEPS = ("in", "out", "like")
+_STEPS = ("in", "out")
 _MOST_STEPS, _MOST_LABEL_STEPS = 3, 2
 
 
@@ -22,10 +22,6 @@ class HopsConfig(ComponentConfig):
     """Paths over which the features so far are averaged, of 1 to 3 steps: in, out, out-in, ..."""
     labels: StrTuple = ()
     """Paths, of 1 or 2 steps, over which shares of the training nodes' classes are taken, never of the node's own."""
-    like_count: int = Field(default=8, ge=1)
-    """Step `like`: so many nodes at most that each node finds (others may find it)."""
-    like_least: float = Field(default=0.95, gt=0, le=1)
-    """Step `like`: least cosine of two nodes' features, the means over all nodes taken off."""
 
     @field_validator("features", "labels")
     @classmethod
@@ -35,9 +31,7 @@ class HopsConfig(ComponentConfig):
             steps = path.split("-")
             wrong = next((step for step in steps if step not in _STEPS), None)
             if wrong is not None:
-                raise ValueError(
-                    f"{path!r} has a step {wrong!r}{did_you_mean(wrong, _STEPS)}; steps are in, out and like"
-                )
+                raise ValueError(f"{path!r} has a step {wrong!r}{did_you_mean(wrong, _STEPS)}; steps are in and out")
             if len(steps) > most:
                 raise ValueError(f"{path!r} has {len(steps)} steps; {info.field_name} take at most {most}")
             if value.count(path) > 1:
