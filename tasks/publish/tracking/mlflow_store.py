@@ -26,8 +26,8 @@ from configs.errors import RecipeError, StageError
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
-from tasks.publish.tracking.registry import StoredVersion
 from tasks.publish.tracking.store_uris import local_path, public_uri, run_url, tracking_uri
+from tasks.publish.tracking.stored_versions import StoredVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside

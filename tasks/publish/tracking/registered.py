@@ -11,8 +11,8 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.apply.model_files import MODEL
 from tasks.publish.champion.gate import CHAMPION, Candidate
-from tasks.publish.tracking.registry import Registry, StoredVersion
 from tasks.publish.tracking.store_uris import local_path, public_uri
+from tasks.publish.tracking.stored_versions import Registry, StoredVersion
 from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
