@@ -98,8 +98,8 @@ def export_model(
     Returns:
         As `predict_nodes`.
     """
-    wanted = OutputRequest(what, output, format, given_files(nodes=nodes, graphs=graphs), node_type)
-    return _run(model, wanted, Data(recipe, overrides, snapshot), home)
+    request = OutputRequest(what, output, format, given_files(nodes=nodes, graphs=graphs), node_type)
+    return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 
 class FlowUse(ModelUse):
@@ -125,8 +125,8 @@ class FlowUse(ModelUse):
         return written
 
 
-def _run(model: str, wanted: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
-    record = FlowUse(model, wanted, data, home, runtime.flow_run.scheduled_start_time).run()
+def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
+    record = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time).run()
     _leave_artifact(record)
     return record
 

@@ -55,7 +55,7 @@ class ModelUse:
     """One use of a model: find it, prepare its data, write what is wanted. Here nothing is made but found."""
 
     def __init__(
-        self, model: str, wanted: OutputRequest, data: Data, home: str | None, scheduled_at: datetime.datetime
+        self, model: str, request: OutputRequest, data: Data, home: str | None, scheduled_at: datetime.datetime
     ) -> None:
         """Find the model and check what can be checked before anything is computed. Raises UserError.
 
@@ -68,11 +68,11 @@ class ModelUse:
         registry = open_registry(self.home)
         self.version: ModelVersion = find_version(registry, model)
         self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
-        path, chosen = wanted.place(f"{self.version.name}-v{self.version.version}")
-        self.wanted = replace(wanted, output=str(path), format=chosen)
-        self.wanted.check(self.published.task)
+        path, chosen = request.place(f"{self.version.name}-v{self.version.version}")
+        self.request = replace(request, output=str(path), format=chosen)
+        self.request.check(self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
-        if self.wanted.what == "model":
+        if self.request.what == "model":
             return  # its files are copied: there may be code among them, and nothing of it runs
         texts = requested_overrides(data.overrides, None, data.snapshot, scheduled_at)
         if data.recipe is None:
@@ -93,14 +93,14 @@ class ModelUse:
 
     def _run(self) -> dict[str, Any]:
         record: dict[str, Any] = {
-            "what": self.wanted.what,
+            "what": self.request.what,
             "model": self.version.name,
             "version": self.version.version,
-            "output": self.wanted.output,
+            "output": self.request.output,
         }
-        if self.wanted.what == "model":
-            assert self.wanted.output is not None
-            self.published.export(Path(self.wanted.output), str(self.wanted.format))
+        if self.request.what == "model":
+            assert self.request.output is not None
+            self.published.export(Path(self.request.output), str(self.request.format))
         else:
             with ExitStack() as stack:
                 stack.enter_context(self.stages_called())
@@ -120,7 +120,7 @@ class ModelUse:
         try:
             self._stages()
         except (ParentGoneError, IntegrityError) as error:
-            self.listener.warning(self.wanted.what, f"{error}; looking at the earlier stages again")
+            self.listener.warning(self.request.what, f"{error}; looking at the earlier stages again")
             self._stages(again=True)
 
     def _stages(self, *, again: bool = False) -> None:
@@ -157,10 +157,10 @@ class ModelUse:
 
     def score(self) -> dict[str, Any]:
         """Write the files; returns what `write_outputs` does."""
-        return write_outputs(self.home, self.listener, self.published, self.wanted, self.recipe, self.parents())
+        return write_outputs(self.home, self.listener, self.published, self.request, self.recipe, self.parents())
 
     def _write(self) -> dict[str, Any]:
-        graph, what = self.parents()["partition"].manifest, self.wanted.what
+        graph, what = self.parents()["partition"].manifest, self.request.what
         self.listener.begin(what)
         written = self.score()
         self.listener.end(what, f"written {written['rows']:,} rows, peak {format_bytes(written['peak_bytes'])}")
@@ -183,10 +183,10 @@ def given_files(**files: str | None) -> dict[str, str]:
     return {name: path for name, path in files.items() if path is not None}
 
 
-def asked_use(parameters: dict[str, Any]) -> ModelUse:
+def requested_use(parameters: dict[str, Any]) -> ModelUse:
     """Return the use that a flow's parameters ask for, now. Raises UserError."""
     names = ("nodes", "pairs", "graphs")
-    wanted = OutputRequest(
+    request = OutputRequest(
         parameters.get("what", "predictions"),
         parameters.get("output"),
         parameters.get("format"),
@@ -194,7 +194,7 @@ def asked_use(parameters: dict[str, Any]) -> ModelUse:
         parameters.get("node_type"),
     )
     data = Data(parameters.get("recipe"), parameters.get("overrides"))
-    return ModelUse(parameters["model"], wanted, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
+    return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 
 
 def use_found(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
@@ -206,17 +206,17 @@ def use_found(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, An
     if not can_write(home):
         return None
     began = datetime.datetime.now(datetime.UTC)
-    use = asked_use(parameters)
+    use = requested_use(parameters)
     try:
         record = use.run()
     except (NotFoundError, ParentGoneError, IntegrityError):
         return None
     text = record_text(record)
-    tasks = dict.fromkeys(use.stages, "Cached") | ({} if use.wanted.what == "model" else {"score": "Completed"})
-    name = f"{use.wanted.what} of {parameters['model']}"
-    run = PastRun(flow, name, parameters, [], began, tasks, "written", use.wanted.what, text, "What was written")
+    tasks = dict.fromkeys(use.stages, "Cached") | ({} if use.request.what == "model" else {"score": "Completed"})
+    name = f"{use.request.what} of {parameters['model']}"
+    run = PastRun(flow, name, parameters, [], began, tasks, "written", use.request.what, text, "What was written")
     if write_past_run(home, run) is None:
-        use.listener.warning(use.wanted.what, "Prefect's history has not taken this run")
+        use.listener.warning(use.request.what, "Prefect's history has not taken this run")
     return record
 
 

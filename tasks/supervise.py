@@ -70,7 +70,7 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
     """
     command = [sys.executable, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
-    said: deque[str] = deque(maxlen=_LINES_KEPT)
+    last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -82,31 +82,31 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        reader = threading.Thread(target=_keep, args=(process.stderr, said), daemon=True)
+        reader = threading.Thread(target=_keep, args=(process.stderr, last_lines), daemon=True)
         reader.start()
         try:
             for line in process.stdout:
-                _pass_on(line, context, said)
+                _pass_on(line, context, last_lines)
             code = process.wait()
         finally:
             end_group(process)
             reader.join()
     if code:
-        text = "".join(said).strip()
+        text = "".join(last_lines).strip()
         raise StageError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
 
 
-def _keep(stream: IO[bytes], said: deque[str]) -> None:
+def _keep(stream: IO[bytes], last_lines: deque[str]) -> None:
     for line in stream:
-        said.append(line.decode(errors="replace"))
+        last_lines.append(line.decode(errors="replace"))
 
 
-def _pass_on(line: bytes, context: StageContext, said: deque[str]) -> None:
+def _pass_on(line: bytes, context: StageContext, last_lines: deque[str]) -> None:
     try:
         told = json.loads(line)
         context.progress(told["done"], told["total"], told["unit"], told["note"])
     except (ValueError, KeyError, TypeError):
-        said.append(line.decode(errors="replace"))
+        last_lines.append(line.decode(errors="replace"))
 
 
 def report_progress(done: float, total: float, unit: str, note: str) -> None:

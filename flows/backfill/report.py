@@ -41,7 +41,7 @@ def render(status: BackfillStatus) -> str:
     page = os.environ.get("PREFECT_UI_URL", "")
     return environment.get_template(_TEMPLATE).render(
         backfill=backfill,
-        asked=asked(backfill),
+        request_text=request_text(backfill),
         counts=counts_text(status),
         metric=metric,
         splits=[split for split in ("valid", "test") if any(split in (row.metrics or {}) for row in status.rows)],
@@ -69,7 +69,7 @@ def value_of(row: PartitionRow, split: str, metric: str) -> float | None:
     return (row.metrics or {}).get(split, {}).get(metric)
 
 
-def asked(backfill: Backfill) -> list[tuple[str, str]]:
+def request_text(backfill: Backfill) -> list[tuple[str, str]]:
     """Return what the backfill was asked, for people."""
     facts = [("deployment", backfill.deployment)]
     if backfill.every:

@@ -48,7 +48,7 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
     """Call a flow of flows/apply.py and print its record."""
     from configs.load import load_own_recipe
     from flows.commands.run import run_flow
-    from flows.model_use import asked_use, describe_record, use_found
+    from flows.model_use import describe_record, requested_use, use_found
     from flows.services.environment import prepare_environment
     from flows.terminal.console import Reporter, err, out
     from flows.terminal.progress import REPORTER
@@ -70,7 +70,7 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
     REPORTER.set(Reporter(err(), verbose=verbose))
     record = None if verbose else use_found(place, flow_name, parameters)
     if record is None:
-        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: asked_use(parameters))
+        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: requested_use(parameters))
     console = err() if as_json else out()
     for name, text in describe_record(record):
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)

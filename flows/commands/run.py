@@ -117,7 +117,7 @@ def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
     from tasks.train.ranks.join import join_training
 
     with ending.prompt_ending(), temporary_folder(home):
-        folder = join_training(recipe, home, force=force, say=err().print)
+        folder = join_training(recipe, home, force=force, message=err().print)
     out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
 
@@ -153,7 +153,7 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
     check_home(home)
     prepare_environment(home, verbose=verbose)
     with ExitStack() as stack:
-        stack.enter_context(_told_why())
+        stack.enter_context(_raise_the_reason())
         stack.enter_context(ending.prompt_ending())
         stack.enter_context(temporary_folder(home))
         own = own_server_url()
@@ -199,7 +199,7 @@ def _flush_prefect() -> None:
 
 
 @contextmanager
-def _told_why() -> Iterator[None]:
+def _raise_the_reason() -> Iterator[None]:
     """Raise the reason for which the run was given up instead of the interrupt that ended it."""
     try:
         yield

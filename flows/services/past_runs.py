@@ -80,7 +80,7 @@ def write_past_run(home: Home, run: PastRun) -> str | None:
         return None
     url = own_server_url()
     try:
-        return _tell(url.rstrip("/"), run) if url else _insert(home, run)
+        return _send(url.rstrip("/"), run) if url else _insert(home, run)
     except (OSError, ValueError, KeyError, sqlite3.Error):
         return None  # the ordinary way says what is wrong, or mends it
 
@@ -88,7 +88,7 @@ def write_past_run(home: Home, run: PastRun) -> str | None:
 # ---------------------------------------------------------------------- a server that is up
 
 
-def _tell(url: str, run: PastRun) -> str:
+def _send(url: str, run: PastRun) -> str:
     """Raises OSError where the server does not answer, or refuses; the run is not there then."""
     headers = {"Content-Type": "application/json"}
     password = os.environ.get("PREFECT_API_AUTH_STRING")
@@ -105,7 +105,7 @@ def _tell(url: str, run: PastRun) -> str:
     begun = {"name": run.name, "flow_id": flow, "parameters": run.parameters, "tags": run.tags}
     identity = str(post("flow_runs/", {**begun, "state": {"type": "RUNNING"}})["id"])
     try:
-        _tell_rest(post, identity, run)
+        _send_tasks_and_end(post, identity, run)
     except BaseException:
         with contextlib.suppress(OSError, ValueError):
             post(f"flow_runs/{identity}", {}, "DELETE")
@@ -113,7 +113,7 @@ def _tell(url: str, run: PastRun) -> str:
     return identity
 
 
-def _tell_rest(post: Callable[..., Any], identity: str, run: PastRun) -> None:
+def _send_tasks_and_end(post: Callable[..., Any], identity: str, run: PastRun) -> None:
     for name, state in run.tasks.items():
         found = {"type": "COMPLETED", "name": state}
         key = {"name": name, "task_key": name, "dynamic_key": "0"}

@@ -153,7 +153,7 @@ class Supervisor:
     def run(self) -> None:
         """Watch until told to stop, then end the services in reverse order."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told_to_stop)
+            signal.signal(number, self._stop_requested)
         write_state(self.home, self.state)
         while not self._stopping:
             changed = [keeper.look(self._may_start(keeper)) for keeper in self._keepers]
@@ -179,7 +179,7 @@ class Supervisor:
             keeper.state.trouble = trouble or "starting"
         return self._prepared
 
-    def _told_to_stop(self, number: int, frame: FrameType | None) -> None:
+    def _stop_requested(self, number: int, frame: FrameType | None) -> None:
         self._stopping = True
 
 

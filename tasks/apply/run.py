@@ -72,14 +72,14 @@ class OutputRequest:
 
     def check(self, task: str) -> None:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
-        wanted = _ID_FILES.get((self.what, task))
+        request = _ID_FILES.get((self.what, task))
         for name, path in self.given.items():
-            if name != wanted:
-                raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{wanted}" if wanted else ""))
+            if name != request:
+                raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{request}" if request else ""))
             from tasks.ingest.tables.files import TableFiles
 
             TableFiles((path,)).column_names()
-        if wanted == "pairs" and not self.given:
+        if request == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
             raise RecipeError("--node-type is for embeddings of nodes")
@@ -98,7 +98,7 @@ def write_outputs(
     home: Home,
     listener: Listener,
     published: Published,
-    wanted: OutputRequest,
+    request: OutputRequest,
     recipe: Recipe,
     parents: dict[str, Parent],
 ) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def write_outputs(
         home: for locks.
         listener: hears how far it is.
         published: the model.
-        wanted: what to write and where (`output` and `format` are set).
+        request: what to write and where (`output` and `format` are set).
         recipe: batch size, device and threads.
         parents: `ingest` and `partition`.
 
@@ -119,10 +119,10 @@ def write_outputs(
     from tasks.apply.outputs import ids_path
     from tasks.apply.worker import ServeJob
 
-    assert wanted.output is not None
-    assert wanted.what != "model"
-    output, ingest, graph = Path(wanted.output), parents["ingest"], parents["partition"]
-    mine = published.needs.labels if published.needs is not None and wanted.what == "predictions" else None
+    assert request.output is not None
+    assert request.what != "model"
+    output, ingest, graph = Path(request.output), parents["ingest"], parents["partition"]
+    mine = published.needs.labels if published.needs is not None and request.what == "predictions" else None
     order = label_order(mine, label_columns(ingest.manifest))  # may refuse: before anything is written
     work = beside(output, ".partial")
     name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
@@ -130,22 +130,22 @@ def write_outputs(
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         job = ServeJob(
-            what=wanted.what,
-            format="npy" if wanted.format == "npy" else "parquet",
+            what=request.what,
+            format="npy" if request.format == "npy" else "parquet",
             model=str(published.folder),
             graph=str(graph.folder),
             dataset=str(ingest.folder),
             work=str(work),
             own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
-            given={key: str(user_path(path).resolve()) for key, path in wanted.given.items()},
-            node_type=wanted.node_type,
+            given={key: str(user_path(path).resolve()) for key, path in request.given.items()},
+            node_type=request.node_type,
             classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
             batch_size=recipe.evaluate.batch_size,
             device=recipe.train.device,
             threads=recipe.train.threads,
             label_order=order,
         )
-        context = StageContext(wanted.what, work, home, PickleCache(home), listener)
+        context = StageContext(request.what, work, home, PickleCache(home), listener)
         try:
             with PeakMemory() as memory:
                 fields = run_job("tasks.apply.worker", dataclasses.asdict(job), context)

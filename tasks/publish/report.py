@@ -103,7 +103,7 @@ def render(
         result=result_table(evaluation, published.gate),
         sections=[section for section in shown if section.pictures or section.facts],
         changed=changed_options(recipe),
-        asked=asked(recipe),
+        recipe_rows=recipe_rows(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
         stages=stages,
         costs=list(filter(None, (picture(run_plots.stage_cost(stages, what), what) for what in run_plots.COSTS))),
@@ -384,7 +384,7 @@ def lineage(parents: Mapping[str, Parent]) -> list[tuple[str, str, str, str]]:
     return [(name, p.manifest.key, p.manifest.digest, p.manifest.code_version) for name, p in parents.items()]
 
 
-def asked(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
+def recipe_rows(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all options by section as rows of (option, value), without what was left at null."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for key, value in all_options(recipe).items():

@@ -65,8 +65,8 @@ def previous(home: Home, recipe: Recipe) -> SnapshotSummary | None:
     for run in earlier_snapshots(home, recipe, "publish"):
         path = store.folder("publish", run.keys["publish"]) / FILE_NAME
         if path.is_file():
-            told: SnapshotSummary = json.loads(path.read_text(encoding="utf-8"))["snapshot"]
-            return told
+            summary: SnapshotSummary = json.loads(path.read_text(encoding="utf-8"))["snapshot"]
+            return summary
     return None
 
 
@@ -84,7 +84,7 @@ def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
         for split, values in now["metrics"].items()
         if values.keys() <= before["metrics"].get(split, {}).keys()
     }
-    degrees = [told["degrees"].get("log2_bins") or [] for told in (before, now)]
+    degrees = [summary["degrees"].get("log2_bins") or [] for summary in (before, now)]
     return {
         "growth": sizes,
         "metrics": metrics,
@@ -121,7 +121,7 @@ def _label_drift(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSumma
         return drift(*counts)
     if len(old["counts"]) != len(new["counts"]):
         return None
-    shares = [found / told["rows"] for told, found in zip((old, new), counts, strict=True)]
+    shares = [found / summary["rows"] for summary, found in zip((old, new), counts, strict=True)]
     columns = [_distances(np.array([1 - p, p]), np.array([1 - q, q])) for p, q in zip(*shares, strict=True)]
     return {name: round(float(np.mean([column[name] for column in columns])), 6) for name in ("psi", "tvd")}
 
@@ -133,8 +133,8 @@ def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[st
         names, and counts float64 (C,) of each snapshot; None where nothing tells which class is which. Classes that
         only the first one knew stand last.
     """
-    counts = [told["labels"]["counts"] for told in (before, now)]
-    names = [_label_names(told) for told in (before, now)]
+    counts = [summary["labels"]["counts"] for summary in (before, now)]
+    names = [_label_names(summary) for summary in (before, now)]
     if before["classes"] == now["classes"] and len(counts[0]) == len(counts[1]):
         return names[1], np.asarray(counts[0], float), np.asarray(counts[1], float)
     known = before["classes"] and now["classes"]
@@ -146,9 +146,9 @@ def label_counts(before: SnapshotSummary, now: SnapshotSummary) -> tuple[list[st
     return union, first, second
 
 
-def _label_names(told: SnapshotSummary) -> list[str]:
+def _label_names(summary: SnapshotSummary) -> list[str]:
     """Return a name for each count; numbers where there are none."""
-    named, size = told["classes"] or [], len(told["labels"]["counts"])
+    named, size = summary["classes"] or [], len(summary["labels"]["counts"])
     return [*named[:size], *(str(number) for number in range(len(named), size))]
 
 
@@ -170,9 +170,9 @@ def write_snapshot(path: Path, now: SnapshotSummary, before: SnapshotSummary | N
 # ---- for people
 
 
-def facts(told: SnapshotSummary) -> list[tuple[str, str]]:
+def facts(summary: SnapshotSummary) -> list[tuple[str, str]]:
     """Return the report's rows of (name, text)."""
-    now, before, difference = told["snapshot"], told["previous"], told["comparison"]
+    now, before, difference = summary["snapshot"], summary["previous"], summary["comparison"]
     rows = []
     spans = [f"{split} {_span(span, now['unit'])}" for split, span in now["times"].items() if span]
     if spans:

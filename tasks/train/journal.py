@@ -85,7 +85,7 @@ class Journal:
                 os.fsync(file.fileno())
                 self.progress.metrics_bytes = os.fstat(file.fileno()).st_size
 
-    def say(self, note: str = "", *, force: bool = False) -> None:
+    def write_progress(self, note: str = "", *, force: bool = False) -> None:
         """Say how far the training is, twice a second at most."""
         now = time.monotonic()
         if not self.writes or not (force or now - self._said >= _PROGRESS_SECONDS):

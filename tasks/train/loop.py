@@ -108,7 +108,7 @@ class Trainer:
         said = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
             print(said)
-        self.journal.say(said, force=True)
+        self.journal.write_progress(said, force=True)
 
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
@@ -154,7 +154,7 @@ class Trainer:
             progress.epoch_totals[3] += time.perf_counter() - began
             if recorded:
                 self.journal.record({"loss": self.meter.loss, "learning_rate": rate})  # this rank's, of its last batch
-            self.journal.say()
+            self.journal.write_progress()
             self._save_in_between()
 
     def _step(self, pipeline: Pipeline) -> None:
@@ -212,7 +212,7 @@ class Trainer:
 
     def _validate(self) -> dict[str, float]:
         """Measure the validation split and keep the best weights."""
-        self.journal.say("validating", force=True)
+        self.journal.write_progress("validating", force=True)
         metrics = self.validation.measure(self.model)
         score = self.validation.score(metrics)
         progress = self.progress

@@ -17,7 +17,7 @@ from configs.errors import RecipeError, UserError
 from flows.commands.neighbors import NeighborRequest, find_neighbors, write_neighbors
 from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.versions import list_versions, promote, roll_back
-from flows.model_use import asked_use
+from flows.model_use import requested_use
 from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
 from tasks.apply.published import read_published
 from tasks.storage.home import Home
@@ -218,7 +218,7 @@ def test_mistakes_are_found_before_anything_runs(trained: Trained, wanted: dict[
 
     asked = {"model": "papers@1", "home": str(trained.home), "recipe": None, "overrides": [], **wanted}
     with pytest.raises(UserError, match=message):
-        asked_use(asked)
+        requested_use(asked)
 
 
 def test_a_mistake_exits_with_2_and_leaves_no_failed_run(trained: Trained) -> None:

@@ -16,7 +16,7 @@ from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
-from tasks.publish.report import Published, asked, data_section, render
+from tasks.publish.report import Published, data_section, recipe_rows, render
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
@@ -393,12 +393,12 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(tmp_path: Path) -> No
 
 def test_all_that_was_asked_is_shown() -> None:
     given = recipe(seed=41, preprocess={"transforms": ["degree"]}, tracking={"experiment": "mine"})
-    shown = {name: dict(rows) for name, rows in asked(given)}
+    shown = {name: dict(rows) for name, rows in recipe_rows(given)}
     assert set(shown) == set(given.model_dump()) - {"name", "description", "snapshot"}  # those are the page's title
     assert shown["tracking"]["experiment"] == "mine"
     assert "degree" in shown["preprocess"]["transforms"]
     assert shown["seed"] == {"seed": "41"}
-    assert "snapshot" in dict(asked(recipe(snapshot={"as_of": "2020"})))
+    assert "snapshot" in dict(recipe_rows(recipe(snapshot={"as_of": "2020"})))
 
 
 def test_confusion_of_many_classes_is_pooled_and_loses_no_row() -> None:

@@ -21,7 +21,7 @@ def test_the_first_step_and_the_first_seconds_say_nothing_of_the_time_left(
     kept = Journal(tmp_path, progress, total_steps=100, epochs=10, world_size=1, writes=True)
 
     def left() -> float | None:
-        kept.say(force=True)
+        kept.write_progress(force=True)
         found: float | None = json.loads((tmp_path / PROGRESS).read_text())["eta_seconds"]
         return found
 

@@ -18,7 +18,7 @@ _TOP = 12
 @styled
 def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     """In-degrees of both snapshots in bins of powers of two, as shares."""
-    bins = [told["degrees"].get("log2_bins") or [] for told in (before, now)]
+    bins = [summary["degrees"].get("log2_bins") or [] for summary in (before, now)]
     if not all(map(sum, bins)):
         return None
     canvas = Canvas()
@@ -33,7 +33,7 @@ def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | No
 @styled
 def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     """Labels of both snapshots: the classes whose shares changed most, or the distribution of a number."""
-    kinds = [told["labels"]["kind"] for told in (before, now) if told["labels"]]
+    kinds = [summary["labels"]["kind"] for summary in (before, now) if summary["labels"]]
     if len(kinds) < 2 or kinds[0] != kinds[1]:
         return None
     if kinds[0] == "percentiles":
@@ -49,9 +49,9 @@ def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | Non
     order = order[np.argsort(-shares[1][order], kind="stable")]
     canvas = Canvas(height=max(2.4, 0.3 * len(order) + 1.1))
     (ax,) = canvas.axes
-    for number, (told, share) in enumerate(zip((before, now), shares, strict=True)):
+    for number, (summary, share) in enumerate(zip((before, now), shares, strict=True)):
         place = np.arange(len(order)) + (number - 0.5) * 0.4
-        ax.barh(place, share[order], 0.4, color=COLORS[1 - number], label=f"as of {told['as_of']}")
+        ax.barh(place, share[order], 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
     ax.set_yticks(np.arange(len(order)), [shorten(names[c], 24) for c in order])
     ax.invert_yaxis()
     shown = f"the {len(order)} of {size} that changed most" if size > len(order) else ""
@@ -65,10 +65,10 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
         return None
     canvas = Canvas()
     (ax,) = canvas.axes
-    for number, told in enumerate((before, now)):
-        values = told["labels"]["values"]
+    for number, summary in enumerate((before, now)):
+        values = summary["labels"]["values"]
         share = np.linspace(0, 100, len(values))
-        ax.plot(values, share, color=COLORS[1 - number], linewidth=1.6, label=f"as of {told['as_of']}")
+        ax.plot(values, share, color=COLORS[1 - number], linewidth=1.6, label=f"as of {summary['as_of']}")
     ax.set(title="Labels", xlabel="label", ylabel="% of the nodes with less")
     legend(ax, 2)
     return canvas
@@ -76,10 +76,10 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
 
 def _pairs(ax: Any, before: SnapshotSummary, now: SnapshotSummary, bins: Sequence[Array], size: int) -> None:
     """Two bars a bin, as shares."""
-    for number, (told, counts) in enumerate(zip((before, now), bins, strict=True)):
+    for number, (summary, counts) in enumerate(zip((before, now), bins, strict=True)):
         place = np.arange(size) + (number - 0.5) * 0.4
         share = 100 * np.pad(counts, (0, size - len(counts))) / counts.sum()
-        ax.bar(place, share, 0.4, color=COLORS[1 - number], label=f"as of {told['as_of']}")
+        ax.bar(place, share, 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
     legend(ax, 2)
 
 
@@ -89,10 +89,10 @@ def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     growth = compare(before, now)["growth"]
     canvas = Canvas(height=max(2.2, 0.4 * len(growth) + 1.0))
     (ax,) = canvas.axes
-    for number, told in enumerate((before, now)):
+    for number, summary in enumerate((before, now)):
         values = [pair[number] for pair in growth.values()]
         place = np.arange(len(growth)) + (number - 0.5) * 0.4
-        ax.barh(place, values, 0.4, color=COLORS[1 - number], label=f"as of {told['as_of']}")
+        ax.barh(place, values, 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
         for at, value in zip(place, values, strict=True):
             ax.text(max(value, 1), at, f" {compact(value)}", va="center", fontsize=8)
     ax.set_yticks(np.arange(len(growth)), list(growth))
@@ -105,9 +105,9 @@ def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     return canvas
 
 
-def pictures(told: SnapshotSummary) -> list[tuple[str, Canvas]]:
+def pictures(summary: SnapshotSummary) -> list[tuple[str, Canvas]]:
     """Return the report's figures with their captions; none without an earlier snapshot."""
-    now, before = told["snapshot"], told["previous"]
+    now, before = summary["snapshot"], summary["previous"]
     if before is None:
         return []
     drawn = [

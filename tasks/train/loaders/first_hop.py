@@ -22,7 +22,7 @@ from tasks.storage.graph_store import Array, GraphStore, create_array
 FirstHop = Literal["sampled", "fused", "precomputed"]
 
 
-def choose_first_hop(asked: str, fanouts: tuple[int, ...], features: FeatureSource, *, reads_mean: bool) -> FirstHop:
+def choose_first_hop(option: str, fanouts: tuple[int, ...], features: FeatureSource, *, reads_mean: bool) -> FirstHop:
     """Resolve `auto`: fused where the model allows it.
 
     Args:
@@ -35,17 +35,17 @@ def choose_first_hop(asked: str, fanouts: tuple[int, ...], features: FeatureSour
         RecipeError: the model reads the neighbours in another way, or a fan-out would do nothing.
     """
     possible = reads_mean and features.feat is not None and features.feat_cat is None and not features.reads_edges
-    if asked == "auto":
+    if option == "auto":
         return "fused" if possible else "sampled"
-    if asked == "sampled":
+    if option == "sampled":
         return "sampled"
     if not possible:
         raise RecipeError(
-            f"train.loader.first_hop={asked} hands the first layer a mean of its neighbours' numeric features, and "
+            f"train.loader.first_hop={option} hands the first layer a mean of its neighbours' numeric features, and "
             "this model reads them in another way; take train.loader.first_hop=auto, or a model that takes a mean or "
             "sum of plain features, such as graphsage"
         )
-    if asked == "fused":
+    if option == "fused":
         return "fused"
     if fanouts[-1] >= 0:
         numbers = ",".join(map(str, (*fanouts[:-1], -1)))

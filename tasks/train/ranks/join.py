@@ -26,7 +26,7 @@ _MESSAGE_SECONDS = 60.0
 
 
 def join_training(
-    recipe: Recipe, home: Home, *, force: bool = False, say: Callable[[str], None] = lambda text: None
+    recipe: Recipe, home: Home, *, force: bool = False, message: Callable[[str], None] = lambda text: None
 ) -> Path:
     """Take part in the training of `recipe` until machine 0 has finished it; return the artifact's folder.
 
@@ -42,16 +42,16 @@ def join_training(
     """
     if recipe.train.machine_rank == 0:
         raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
-    return _Helper(recipe, home, force, say).run()
+    return _Helper(recipe, home, force, message).run()
 
 
 class _Helper:
-    def __init__(self, recipe: Recipe, home: Home, force: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None]) -> None:
         self._recipe = recipe
         self._home = home
         self._store = ArtifactStore(home)
         self._began = time.time() if force else 0.0
-        self._say = say
+        self._say = message
         self._said = ""
         self._said_at = 0.0
         self._done: set[tuple[Path, int]] = set()

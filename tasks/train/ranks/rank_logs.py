@@ -12,9 +12,9 @@ _LINE_CHARACTERS = 2000
 class RankLogs:
     """Follows `rank-N.log` files and says each whole line as `rank N: line`."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, message: Callable[[str], None]) -> None:
         self._folder = folder
-        self._say = say
+        self._say = message
         self._offsets: dict[Path, int] = {}
 
     def look(self) -> None:
