@@ -10,7 +10,7 @@ import pytest
 
 from configs.load import build_recipe
 from flows.backfill import actions, store
-from flows.backfill.report import asked
+from flows.backfill.report import request_text
 from flows.backfill.spec import Backfill, Partition
 from flows.backfill.tables import champion_text
 from flows.commands.plan import Step
@@ -104,7 +104,7 @@ def test_it_is_said_where_a_backfill_is_made_and_reported() -> None:
     for promote, words in ((False, "left alone"), (True, "the gate")):
         backfill = Backfill(id="years", deployment="nightly", at=("2023",), promote=promote)
         assert words in champion_text(backfill)
-        assert words in dict(asked(backfill))["champion"]
+        assert words in dict(request_text(backfill))["champion"]
         assert backfill.asked["promote"] is promote
 
 
