@@ -162,8 +162,6 @@ ALLOWED: dict[str, list[str]] = {
         "models/kernel_cache.py: Path(kept) / f'{name}-{self.get_source_stamp()[:16]}'",
         "models/kernel_cache.py: ROOT / f'{name}.py'",
         "models/kernels/prefetch.py: Path(__file__).with_name(name)",
-        "tasks/storage/database_templates.py: Path(folder) / f'{library}-{version(library)}.db'",
-        "tasks/train/weights.py: home.cache / 'weights' / f'{hashlib.sha256(content.encode()).hexdigest()[:24]}.json'",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",

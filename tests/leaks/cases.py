@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import torch
 
 from configs.load import build_recipe
-from configs.registry import STRATEGIES
 from configs.schema import Recipe
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.ingest.stage import STAGE as INGEST
@@ -25,7 +24,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
-from tasks.train.strategies.base import Ranks
+from tasks.train.self_training import trainings
 from tests.ingest.ogb_folders import put
 from tests.train.in_process import make_job, make_trainer, own_settings
 
@@ -214,9 +213,8 @@ def learnt(work: Path, task: str, graph: Parent, *overrides: str) -> Leaked:
     job = make_job(
         recipe(task, {"name": "synthetic", "task": "link" if task == "link" else "node"}, [], *overrides), graph, work
     )
-    jobs = STRATEGIES.create(job.train.strategy, Ranks()).jobs(job)
     with own_settings():
-        for one in jobs:
+        for one in trainings(job):
             one.work.mkdir(parents=True, exist_ok=True)
             make_trainer(one).run()
     return Leaked(digest(work / LAST), digest(work / BEST), checkpoint.load(work / LAST)["model"])
