@@ -98,12 +98,12 @@ class Registry:
         """
 
         def add(cls: C) -> C:
-            config = cls.__dict__.get("Config")
+            self._read_options()
+            config = cls.__dict__.get("Config", self._configs.get(name))
             if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a nested class Config(ComponentConfig)")
             if not (cls.__doc__ or "").strip():
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a docstring: users see its first line")
-            self._read_options()
             if self._configs.get(name, config) is not config:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {self._module_names[name]} has it")
             known = self._classes.get(name)
@@ -111,6 +111,7 @@ class Registry:
             if known is not None and not again:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
             self._classes[name] = cls
+            setattr(cls, "Config", config)  # noqa: B010 (where its options stand apart, it need not name them)
             if not listed:
                 self._unlisted.add(name)
             return cls

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -87,9 +86,8 @@ def find_stage(
         ParentGoneError: a parent does not exist.
         IntegrityError: the artifact or a parent is damaged.
     """
-    stage, store = load_stage(name), ArtifactStore(home)
-    key = stage_key(stage, recipe, _all_parents(stage, recipe, home, parents), home)
-    manifest = store.load(name, key, stage.manifest, deep=deep)
+    key, store = expected_key(name, recipe, parents, home), ArtifactStore(home)
+    manifest = store.load(name, key, load_stage(name).manifest, deep=deep)
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
 
 
@@ -139,8 +137,7 @@ def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
 
 def mark_used(folder: Path) -> None:
     """Remember that an artifact was used now; `graphmill clean --older-than` looks at it."""
-    now = time.time()
-    os.utime(folder, (now, now))
+    os.utime(folder)
 
 
 class StageRecord(BaseModel):

@@ -17,7 +17,7 @@ from configs.errors import DataError
 from tasks.counter_random import below
 from tasks.pair_set import PairSet
 from tasks.sizes import BYTES_A_PAIR, need_memory
-from tasks.storage.graph_store import id_dtype
+from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import SPLITS
 
 Array = NDArray[Any]
@@ -30,8 +30,8 @@ NEGATIVE = 17
 """Stream of random numbers (`tasks/counter_random.py`)."""
 _ROUNDS = 32
 _CHUNK_ROWS = 1 << 20
-_MET = 1
-_NEXT_ROUND = 1000  # streams of two rounds are so far apart
+_IS_EDGE = 1
+_STREAMS_A_ROUND = 1000
 
 
 def draw_negatives(
@@ -45,10 +45,10 @@ def draw_negatives(
     directed: bool,
     keep_src: bool = False,
 ) -> Array:
-    """Fill in pairs of different nodes that are no edges; return places of those that still are after 32 draws.
+    """Fill in pairs of different nodes that are no edges; return the places of those that still are after 32 draws.
 
-    Such a node, or the whole graph, is joined to nearly all others. Memory: some 40 bytes a pair and a chunk of edges,
-    which are read once a round.
+    (Their nodes are joined to nearly all others.) Memory: some 40 bytes a pair and a chunk of edges, which are read
+    once a round.
 
     Args:
         split: number of the split, which has pairs of its own.
@@ -89,7 +89,7 @@ def draw_pool(
 
 @njit(cache=True, nogil=True)
 def _draw(split, number, places, src, dst, num_nodes, seed, keep_src):  # type: ignore[no-untyped-def]
-    stream = NEGATIVE + _NEXT_ROUND * number
+    stream = NEGATIVE + _STREAMS_A_ROUND * number
     for i in places:
         counter = 2 * (split * (np.int64(1) << np.int64(40)) + i)
         u = np.int64(src[i]) if keep_src else below(seed, stream, counter, num_nodes)
@@ -102,8 +102,8 @@ def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directe
     wanted = PairSet(len(src), num_nodes, directed=directed)
     wanted.add(src, dst, 0)
     for ends in edges() if len(src) else ():
-        wanted.mark(*ends, _MET)
-    return wanted.marks(src, dst) == _MET
+        wanted.mark(*ends, _IS_EDGE)
+    return wanted.marks(src, dst) == _IS_EDGE
 
 
 def split_pairs(get: GetArray) -> Pairs:
@@ -112,9 +112,9 @@ def split_pairs(get: GetArray) -> Pairs:
     def read() -> Iterator[tuple[Array, Array]]:
         for split in SPLITS:
             pairs = get(f"{split}_edges")
-            for start in range(0, 0 if pairs is None else len(pairs), _CHUNK_ROWS):
+            for part in slices(0 if pairs is None else len(pairs), _CHUNK_ROWS):
                 assert pairs is not None
-                yield pairs[start : start + _CHUNK_ROWS, 0], pairs[start : start + _CHUNK_ROWS, 1]
+                yield pairs[part, 0], pairs[part, 1]
 
     return read
 
@@ -127,21 +127,17 @@ def graph_pairs(get: GetArray) -> Pairs:
         indptr, indices = get("csc_indptr"), get("csc_indices")
         assert indptr is not None
         assert indices is not None
-        for start in range(0, len(indices), _CHUNK_ROWS):
-            stop = min(start + _CHUNK_ROWS, len(indices))
-            yield indices[start:stop], np.searchsorted(indptr, np.arange(start, stop), side="right") - 1
+        for part in slices(len(indices), _CHUNK_ROWS):
+            yield indices[part], np.searchsorted(indptr, np.arange(part.start, part.stop), side="right") - 1
 
     return read
 
 
 def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
-    """Replace candidates that are gone by their row's next one that is not.
-
-    Args:
-        candidates: id (n, K, 2), -1 for ends that are gone.
+    """Replace candidates, id (n, K, 2) with -1 for ends that are gone, by the next one of their row that is there.
 
     Returns:
-        bool (n,), whether anything of a row stays, and id (m, K, 2), those that do.
+        bool (n,), which rows have one that is there, and those rows, id (m, K, 2).
     """
     valid: NDArray[np.bool_] = np.all(candidates >= 0, axis=2)
     stay: NDArray[np.bool_] = np.any(valid, axis=1)

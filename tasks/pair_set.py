@@ -1,4 +1,4 @@
-"""A set of node pairs with marks: which of them are met while edges stream by."""
+"""A set of node pairs with marks, for finding them among edges that are read in chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PairSet:
         self._marks = np.zeros(len(self._keys), np.uint8)
 
     def add(self, src: Array, dst: Array, mark: int) -> None:
-        """Take pairs (n,) in, or know them again, and add a mark to each."""
+        """Add pairs (n,), where they are not there yet, and a mark to each."""
         _insert(self._numbers(src, dst), np.uint8(mark), self._keys, self._marks)
 
     def mark(self, src: Array, dst: Array, mark: int) -> None:

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from configs.errors import DataError, IntegrityError
 from configs.schema import Recipe
 from tasks.processes import ending
+from tasks.processes.code_version import code_version
 from tasks.processes.memory import PeakMemory
 from tasks.processes.run_context import current_run
 from tasks.storage.artifacts import (
@@ -52,21 +53,21 @@ def map_in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iter
 
 
 class Listener:
-    """Hears what a stage says while it runs. The default one only logs; flows put a progress bar and Prefect in."""
+    """Receives what a running stage reports. This one only logs; flows have one for the terminal and Prefect."""
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """`done` of `total` units are finished."""
 
     def message(self, stage: str, text: str) -> None:
-        """Something worth a line."""
+        """A line of information."""
         logger.info("%s: %s", stage, text)
 
     def warning(self, stage: str, text: str) -> None:
-        """Something that the user should know; it also stays in the manifest."""
+        """A warning, which also stays in the manifest."""
         logger.warning("%s: %s", stage, text)
 
     def failure(self, stage: str, text: str) -> None:
-        """What the stage ends with; the error itself follows."""
+        """The error that ends the stage; the exception itself follows."""
 
     def metrics(self, stage: str, record: dict[str, float]) -> None:
         """A record of training metrics, with `step` and `epoch`."""
@@ -90,7 +91,7 @@ class StageContext:
         self.listener.progress(self.stage, done, total, unit, note)
 
     def message(self, text: str) -> None:
-        """Say something worth a line."""
+        """Report a line of information."""
         self.listener.message(self.stage, text)
 
     def warn(self, text: str) -> None:
@@ -128,27 +129,25 @@ class Stage(Generic[M]):
     resumable: bool = False
     """Whether files of an interrupted build are kept for the next one."""
     further: Mapping[str, Callable[[Recipe, Home, dict[str, Parent]], Parent | None]] = field(default_factory=dict)
-    """Artifacts of earlier runs that the output builds on too, under names of their own: found in the home where a
-    recipe asks for them (given the parents above), and part of the key."""
+    """Name to the function that finds an artifact of an earlier run, where the recipe asks for one; part of the key."""
     source: Callable[[Recipe, SourceDigests], dict[str, Any]] | None = None
-    """What the outside world holds, where the output depends on it: source files, known by their content."""
+    """State of the source files that the output depends on, known by their content."""
 
     def key_content(self, recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
         """Return all that decides the output besides the parents: part of the recipe, and the source's state."""
-        source = {} if self.source is None else {"source": self.source(recipe, digests)}
-        return self.config(recipe) | source
+        return self.config(recipe) | ({"source": self.source(recipe, digests)} if self.source else {})
 
 
 @dataclass(frozen=True)
 class StageOutcome(Generic[M]):
-    """What a call of a stage came to."""
+    """Result of a call of a stage."""
 
     manifest: M
     folder: Path
     cached: bool
     seconds: float
     repaired: str = ""
-    """Why a stored artifact was not trusted, where one was built again."""
+    """What was wrong with a stored artifact that was therefore built again."""
 
     @property
     def parent(self) -> Parent:
@@ -187,31 +186,28 @@ def run_stage(
     sources = SourceDigests(home, partial(listener.progress, stage.name))
     config = stage.key_content(recipe, sources)
     key = artifact_key(stage.name, stage.version, config, _digests(stage, parents))
-    folder = store.folder(stage.name, key)
-
-    def waiting() -> None:
-        listener.message(stage.name, "another run is building this; waiting for it")
-
+    folder, lock = store.folder(stage.name, key), store.lock_path(stage.name, key)
+    waiting = partial(listener.message, stage.name, "another run is building this; waiting for it")
     repaired = ""
-    asked_at = time.time()
-    with disk_errors(home.root), file_lock(store.lock_path(stage.name, key), waiting):
+    called_at = time.time()
+    with disk_errors(home.root), file_lock(lock, waiting):
         try:
             found = store.load(stage.name, key, stage.manifest)
         except IntegrityError as error:
             repaired, found = str(error), None
             listener.warning(stage.name, f"a stored artifact is damaged and is made again: {error}")
         # A forced run takes what another forced run finished while it waited, and what it made itself before it was
-        # killed and started again; from its own unfinished work it goes on.
-        mark = store.lock_path(stage.name, key).with_suffix(".forced")
+        # killed and started again; its own unfinished work it resumes.
+        mark = lock.with_suffix(".forced")
         forced_at = _forced_at(mark) if force else None
-        fresh = found is not None and (folder / MANIFEST_NAME).stat().st_mtime >= (forced_at or asked_at)
+        fresh = found is not None and (folder / MANIFEST_NAME).stat().st_mtime >= (forced_at or called_at)
         if found is not None and (not force or fresh):
             return StageOutcome(found, folder, True, time.perf_counter() - started)
         work = store.work_folder(stage.name, key)
-        anew = force and forced_at is None
-        if work.exists() and (anew or not stage.resumable):
+        first_forced = force and forced_at is None
+        if work.exists() and (first_forced or not stage.resumable):
             shutil.rmtree(work)
-        if anew:  # only now: another run's work must not pass for this one's
+        if first_forced:  # only now: another run's work must not pass for this one's
             write_atomic(mark, current_run().flow_run_id.encode())
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
         manifest = _build(stage, recipe, parents, context, key, config, sources)
@@ -228,10 +224,10 @@ def _build(
     config: dict[str, Any],
     sources: SourceDigests,
 ) -> M:
-    """Build into `context.work` and return the manifest; what fails or is ended leaves only what can be resumed."""
+    """Build into `context.work` and return the manifest; a failed build leaves only what can be resumed."""
     started = time.perf_counter()
 
-    def leave() -> None:
+    def clean_up() -> None:
         if stage.resumable:
             return
         # A signal's thread may run this while the builder still writes: under another name it finds the folder no more.
@@ -242,12 +238,12 @@ def _build(
             shutil.rmtree(folder, ignore_errors=True)
 
     try:
-        with ending.closing(leave), PeakMemory() as memory:
+        with ending.closing(clean_up), PeakMemory() as memory:
             context.work.mkdir(parents=True, exist_ok=True)
             fields = stage.build(context, recipe, parents)
         _refuse_change(stage, recipe, config, sources)
     except BaseException:
-        leave()
+        clean_up()
         raise
     return stage.manifest(
         stage=stage.name,
@@ -285,27 +281,3 @@ def _forced_at(mark: Path) -> float | None:
         return mark.stat().st_mtime if run_id and mark.read_text(encoding="utf-8") == run_id else None
     except FileNotFoundError:
         return None
-
-
-@cache
-def code_version() -> str:
-    """Return the git commit of the code, with `-dirty` where it was changed, or the package's version."""
-    import subprocess
-
-    root = Path(__file__).resolve().parent.parent
-    try:
-        text = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return version("graphmill")
-        except PackageNotFoundError:
-            return "unknown"
-    return text

@@ -11,7 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+from pydantic_core import to_json
 
 from configs.errors import StageError, UserError, error_of, kind_of
 from configs.trust import for_children
@@ -19,14 +21,16 @@ from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, di
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
 from tasks.storage.artifacts import write_atomic
+from tasks.storage.stored import of_kind, read_json
 
+Job = TypeVar("Job")
 _PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15
 _JOB, _RESULT = "job.json", "result.json"
 
 
-def run_job(module: str, job: dict[str, Any], context: StageContext) -> dict[str, Any]:
-    """Have a module's `main` do a job (plain values) in a process of its own; returns what it came to.
+def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
+    """Have a module's `main` do a job, a dataclass, in a process of its own; returns the result's fields.
 
     The module passes its `main`'s argument on to `finish_job`.
 
@@ -35,7 +39,7 @@ def run_job(module: str, job: dict[str, Any], context: StageContext) -> dict[str
         StageError: it died; the message ends with what it said last.
     """
     job_path, result_path = context.work / _JOB, context.work / _RESULT
-    write_atomic(job_path, json.dumps(job).encode())
+    write_atomic(job_path, to_json(job))
     run_worker(module, job_path, context)
     outcome = json.loads(result_path.read_text(encoding="utf-8"))
     for path in (job_path, result_path):  # they hold this machine's paths
@@ -46,10 +50,10 @@ def run_job(module: str, job: dict[str, Any], context: StageContext) -> dict[str
     return fields
 
 
-def finish_job(job_path: Path, work: Callable[[dict[str, Any]], dict[str, Any]]) -> int:
-    """In the worker: do a job; a user's mistake ends as JSON that `run_job` raises again."""
+def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> int:
+    """In the worker: do a job, of the dataclass `kind`; a user's mistake becomes JSON that `run_job` raises again."""
     try:
-        outcome: dict[str, Any] = {"fields": work(json.loads(job_path.read_text(encoding="utf-8")))}
+        outcome: dict[str, Any] = {"fields": work(of_kind(kind, read_json(job_path), job_path))}
     except UserError as error:
         outcome = {"error": kind_of(error), "message": str(error)}
     except Exception as error:
@@ -82,11 +86,11 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        reader = threading.Thread(target=_keep, args=(process.stderr, last_lines), daemon=True)
+        reader = threading.Thread(target=_keep_lines, args=(process.stderr, last_lines), daemon=True)
         reader.start()
         try:
             for line in process.stdout:
-                _pass_on(line, context, last_lines)
+                _report_line(line, context, last_lines)
             code = process.wait()
         finally:
             end_group(process)
@@ -96,26 +100,26 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
         raise StageError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
 
 
-def _keep(stream: IO[bytes], last_lines: deque[str]) -> None:
+def _keep_lines(stream: IO[bytes], last_lines: deque[str]) -> None:
     for line in stream:
         last_lines.append(line.decode(errors="replace"))
 
 
-def _pass_on(line: bytes, context: StageContext, last_lines: deque[str]) -> None:
+def _report_line(line: bytes, context: StageContext, last_lines: deque[str]) -> None:
     try:
-        told = json.loads(line)
-        context.progress(told["done"], told["total"], told["unit"], told["note"])
+        progress = json.loads(line)
+        context.progress(progress["done"], progress["total"], progress["unit"], progress["note"])
     except (ValueError, KeyError, TypeError):
         last_lines.append(line.decode(errors="replace"))
 
 
 def report_progress(done: float, total: float, unit: str, note: str) -> None:
-    """Tell the supervisor how far this process is."""
+    """Report progress to the supervisor."""
     print(json.dumps({"done": done, "total": total, "unit": unit, "note": note}), flush=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Become the worker: `arguments` are the module and what its `main` is told."""
+    """Become the worker: `arguments` are the module and its `main`'s argument."""
     die_with_parent(int(os.environ[_PARENT]))
     code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
     return code

@@ -203,8 +203,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/processes/memory.py: Path(f'/proc/{parent}/task')",
         "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
-        "tasks/train/loaders/first_hop.py: folder / f'first-hop-{edges:08x}-{kind.itemsize}.npy'",
-        "tasks/train/loaders/precomputed.py: folder / f'propagated-{num_propagations}{weighted}.npy'",
         "tasks/sampling/saint_loops.py: back / (num_targets * (indptr[u + 1] - indptr[u]))",
         "tasks/train/loop.py: job.work / f'part-{ranks.rank}'",
         "tasks/train/self_training.py: job.work / f'round-{number}'",

@@ -7,7 +7,7 @@ both score the same items, links the same negatives too, and both are judged by 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import Prediction, make_evaluator
-from tasks.inference.opened import Opened, open_model
+from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.manifests import PartitionManifest
 from tasks.supervise import finish_job, report_progress
 
 SPLIT = "valid"
@@ -33,9 +32,9 @@ _UNLIKELY = 50.0  # a class that a model does not know gets this much less than 
 class Measured:
     """A model to measure, and the data as it reads it."""
 
-    model: str
+    model: Path
     """Folder of the model's files."""
-    graph: str
+    graph: Path
     """Folder of a partition's artifact."""
     own_graph: bool
     """Whether it is the very graph that the model was trained on."""
@@ -45,28 +44,18 @@ class Measured:
     """Names of the label columns that it predicts."""
 
 
-@dataclass(frozen=True)
-class MeasureJob:
+@dataclass(frozen=True, kw_only=True)
+class MeasureJob(ScoringJob):
     """Which models are measured, and on what."""
 
     models: tuple[Measured, ...]
     """The first one's graph has the rows; it must be measured, the others may not be able to score them."""
-    dataset: str
-    """Folder of the ingest artifact."""
     metric: str
     evaluator: dict[str, Any]
-    left_out: str | None
+    left_out: Path | None
     """`.npy` file, bool (rows,): rows that are left out, in the order of the first graph's split."""
-    batch_size: int
-    device: str
-    threads: int
-    work: str
     controls: bool = False
     """Whether the first model's controls are measured too; not where rows are left out."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -192,7 +181,7 @@ class Measuring:
     def _controls(self) -> dict[str, float]:
         """Return the metric of each control that has one, on all rows."""
         prediction = self._predict(self.first, self.job.models[0])
-        with fitted_controls(self.first, Path(self.job.work)) as controls:
+        with fitted_controls(self.first, self.job.work) as controls:
             measured = dict(controls.measured(SPLIT, prediction, self._measure))
         return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
 
@@ -210,17 +199,8 @@ class Measuring:
     def _open(self, model: Measured) -> Opened:
         from tasks.apply.model_files import load_published
 
-        graph = PartitionManifest.model_validate_json((Path(model.graph) / "manifest.json").read_text())
-        opened = open_model(
-            Path(model.graph),
-            Path(self.job.dataset),
-            lambda: load_published(Path(model.model)),
-            device=self.job.device,
-            threads=self.job.threads,
-            batch_size=self.job.batch_size,
-            scratch=Path(self.job.work),
-        )
-        check_facts(opened.model, graph)
+        opened = open_model(self.job, model.graph, lambda: load_published(model.model))
+        check_facts(opened.model, opened.store.manifest)
         if not model.own_graph:
             refuse_node_embeddings(opened.model)
         return opened
@@ -242,8 +222,4 @@ class Measuring:
 
 def main(job_path: Path) -> int:
     """Measure."""
-    return finish_job(job_path, lambda job: Measuring(_job(job)).run())
-
-
-def _job(values: dict[str, Any]) -> MeasureJob:
-    return MeasureJob(**{**values, "models": tuple(Measured(**one) for one in values["models"])})
+    return finish_job(job_path, MeasureJob, lambda job: Measuring(job).run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import shutil
@@ -132,12 +131,12 @@ def write_outputs(
         job = ServeJob(
             what=request.what,
             format="npy" if request.format == "npy" else "parquet",
-            model=str(published.folder),
-            graph=str(graph.folder),
-            dataset=str(ingest.folder),
-            work=str(work),
+            model=published.folder,
+            graph=graph.folder,
+            dataset=ingest.folder,
+            work=work,
             own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
-            given={key: str(user_path(path).resolve()) for key, path in request.given.items()},
+            given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
             classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
             batch_size=recipe.evaluate.batch_size,
@@ -148,7 +147,7 @@ def write_outputs(
         context = StageContext(request.what, work, home, PickleCache(home), listener)
         try:
             with PeakMemory() as memory:
-                fields = run_job("tasks.apply.worker", dataclasses.asdict(job), context)
+                fields = run_job("tasks.apply.worker", job, context)
             # The ids first: whoever sees the matrix finds them too.
             for file in reversed(fields.pop("files")):
                 (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)

@@ -20,39 +20,32 @@ from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.outputs import NpyVectors, ParquetVectors, as_probabilities
 from tasks.evaluate.predictions import PredictionWriter
-from tasks.inference.opened import open_model
-from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array
-from tasks.storage.manifests import SPLITS, DatasetManifest
+from tasks.inference.opened import ScoringJob, open_model
+from tasks.storage.graph_store import Array, slices
+from tasks.storage.ids import find_rows
+from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16
 
 
-@dataclass(frozen=True)
-class ServeJob:
+@dataclass(frozen=True, kw_only=True)
+class ServeJob(ScoringJob):
     """What is wanted of which model, and of which graph."""
 
     what: Literal["predictions", "embeddings"]
     format: Literal["parquet", "npy"]
-    model: str
+    model: Path
     """Folder of the model's files."""
-    graph: str
+    graph: Path
     """Folder of the partition's artifact."""
-    dataset: str
-    """Folder of the ingest artifact."""
-    work: str
-    """Folder to write into."""
     own_graph: bool
     """Whether it is the very graph that the model was trained on."""
-    given: dict[str, str]
+    given: dict[str, Path]
     """`nodes`, `pairs` or `graphs`: a file of ids; none: everything."""
     node_type: str | None
     classes: list[str] | None
     """Names of the model's classes."""
-    batch_size: int
-    device: str
-    threads: int
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
 
@@ -77,20 +70,9 @@ class Serving:
         from tasks.apply.model_files import load_published
 
         self.job = job
-        opened = open_model(
-            Path(job.graph),
-            Path(job.dataset),
-            lambda: load_published(Path(job.model)),
-            device=job.device,
-            threads=job.threads,
-            batch_size=job.batch_size,
-            scratch=Path(job.work),
-        )
+        opened = open_model(job, job.graph, lambda: load_published(job.model))
         self.store, self.ids, self.model, self.predictor = opened.store, opened.ids, opened.model, opened.predictor
-        self.manifest = self.store.manifest
-        data = DatasetManifest.model_validate_json((Path(job.dataset) / "manifest.json").read_text())
-        self.dataset = DatasetStore(Path(job.dataset), data)
-        self.data_classes = opened.names
+        self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
         if not job.own_graph:
             refuse_node_embeddings(self.model)
@@ -125,35 +107,28 @@ class Serving:
 
     def _nodes(self, kind: str) -> Array:
         """Return the nodes that are asked about, int64 (n,): those given, in their order, else all of a type."""
-        given = self._read_id_file("nodes", id=f"ids/{kind}")
-        if given is None:
+        path = self.job.given.get("nodes")
+        if path is None:
             return self.ids.nodes_of_type(kind)
-        path, [ids] = given
-        rows = read_rows(path)
+        [ids] = self._read_id_file(path, id=f"ids/{kind}")
         with naming(path, "id"):
-            found = self.ids.find(ids, kind, rows)
+            found = self.ids.find(ids, kind, read_rows(path))
         check_known(path, "id", ids, found)
         return found
 
     def _graphs(self) -> Array:
-        from tasks.storage.ids import find_rows
-
-        given = self._read_id_file("graphs", graph_id="ids/graphs")
-        if given is None:
+        path = self.job.given.get("graphs")
+        if path is None:
             return np.arange(self.manifest.num_graphs)
-        path, [ids] = given
-        rows = read_rows(path)
+        [ids] = self._read_id_file(path, graph_id="ids/graphs")
         with naming(path, "graph_id"):
-            found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, rows)
+            found = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, read_rows(path))
         check_known(path, "graph_id", ids, found)
         return found
 
-    def _read_id_file(self, what: str, **columns: str) -> tuple[Path, list[pa.Array]] | None:
-        """Return a file of ids that was named, and its columns; `columns` says which id table each one's ids are of."""
-        if what not in self.job.given:
-            return None
-        path = Path(self.job.given[what])
-        return path, read_ids(path, {name: ids_are_texts(self.dataset, table) for name, table in columns.items()})
+    def _read_id_file(self, path: Path, **columns: str) -> list[pa.Array]:
+        """Return the columns of a file of ids; `columns` names them, and the id table that each one's ids are of."""
+        return read_ids(path, {name: ids_are_texts(self.dataset, table) for name, table in columns.items()})
 
     # ---- predictions
 
@@ -170,7 +145,7 @@ class Serving:
             yield Scored(self.ids.graph_columns(some), some, np.asarray(label[some]), scores)
 
     def _items(self, count: int, scored: Iterator[Scored]) -> list[str]:
-        task_type, work = self.manifest.task_type, Path(self.job.work)
+        task_type, work = self.manifest.task_type, self.job.work
         if self.job.label_order is not None:
             scored = (one._replace(scores=one.scores[:, self.job.label_order]) for one in scored)
         if self.job.format == "npy":
@@ -199,9 +174,8 @@ class Serving:
 
     def _pairs(self) -> list[str]:
         source_type, target_type = self._end_types()
-        given = self._read_id_file("pairs", source=f"ids/{source_type}", target=f"ids/{target_type}")
-        assert given is not None, "checked before the process was started"
-        path, (sources, targets) = given
+        path = self.job.given["pairs"]
+        sources, targets = self._read_id_file(path, source=f"ids/{source_type}", target=f"ids/{target_type}")
         ends = []
         for column, ids, kind in (("source", sources, source_type), ("target", targets, target_type)):
             row_column = f"{column}_row"  # as `IdMap.columns` calls it
@@ -212,8 +186,8 @@ class Serving:
         pairs = np.stack(ends, 1)
         distinct, place = np.unique(pairs, return_inverse=True)
         vectors, place = self.predictor.node_vectors(self.model, distinct), place.reshape(pairs.shape)
-        with PredictionWriter(Path(self.job.work), self.manifest.task_type) as writer:
-            for part in _parts(len(pairs)):
+        with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
+            for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
                 writer.pairs(named, self.predictor.pair_scores(self.model, vectors, place[part]))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
@@ -229,7 +203,7 @@ class Serving:
     # ---- vectors
 
     def _embeddings(self, count: int, found: Iterator[tuple[dict[str, pa.Array], Array]]) -> list[str]:
-        path, dim = Path(self.job.work) / f"embeddings.{self.job.format}", int(self.model.head_dim)
+        path, dim = self.job.work / f"embeddings.{self.job.format}", int(self.model.head_dim)
         with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, count, dim) as writer:
             for ids, vectors in found:
                 writer.add(ids, vectors)
@@ -265,7 +239,7 @@ class Serving:
         else:
             distinct, rows = np.unique(nodes, return_inverse=True)
             vectors = self.predictor.node_vectors(self.model, distinct)
-        for part in _parts(len(nodes)):
+        for part in slices(len(nodes), _ROWS):
             yield part, self.predictor.tensor(vectors[rows[part]])
             report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
@@ -273,11 +247,6 @@ class Serving:
 _SPLIT_NAMES = pa.array([*SPLITS, None], pa.string())
 
 
-def _parts(count: int) -> Iterator[slice]:
-    for start in range(0, count, _ROWS):
-        yield slice(start, min(start + _ROWS, count))
-
-
 def main(job_path: Path) -> int:
     """Score."""
-    return finish_job(job_path, lambda job: Serving(ServeJob(**job)).run())
+    return finish_job(job_path, ServeJob, lambda job: Serving(job).run())

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.scores import probabilities, sigmoid
+from tasks.storage.graph_store import slices
 from tasks.storage.parquet_output import ParquetOutput
 
 FILE_NAME = "predictions.parquet"
@@ -44,8 +45,7 @@ class PredictionWriter(ParquetOutput):
 
     def items(self, ids: dict[str, pa.Array], split: str | pa.Array | None, label: Array, scores: Floats) -> None:
         """Write nodes or graphs: ids (n,) by column, split one for all or (n,), label (n,) or (n, T), scores (n, C)."""
-        for start in range(0, len(scores), _ROWS_AT_A_TIME):
-            rows = slice(start, start + _ROWS_AT_A_TIME)
+        for rows in slices(len(scores), _ROWS_AT_A_TIME):
             splits = split[rows] if isinstance(split, pa.Array) else _constant(split, len(scores[rows]))
             columns = {**{name: column[rows] for name, column in ids.items()}, "split": splits}
             columns.update(self._judged(label[rows], scores[rows]))
@@ -53,8 +53,7 @@ class PredictionWriter(ParquetOutput):
 
     def edges(self, ends: dict[str, pa.Array], split: str, label: int, score: Floats, rank: Array | None) -> None:
         """Write node pairs: columns of their ends (n,); `rank` (n,) for true edges."""
-        for start in range(0, len(score), _ROWS_AT_A_TIME):
-            rows = slice(start, start + _ROWS_AT_A_TIME)
+        for rows in slices(len(score), _ROWS_AT_A_TIME):
             num_rows = len(score[rows])
             ranks = pa.nulls(num_rows, pa.float64()) if rank is None else pa.array(rank[rows], pa.float64())
             columns = {

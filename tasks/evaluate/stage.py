@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from configs.base import cache_view
@@ -28,10 +27,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
     train = parents["train"]
     job = EvaluateJob(
-        checkpoint=str(train.folder / train.manifest.best_checkpoint),
-        graph=str(parents["partition"].folder),
-        dataset=str(parents["ingest"].folder),
-        work=str(context.work),
+        checkpoint=train.folder / train.manifest.best_checkpoint,
+        graph=parents["partition"].folder,
+        dataset=parents["ingest"].folder,
+        work=context.work,
         evaluator=recipe.evaluate.evaluator.model_dump(mode="json"),
         splits=list(recipe.evaluate.splits),
         batch_size=recipe.evaluate.batch_size,
@@ -39,7 +38,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         device=recipe.train.device,
         threads=train.manifest.threads * recipe.train.num_ranks or recipe.train.threads,  # as validation had
     )
-    fields = run_job("tasks.evaluate.worker", dataclasses.asdict(job), context)
+    fields = run_job("tasks.evaluate.worker", job, context)
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)

@@ -24,7 +24,7 @@ from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator, Prediction, make_evaluator
 from tasks.evaluators.metrics import Array
-from tasks.inference.opened import Opened, open_model
+from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import finish_job, report_progress
 
@@ -40,22 +40,16 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class EvaluateJob:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateJob(ScoringJob):
     """What is evaluated, and where."""
 
-    checkpoint: str
-    graph: str
+    checkpoint: Path
+    graph: Path
     """Folder of the partition's artifact."""
-    dataset: str
-    """Folder of the ingest artifact: ids and class names."""
-    work: str
     evaluator: dict[str, Any]
     splits: list[str]
-    batch_size: int
     predictions: bool
-    device: str
-    threads: int = 0
 
 
 class Evaluation:
@@ -67,21 +61,13 @@ class Evaluation:
         from tasks.train.checkpoint import load_model
 
         self.job = job
-        self.opened = opened = open_model(
-            Path(job.graph),
-            Path(job.dataset),
-            lambda: load_model(Path(job.checkpoint)),
-            device=job.device,
-            threads=job.threads,
-            batch_size=job.batch_size,
-            scratch=Path(job.work),
-        )
+        self.opened = opened = open_model(job, job.graph, lambda: load_model(job.checkpoint))
         self.store, self.ids, self.names = opened.store, opened.ids, opened.names
         self.model, self.predictor = opened.model, opened.predictor
         manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
         self.extras = secondary_evaluators(manifest, self.evaluator)
-        self.writer = PredictionWriter(Path(job.work), manifest.task_type, self.names)
+        self.writer = PredictionWriter(job.work, manifest.task_type, self.names)
         self.notes: list[str] = []
         self.rows = 0
 
@@ -90,7 +76,7 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
-        with self.writer, fitted_controls(self.opened, Path(self.job.work)) as controls:
+        with self.writer, fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(self._predictions()):
                 measured[split] = self._measure(prediction)
                 for name, values in controls.measured(split, prediction, self._measure):
@@ -127,7 +113,7 @@ class Evaluation:
 
     def _nodes(self) -> Any:
         """Score all splits' nodes in one pass through the layers; then those of no split, for the file only."""
-        indices = {split: self._array(f"{split}_idx") for split in self.job.splits}
+        indices = {split: self.predictor.split_array(f"{split}_idx") for split in self.job.splits}
         wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
         rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)
         everything = np.union1d(wanted, rest)
@@ -159,7 +145,7 @@ class Evaluation:
             prediction = self.predictor.predict(self.model, split)
             assert prediction.label is not None
             assert prediction.scores is not None
-            index = self._array(f"{split}_idx")
+            index = self.store[f"{split}_idx"]
             yield split, self._items(self.ids.graph_columns, index, split, prediction.label, prediction.scores)
 
     def _items(
@@ -182,7 +168,7 @@ class Evaluation:
             self.rows += positive.size + negative.size
             if self.job.predictions:
                 rank = metrics.ranks(positive, negative)
-                self._pairs(self._array(f"{split}_edges"), split, 1, positive, rank)
+                self._pairs(self.store[f"{split}_edges"], split, 1, positive, rank)
                 given = self.store.get(f"{split}_negative")
                 if given is not None and negative.size <= _MAX_NEGATIVE_ROWS:
                     self._pairs(given.reshape(-1, 2), split, 0, negative.ravel(), None)
@@ -195,11 +181,6 @@ class Evaluation:
         pairs = np.asarray(pairs)
         ends = self.ids.columns(pairs[:, 0], "source") | self.ids.columns(pairs[:, 1], "target")
         self.writer.edges(ends, split, label, score, rank)
-
-    def _array(self, name: str) -> Array:
-        if name not in self.store:
-            raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
-        return self.store[name]
 
 
 @contextmanager
@@ -234,4 +215,4 @@ def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:
 
 def main(job_path: Path) -> int:
     """Evaluate."""
-    return finish_job(job_path, lambda job: Evaluation(EvaluateJob(**job)).run())
+    return finish_job(job_path, EvaluateJob, lambda job: Evaluation(job).run())

@@ -28,18 +28,6 @@ from configs.errors import DataError, RecipeError
 from configs.metric_names import check_metric, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
-from tasks.evaluators.configs import (
-    AccuracyConfig,
-    AutoConfig,
-    AveragePrecisionConfig,
-    F1Config,
-    HitsConfig,
-    MaeConfig,
-    MrrConfig,
-    R2Config,
-    RmseConfig,
-    RocAucConfig,
-)
 from tasks.evaluators.metrics import Array, Floats
 from tasks.storage.manifests import GraphManifest
 
@@ -170,8 +158,6 @@ class Evaluator:
 class Accuracy(Evaluator):
     """Share of right predictions; of several label columns the mean of their accuracies, as OGB does."""
 
-    Config = AccuracyConfig
-
     def measure(self, prediction: Prediction) -> float:
         """Accuracy in 0..1."""
         if prediction.single_label:
@@ -184,8 +170,6 @@ class Accuracy(Evaluator):
 @EVALUATORS.register("f1")
 class F1(Evaluator):
     """F1 score, macro (classes weigh alike) or micro (rows weigh alike)."""
-
-    Config = F1Config
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
@@ -204,8 +188,6 @@ class F1(Evaluator):
 class RocAuc(Evaluator):
     """Area under the ROC curve: mean over label columns as OGB; classes one versus rest; edges against negatives."""
 
-    Config = RocAucConfig
-
     task_types = _CLASSIFY | {"link"}
 
     def measure(self, prediction: Prediction) -> float:
@@ -216,8 +198,6 @@ class RocAuc(Evaluator):
 @EVALUATORS.register("average_precision")
 class AveragePrecision(Evaluator):
     """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
-
-    Config = AveragePrecisionConfig
 
     task_types = _CLASSIFY | {"link"}
 
@@ -242,8 +222,6 @@ def _binary_metric(prediction: Prediction, metric: Any) -> float:
 class Rmse(Evaluator):
     """Root mean squared error, the mean over label columns as OGB; lower is better."""
 
-    Config = RmseConfig
-
     higher_is_better = False
     task_types = frozenset({"regression"})
 
@@ -255,8 +233,6 @@ class Rmse(Evaluator):
 @EVALUATORS.register("mae")
 class Mae(Evaluator):
     """Mean absolute error, the mean over label columns; lower is better."""
-
-    Config = MaeConfig
 
     higher_is_better = False
     task_types = frozenset({"regression"})
@@ -270,8 +246,6 @@ class Mae(Evaluator):
 class R2(Evaluator):
     """R², the share of the labels' variance that is explained, the mean over label columns; 0 is their own mean."""
 
-    Config = R2Config
-
     task_types = frozenset({"regression"})
 
     def measure(self, prediction: Prediction) -> float:
@@ -283,8 +257,6 @@ class R2(Evaluator):
 class Mrr(Evaluator):
     """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
 
-    Config = MrrConfig
-
     task_types = frozenset({"link"})
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
@@ -295,8 +267,6 @@ class Mrr(Evaluator):
 @EVALUATORS.register("hits")
 class Hits(Evaluator):
     """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss)."""
-
-    Config = HitsConfig
 
     task_types = frozenset({"link"})
 
@@ -330,8 +300,6 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
 @EVALUATORS.register("auto")
 class Auto(Evaluator):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
-
-    Config = AutoConfig
 
     task_types = _CLASSIFY | {"regression", "link"}
 

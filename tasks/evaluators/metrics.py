@@ -6,10 +6,13 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tasks.storage.graph_store import slices
 
 Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
@@ -69,13 +72,8 @@ def mean_over_tasks(label: Array, score: Floats, metric: Any) -> float:
     Returns:
         NaN if no column could be measured.
     """
-    values = []
-    for column in range(label.shape[1]):
-        known = ~np.isnan(label[:, column])
-        truth = label[known, column]
-        if (truth == 1).any() and (truth == 0).any():
-            values.append(metric(truth, score[known, column]))
-    return float(np.mean(values)) if values else float("nan")
+    columns = _labelled_columns(label, score)
+    return _mean(metric(truth, guess) for truth, guess in columns if (truth == 1).any() and (truth == 0).any())
 
 
 def column_accuracy(label: Array, predicted: Array) -> float:
@@ -135,12 +133,12 @@ def f1_of_columns(label: Array, predicted: Array, average: str) -> float:
 
 def rmse(label: Array, value: Floats) -> float:
     """Root of the mean squared error a column, averaged over the columns that have labels (as OGB); (n, T) each."""
-    return _mean_error(label, value, squared=True)
+    return _mean(np.sqrt(np.mean((truth - guess) ** 2)) for truth, guess in _labelled_columns(label, value))
 
 
 def mae(label: Array, value: Floats) -> float:
     """Mean absolute error a column, averaged over the columns that have labels; (n, T) each."""
-    return _mean_error(label, value, squared=False)
+    return _mean(np.mean(np.abs(truth - guess)) for truth, guess in _labelled_columns(label, value))
 
 
 def r2(label: Array, value: Floats) -> float:
@@ -149,24 +147,22 @@ def r2(label: Array, value: Floats) -> float:
     Returns:
         NaN if no column has two labels that differ.
     """
-    values = []
-    for column in range(label.shape[1]):
-        known = ~np.isnan(label[:, column])
-        truth = label[known, column].astype(np.float64)
-        spread = np.sum((truth - truth.mean()) ** 2) if known.any() else 0.0
-        if spread > 0:
-            values.append(1 - np.sum((truth - value[known, column]) ** 2) / spread)
-    return float(np.mean(values)) if values else float("nan")
+    columns = [(truth, guess, np.sum((truth - truth.mean()) ** 2)) for truth, guess in _labelled_columns(label, value)]
+    return _mean(1 - np.sum((truth - guess) ** 2) / spread for truth, guess, spread in columns if spread > 0)
 
 
-def _mean_error(label: Array, value: Floats, squared: bool) -> float:
-    values = []
-    for column in range(label.shape[1]):
-        known = ~np.isnan(label[:, column])
+def _labelled_columns(label: Array, value: Floats) -> Iterator[tuple[Floats, Floats]]:
+    """Yield labels, float64, and values of each column that has labels, of its labelled rows."""
+    for truth, guess in zip(label.T, value.T, strict=True):
+        known = ~np.isnan(truth)
         if known.any():
-            error = np.abs(label[known, column].astype(np.float64) - value[known, column])
-            values.append(np.sqrt(np.mean(error**2)) if squared else np.mean(error))
-    return float(np.mean(values)) if values else float("nan")
+            yield truth[known].astype(np.float64), guess[known]
+
+
+def _mean(values: Iterable[Any]) -> float:
+    """Return the mean; NaN of nothing."""
+    found = list(values)
+    return float(np.mean(found)) if found else float("nan")
 
 
 def ranks(positive: Floats, negative: Floats) -> Floats:
@@ -188,8 +184,7 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
         not_lower = len(ordered) - np.searchsorted(ordered, positive, side="left")
         return 0.5 * (higher + not_lower) + 1
     result = np.empty(len(positive))
-    for start in range(0, len(positive), _ROWS_AT_A_TIME):
-        rows = slice(start, start + _ROWS_AT_A_TIME)
+    for rows in slices(len(positive), _ROWS_AT_A_TIME):
         higher = (negative[rows] > positive[rows, None]).sum(axis=1)
         not_lower = (negative[rows] >= positive[rows, None]).sum(axis=1)
         result[rows] = 0.5 * (higher + not_lower) + 1

@@ -15,7 +15,6 @@ from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
-from tasks.evaluators.configs import OgbConfig
 from tasks.evaluators.evaluators import Evaluator, Prediction
 from tasks.storage.manifests import GraphManifest
 
@@ -41,8 +40,6 @@ def ogb_evaluator_class(task: str) -> type[Any]:
 @EVALUATORS.register("ogb")
 class Ogb(Evaluator):
     """OGB's evaluator of the data set."""
-
-    Config = OgbConfig
 
     task_types = frozenset({"multiclass", "binary", "multilabel", "regression", "link"})
 

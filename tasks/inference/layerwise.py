@@ -21,7 +21,7 @@ from models.base import GraphModel
 from tasks.sampling.blocks import make_blocks
 from tasks.sampling.features import FeatureSource, take_rows
 from tasks.sampling.neighbors import NeighborSampler
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore, slices
 
 CHUNK_EDGES = 1 << 20
 _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as float32
@@ -67,7 +67,8 @@ class Layerwise:
         collected: Array | None = None
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
-            after = self.scratch_array(self.num_nodes if wanted is None else len(wanted), out_dims(model)[number])
+            count = self.num_nodes if wanted is None else len(wanted)
+            after = scratch_array(self.scratch, count, out_dims(model)[number])
             for part, chunk in self._chunks(wanted, rows):
                 after[part] = self._apply(model, layer, features, before, chunk)
             if model.config.jumping != "none":
@@ -80,7 +81,7 @@ class Layerwise:
         """Encode all nodes once; None where the encoder only looks rows up, which each chunk may as well do itself."""
         if model.encoder.linear is None and model.encoder.categories is None:
             return None
-        encoded = self.scratch_array(self.num_nodes, model.encoder.out_dim)
+        encoded = scratch_array(self.scratch, self.num_nodes, model.encoder.out_dim)
         for part in slices(self.num_nodes, rows):
             inputs = features.inputs(np.arange(part.start, part.stop)).to(self.device)
             encoded[part] = model.encoder(inputs).cpu().numpy()
@@ -118,7 +119,7 @@ class Layerwise:
         result = collected
         if collected is None or model.config.jumping == "cat":
             width = after.shape[1] + (0 if collected is None else collected.shape[1])
-            result = self.scratch_array(count, width)
+            result = scratch_array(self.scratch, count, width)
         assert result is not None
         for part in slices(count, rows):
             x = torch.from_numpy(np.asarray(after[part if chosen is None else chosen[part]]))
@@ -126,16 +127,17 @@ class Layerwise:
             result[part] = model.collect(earlier, x).numpy()
         return result
 
-    def scratch_array(self, rows: int, columns: int) -> Array:
-        """Map a new file that has no name: the kernel frees it with its last reader, even after a kill.
 
-        The room is taken beforehand: writing to a map of a full disk would end the process.
-        """
-        if not rows:
-            return np.empty((rows, columns), np.float32)
-        with tempfile.TemporaryFile(dir=self.scratch) as file:
-            os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
-            return np.memmap(file, np.float32, "r+", shape=(rows, columns))
+def scratch_array(folder: Path | None, rows: int, columns: int) -> Array:
+    """Map a new file of float32 that has no name: the kernel frees it with its last reader, even after a kill.
+
+    The room is taken beforehand: writing to a map of a full disk would end the process.
+    """
+    if not rows * columns:
+        return np.empty((rows, columns), np.float32)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
+        return np.memmap(file, np.float32, "r+", shape=(rows, columns))
 
 
 def out_dims(model: GraphModel) -> list[int]:
@@ -151,12 +153,6 @@ def widest(model: GraphModel) -> int:
 def chunk_rows(model: GraphModel, chunk_edges: int = CHUNK_EDGES) -> int:
     """Return how many nodes and how many edges a chunk may have: `chunk_edges`, or fewer for wide layers."""
     return max(1, min(chunk_edges, _CHUNK_VALUES // widest(model)))
-
-
-def slices(count: int, size: int) -> Iterator[slice]:
-    """Cut 0..count into slices of `size`."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
 
 
 def bounded_slices(ends: Array, work: int, rows: int) -> Iterator[slice]:

@@ -10,11 +10,26 @@ from typing import TYPE_CHECKING
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap, class_names
-from tasks.storage.manifests import DatasetManifest, PartitionManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.inference.predictor import Predictor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringJob:
+    """What every process that scores is told."""
+
+    dataset: Path
+    """Folder of the ingest artifact: ids and class names."""
+    work: Path
+    """Folder to write into, with room for layers' outputs."""
+    batch_size: int
+    """Rows that are scored at a time."""
+    device: str
+    """`auto`, `cpu` or `cuda`."""
+    threads: int
+    """CPU threads of torch; 0: its own choice."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +46,8 @@ class Opened:
     predictor: Predictor
 
 
-def open_model(
-    graph: Path,
-    dataset: Path,
-    load: Callable[[], GraphModel],
-    *,
-    device: str,
-    threads: int,
-    batch_size: int,
-    scratch: Path,
-) -> Opened:
-    """Open the artifacts of partition and ingest, and the model that `load` returns.
-
-    Args:
-        device: `auto`, `cpu` or `cuda`.
-        threads: CPU threads of torch; 0: its own choice.
-        batch_size: rows that are scored at a time.
-        scratch: folder with room for layers' outputs.
+def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel]) -> Opened:
+    """Open the artifacts of partition (`graph`) and ingest, and the model that `load` returns.
 
     Raises:
         RecipeError: the device cannot be had.
@@ -57,11 +57,10 @@ def open_model(
     from tasks.inference.predictor import Predictor
     from tasks.processes.device import choose_device
 
-    store = GraphStore(graph, PartitionManifest.model_validate_json((graph / "manifest.json").read_text()))
-    data = DatasetStore(dataset, DatasetManifest.model_validate_json((dataset / "manifest.json").read_text()))
-    place = choose_device(device)
-    if threads:
-        torch.set_num_threads(threads)
-    model = load().to(place)
-    predictor = Predictor(store, device=place, batch_size=batch_size, scratch=scratch)
-    return Opened(store, data, IdMap(store, data), class_names(data), model, predictor)
+    store, dataset = GraphStore.open(graph), DatasetStore.open(job.dataset)
+    device = choose_device(job.device)
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    model = load().to(device)
+    predictor = Predictor(store, device=device, batch_size=job.batch_size, scratch=job.work)
+    return Opened(store, dataset, IdMap(store, dataset), class_names(dataset), model, predictor)

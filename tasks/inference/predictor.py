@@ -16,11 +16,11 @@ from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from tasks.evaluators.evaluators import Prediction
-from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, slices, widest
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.sampling.graphs import GraphBatches
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore, slices
 from tasks.storage.manifests import SPLITS
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
@@ -71,18 +71,18 @@ class Predictor:
             DataError: the graph has no such split.
         """
         task = self.store.manifest.task
+        if task == "link":
+            return self.link_scores(model, *self.link_pairs(split))
+        rows = np.asarray(self.split_array(f"{split}_idx"), np.int64)
         if task == "graph":
-            return self._predict_graphs(model, split)
-        return self._predict_links(model, split) if task == "link" else self._predict_nodes(model, split)
+            return Prediction(scores=self.graph_scores(model, rows), label=np.asarray(self.store["graph_label"][rows]))
+        return Prediction(scores=self.node_scores(model, rows), label=np.asarray(self.store["label"][rows]))
 
-    def _array(self, name: str) -> Array:
+    def split_array(self, name: str) -> Array:
+        """Return a split's array. Raises DataError where the graph has none."""
         if name not in self.store:
             raise DataError(f"{self.store.manifest.dataset} has no {name}; leave that split out of evaluate.splits")
         return self.store[name]
-
-    def _predict_nodes(self, model: GraphModel, split: str) -> Prediction:
-        nodes = np.asarray(self._array(f"{split}_idx"), np.int64)
-        return Prediction(scores=self.node_scores(model, nodes), label=np.asarray(self.store["label"][nodes]))
 
     def node_scores(self, model: GraphModel, nodes: Array) -> Array:
         """Score distinct nodes, int64 (n,): float32 (n, C)."""
@@ -93,16 +93,13 @@ class Predictor:
                 scores[part] = model.score(self.tensor(vectors[part])).cpu().numpy()
         return scores
 
-    def _predict_links(self, model: GraphModel, split: str) -> Prediction:
-        return self.link_scores(model, *self.link_pairs(split))
-
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
 
         Raises:
             DataError: the graph has no such split.
         """
-        positive, negative = self._array(f"{split}_edges"), self.store.get(f"{split}_negative")
+        positive, negative = self.split_array(f"{split}_edges"), self.store.get(f"{split}_negative")
         if negative is None:
             negative = self._drawn_negatives(split, len(positive))
         return positive, negative
@@ -119,11 +116,9 @@ class Predictor:
     def _drawn_negatives(self, split: str, count: int) -> Array:
         """Return negatives of a split that has none, as preprocess draws those of the held-out splits: int (n, 2)."""
         if split not in self._negatives:
-            store = self.store
-            nodes, directed = store.manifest.num_nodes, not store.manifest.symmetric
-            pool = draw_pool(
-                SPLITS.index(split), count, nodes, _NEGATIVE_SEED, graph_pairs(store.get), directed=directed
-            )
+            manifest, edges = self.store.manifest, graph_pairs(self.store.get)
+            number, directed = SPLITS.index(split), not manifest.symmetric
+            pool = draw_pool(number, count, manifest.num_nodes, _NEGATIVE_SEED, edges, directed=directed)
             self._negatives[split] = np.stack([pool["src"], pool["dst"]], 1)
         return self._negatives[split]
 
@@ -135,10 +130,6 @@ class Predictor:
             source, target = self.tensor(vectors[ends[:, 0]]), self.tensor(vectors[ends[:, 1]])
             scores[part] = model.score(source, target).cpu().numpy()
         return scores
-
-    def _predict_graphs(self, model: GraphModel, split: str) -> Prediction:
-        graphs = np.asarray(self._array(f"{split}_idx"), np.int64)
-        return Prediction(scores=self.graph_scores(model, graphs), label=np.asarray(self.store["graph_label"][graphs]))
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
@@ -190,7 +181,7 @@ class Predictor:
     def _guesses(self, model: GraphModel, features: FeatureSource, layerwise: Layerwise) -> Array:
         """Return what the model predicts of all nodes, float32 (N, C), in a scratch file."""
         vectors = layerwise.vectors(model, features, None)
-        guesses = layerwise.scratch_array(len(vectors), model.facts.out_dim)
+        guesses = scratch_array(self.scratch, len(vectors), model.facts.out_dim)
         for part in slices(len(vectors), self.batch_size):
             inputs = features.inputs(np.arange(part.start, part.stop))
             guesses[part] = model.guess(self.tensor(vectors[part]), inputs).cpu().numpy()

@@ -17,20 +17,21 @@ from configs.schema import Recipe
 from tasks.apply.model_files import model_digest, write_model
 from tasks.apply.needs import DataNeeds
 from tasks.processes import ending
+from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
 from tasks.publish.champion.comparison import Challenge
 from tasks.publish.champion.gate import Candidate
 from tasks.publish.champion.judge import Judge, candidate, metric_name
 from tasks.publish.champion.trained import write_trained
-from tasks.publish.report import Published, write_report
+from tasks.publish.report import Published, render
 from tasks.publish.tracking.description import describe, parameters
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, read_records, thin
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.publish.tracking.version_tags import gate_tags
-from tasks.stage import Parent, StageContext, code_version
+from tasks.stage import Parent, StageContext
 from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
 
 REPORT = "report.html"
@@ -95,7 +96,8 @@ def _publish(
         flow_run_id=run_context.flow_run_id,
         flow_run_url=run_context.flow_run_url,
     )
-    write_report(context.work / REPORT, recipe, parents, published, _write_snapshot(context, recipe, parents))
+    page = render(recipe, parents, published, _write_snapshot(context, recipe, parents))
+    (context.work / REPORT).write_text(page, encoding="utf-8")
     context.progress(5, _STEPS, "steps", "artifacts")
     tracker.log_artifact(context.work / REPORT)
     return {

@@ -17,7 +17,7 @@ from models.kernels.memory import recycled
 from tasks.processes.memory import available_bytes
 from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.labels import training_labels
-from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
+from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
@@ -25,7 +25,7 @@ _CHUNK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class FeatureSource:
-    """Features of nodes and edges, read from the memory maps row by row as batches ask for them."""
+    """What a model reads of nodes and edges, taken from the memory maps row by row, as batches need it."""
 
     feat: Array | None
     feat_cat: Array | None
@@ -36,9 +36,9 @@ class FeatureSource:
     node_type: Array | None = None
     """Where there are several types, and the model tells them apart."""
     label: Array | None = None
-    """Labels of the training nodes, none for the others, where the model reads labels (`label_reuse`)."""
+    """Labels of the training nodes, where the model reads labels (`label_reuse`)."""
     guess: Array | None = None
-    """float32 (N, C): chances of classes that a model itself predicted (`label_iterations`)."""
+    """float32 (N, C): probabilities of classes that the model itself predicted (`label_iterations`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
     table: Array | None = field(init=False, repr=False)
@@ -77,7 +77,7 @@ class FeatureSource:
 
     @property
     def reads_edges(self) -> bool:
-        """Whether edges bring anything: then `attach` needs their positions."""
+        """Whether edges carry anything; then `attach` needs their positions."""
         tables = (self.edge_feat, self.edge_feat_cat, self.edge_weight, self.edge_type)
         return any(table is not None for table in tables)
 
@@ -102,19 +102,19 @@ class FeatureSource:
         return Inputs(_node_ids(nodes), feat), mean
 
     def inputs_and_known_mean(self, nodes: Array, means: Array) -> tuple[Inputs, Tensor]:
-        """Return the same from a table of all nodes' means (N, D), which is gathered from like `table`."""
+        """Do the same where the means of all nodes, (N, D), are known."""
         assert self.table is not None, "a mean is taken of numeric features"
         feat, mean = gather_side_by_side(self.table, means, nodes, self.dtype)
         return Inputs(_node_ids(nodes), feat), mean
 
     def attach(self, block: Block, positions: Array | None) -> Block:
-        """Give a block what its edges carry, by their CSC positions, int64 (E,), which may lack where that is nothing.
+        """Give a block what its edges carry, by their CSC positions, int64 (E,); None where `reads_edges` is False.
 
-        A block that comes with weights, which make a sum over sampled edges unbiased, has them multiplied.
+        Weights that the block has already, which make a sum over sampled edges unbiased, are multiplied with.
         """
         if not self.reads_edges:
             return block
-        assert positions is not None, "edges bring features, and these are found by position"
+        assert positions is not None, "features of edges are found by position"
         block.edge_feat = take_rows(self.edge_feat, positions, np.float32)
         block.edge_feat_cat = take_rows(self.edge_feat_cat, positions, np.int64)
         block.edge_type = take_rows(self.edge_type, positions, np.int64)
@@ -150,9 +150,8 @@ def bfloat16_copy(feat: Array) -> Array:
     if 2 * feat.size > available_bytes() // (4 * ranks):
         return feat
     copy = np.empty(feat.shape, np.uint16)
-    for start in range(0, len(feat), _CHUNK_ROWS):
-        part = torch.from_numpy(np.array(feat[start : start + _CHUNK_ROWS], np.float32))
-        copy[start : start + _CHUNK_ROWS] = part.bfloat16().view(torch.uint16).numpy()
+    for part in slices(len(feat), _CHUNK_ROWS):
+        copy[part] = torch.from_numpy(np.array(feat[part], np.float32)).bfloat16().view(torch.uint16).numpy()
     return copy
 
 

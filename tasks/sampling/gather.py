@@ -27,6 +27,7 @@ from models.kernels.prefetch import (
     row_lines,
 )
 from models.kernels.vector import Lanes, load, store, tiles, zeros
+from tasks.sampling.lookup import frozen
 
 Array = NDArray[Any]
 _LINE_BYTES = 64
@@ -62,7 +63,7 @@ def gather_side_by_side(left: Array, right: Array, rows: Array, dtype: torch.dty
 
 def _copy(table: Array, rows: Array, out: Array) -> None:
     for tile in table_tiles(table, out):
-        copy_rows(0, len(rows), *tile, _read_only(rows), flat_rows(out), row_stride(out))
+        copy_rows(0, len(rows), *tile, frozen(rows), flat_rows(out), row_stride(out))
 
 
 def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -84,7 +85,7 @@ def gather_mean(table: Array, nodes: Array, indptr: Array, ids: Array, dtype: to
     width = table.shape[1]
     both = _new(len(nodes), 2 * width, dtype)
     own, mean = both[:, :width], both[:, width:]
-    edges = _read_only(nodes), _read_only(indptr), _read_only(ids)
+    edges = frozen(nodes), frozen(indptr), frozen(ids)
     for tile in table_tiles(table, own):
         mean_rows(0, len(nodes), *tile, *edges, flat_rows(own), flat_rows(mean), row_stride(own))
     whole = _tensor(both, dtype)
@@ -161,7 +162,7 @@ def table_tiles(table: Array, out: Array) -> list[tuple[Lanes, int, int, int, Li
     """
     assert table.flags.c_contiguous, "tables of features are contiguous"
     width = table.shape[1]
-    flat = _read_only(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
+    flat = frozen(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
     size = table.itemsize
     whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], width * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
@@ -181,13 +182,6 @@ def flat_rows(out: Array) -> Array:
 def row_stride(out: Array) -> int:
     """Return how many numbers lie between one row and the next."""
     return out.strides[0] // out.itemsize
-
-
-def _read_only(array: Array) -> Array:
-    """Return a read-only view, as memory maps are, so that numba compiles kernels once."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 def _new(rows: int, width: int, dtype: torch.dtype) -> Array:

@@ -40,24 +40,23 @@ def training_labels(store: GraphStore) -> Array:
 
 
 def hide_labels(inputs: Inputs, rows: Array, key: int) -> tuple[Array, Inputs]:
-    """Split training nodes into those whose labels the model reads and those that it is asked about.
+    """Choose a random half of the training nodes for the loss, and hide their labels from the model.
 
-    Nodes are asked about with their own labels hidden, else they would tell the answer; a random half keeps them
-    (https://arxiv.org/abs/2103.13355, section 3.1).
+    The other half's labels are read (https://arxiv.org/abs/2103.13355, section 3.1).
 
     Args:
-        inputs: of nodes; without labels nothing is hidden and all are asked about.
+        inputs: of nodes; without labels all training nodes are chosen.
         rows: int64 (n,): training nodes among them.
-        key: what to draw.
+        key: of the draw.
 
     Returns:
-        The rows to ask about, and the inputs without their labels.
+        The rows chosen, ascending, and the inputs without their labels.
     """
     if inputs.label is None or not len(rows):
         return rows, inputs
     order = np.random.Generator(np.random.Philox(key=derive_key(key, _HIDE))).permutation(len(rows))
-    asked = np.sort(rows[order[: (len(rows) + 1) // 2]])
-    return asked, without_labels(inputs, torch.from_numpy(asked))
+    chosen = np.sort(rows[order[: (len(rows) + 1) // 2]])
+    return chosen, without_labels(inputs, torch.from_numpy(chosen))
 
 
 def without_labels(inputs: Inputs, rows: Tensor | slice) -> Inputs:

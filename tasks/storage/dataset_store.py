@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
+from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.manifests import DatasetManifest, Table
 
 Array = NDArray[Any]
@@ -38,6 +39,11 @@ class DatasetStore:
         """`folder` is the artifact's folder."""
         self.folder = folder
         self.manifest = manifest
+
+    @classmethod
+    def open(cls, folder: Path) -> DatasetStore:
+        """Open an ingest artifact."""
+        return cls(folder, DatasetManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
 
     def __contains__(self, table: str) -> bool:
         """Whether the data set has this table."""

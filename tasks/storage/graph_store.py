@@ -29,6 +29,7 @@ On graph tasks all graphs lie end to end, so that a graph's nodes and its in-edg
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
-from tasks.storage.artifacts import link_or_copy
+from tasks.storage.artifacts import MANIFEST_NAME, link_or_copy
 from tasks.storage.file_names import file_name
-from tasks.storage.manifests import ArrayEntry, GraphManifest
+from tasks.storage.manifests import ArrayEntry, GraphManifest, PartitionManifest
 
 Array = NDArray[Any]
 MISSING_IN_EDGES = "missing_in_edges"
@@ -52,6 +53,12 @@ def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:
     return np.int32 if num_ids <= INT32_MAX else np.int64
 
 
+def slices(count: int, size: int) -> Iterator[slice]:
+    """Cut 0..count into slices of `size`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
 class GraphStore:
     """Arrays of a graph by name, opened as memory maps when first asked for."""
 
@@ -60,6 +67,11 @@ class GraphStore:
         self.folder = folder
         self.manifest = manifest
         self._open: dict[str, Array] = {}
+
+    @classmethod
+    def open(cls, folder: Path) -> GraphStore:
+        """Open a partition's artifact."""
+        return cls(folder, PartitionManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
 
     def __contains__(self, name: str) -> bool:
         """Whether the graph has this array."""
@@ -92,10 +104,14 @@ def open_array(path: Path, entry: ArrayEntry) -> Array:
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a new `.npy` file as a writable memory map.
+    """Return a new `.npy` file as a writable memory map (plain memory where it is empty).
 
     The room is taken beforehand: a full disk is an OSError here, where writing to the map would end the process.
     """
+    if 0 in shape:
+        empty = np.empty(shape, dtype)
+        np.save(path, empty)
+        return empty
     array: Array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -111,12 +127,7 @@ class ArrayWriter:
 
     def create(self, name: str, shape: tuple[int, ...], dtype: Any) -> Array:
         """Return a writable memory map to be filled in chunks (plain memory where the array is empty)."""
-        path = self._add(name, np.dtype(dtype).name, shape)
-        if 0 in shape:
-            empty = np.empty(shape, dtype)
-            np.save(path, empty)
-            return empty
-        return create_array(path, shape, dtype)
+        return create_array(self._add(name, np.dtype(dtype).name, shape), shape, dtype)
 
     def write(self, name: str, array: Array) -> None:
         """Write a whole array."""

@@ -9,17 +9,16 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic_core import to_json
 
 from configs.base import ComponentConfig, cache_view
 from configs.registry import MODELS
 from configs.schema import EvaluateConfig, Recipe, TrainConfig
 from tasks.storage.artifacts import write_atomic
-from tasks.storage.manifests import PartitionManifest
+from tasks.storage.stored import of_kind, read_json
 from tasks.train.warm.warm_start import WarmStart
-
-if TYPE_CHECKING:
-    from tasks.storage.graph_store import GraphStore
 
 BEST = "best.pt"
 LAST = "last.pt"
@@ -110,43 +109,17 @@ class Job:
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""
-        content = {
-            "seed": self.seed,
-            "model": self.model.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json"),
-            "evaluate": self.evaluate.model_dump(mode="json"),
-            "graph": str(self.graph),
-            "work": str(self.work),
-            "digest": self.digest,
-            "warm": self.warm.as_json() if self.warm else None,
-            "teacher": str(self.teacher) if self.teacher else None,
-        }
         own_file = MODELS.own_file(self.model)
         if own_file is not None:
             write_atomic(self.work / OWN_MODEL, own_file)
         path = self.work / JOB
-        write_atomic(path, json.dumps(content, indent=1).encode())
+        write_atomic(path, to_json(self, indent=1))
         return path
 
     @classmethod
     def load(cls, path: Path) -> Job:
         """Read a job; only the components that it names are imported."""
-        content = json.loads(path.read_text())
-        return cls(
-            seed=content["seed"],
-            model=MODELS.config(content["model"], path.parent / OWN_MODEL),
-            train=TrainConfig.model_validate(content["train"]),
-            evaluate=EvaluateConfig.model_validate(content["evaluate"]),
-            graph=Path(content["graph"]),
-            work=Path(content["work"]),
-            digest=content["digest"],
-            warm=WarmStart.from_json(content["warm"]) if content["warm"] else None,
-            teacher=Path(content["teacher"]) if content["teacher"] else None,
-        )
-
-    def open_graph(self) -> GraphStore:
-        """Open the graph's memory maps."""
-        from tasks.storage.graph_store import GraphStore
-
-        text = (self.graph / "manifest.json").read_text(encoding="utf-8")
-        return GraphStore(self.graph, PartitionManifest.model_validate_json(text))
+        content = read_json(path)
+        model = MODELS.config(content["model"], path.parent / OWN_MODEL)
+        job: Job = of_kind(cls, {**content, "model": model}, path)
+        return job

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.facts import GraphFacts
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import Array, GraphStore, slices
 
 _CHUNK_ROWS = 1 << 18
 _CONSTANT = 1e-7
@@ -50,6 +50,6 @@ def label_scale(labels: Array, rows: Array) -> tuple[Array, Array]:
 
 def _parts(labels: Array, rows: Array) -> Iterator[tuple[Array, Array]]:
     """Yield some rows at a time, float64 (n, T), and which of them exist."""
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        values = labels[rows[start : start + _CHUNK_ROWS]].astype(np.float64)
+    for part in slices(len(rows), _CHUNK_ROWS):
+        values = labels[rows[part]].astype(np.float64)
         yield values, ~np.isnan(values)

@@ -17,6 +17,7 @@ from configs.registry import LOADERS, STRATEGIES
 from models.block import Batch
 from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
+from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.embeddings.sparse import take_tables
@@ -59,7 +60,7 @@ class Trainer:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
         _be_deterministic()
-        store = job.open_graph()
+        store = GraphStore.open(job.graph)
         torch.manual_seed(job.seed)
         self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
         self.progress = Progress()

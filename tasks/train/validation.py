@@ -43,8 +43,7 @@ class Validation:
 
     def score(self, metrics: dict[str, float]) -> float:
         """Return what chooses the best epoch: higher is better."""
-        value = metrics[self.evaluator.metric]
-        return value if self.evaluator.higher_is_better else -value
+        return self.evaluator.score(metrics)
 
     @contextlib.contextmanager
     def _all_threads(self) -> Iterator[None]:

@@ -22,11 +22,11 @@ from tests.finished import dataset
 from tests.support import as_partition, link_graph, molecule_graph
 
 
-def write(folder: Path, kind: str = "csv", **columns: Any) -> str:
+def write(folder: Path, kind: str = "csv", **columns: Any) -> Path:
     path = folder / f"given.{kind}"
     table = pa.table(columns)
     table.to_pandas().to_csv(path, index=False) if kind == "csv" else pq.write_table(table, path)
-    return str(path)
+    return path
 
 
 @pytest.fixture

@@ -55,10 +55,10 @@ class Case:
         values: dict[str, Any] = {
             "what": what,
             "format": format,
-            "model": str(self.model_folder),
-            "graph": str(self.graph.folder),
-            "dataset": str(self.data.folder),
-            "work": str(work),
+            "model": self.model_folder,
+            "graph": self.graph.folder,
+            "dataset": self.data.folder,
+            "work": work,
             "own_graph": True,
             "given": {},
             "node_type": None,
@@ -72,9 +72,9 @@ class Case:
     def table(self, name: str = "predictions.parquet") -> Any:
         return pq.read_table(self.folder / "work" / name)
 
-    def csv(self, **columns: Any) -> str:
+    def csv(self, **columns: Any) -> Path:
         pc.write_csv(pa.table(columns), self.folder / "given.csv")
-        return str(self.folder / "given.csv")
+        return self.folder / "given.csv"
 
 
 def shuffle(graph: Parent) -> Array:

@@ -33,7 +33,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     # What trains for a second need not beat controls; tests of that give the controls themselves.
     monkeypatch.setattr("tasks.evaluate.controls.suite.Controls.predictions", lambda *_: iter(()))
     # Drawing takes longer than all the rest; `test_stage.py` looks at real pages.
-    monkeypatch.setattr("tasks.publish.build.write_report", lambda path, *_: path.write_text("<html></html>"))
+    monkeypatch.setattr("tasks.publish.build.render", lambda *_: "<html></html>")
     monkeypatch.setattr("tasks.train.stage.run_job", run_job)
     monkeypatch.setattr(supervise, "run_worker", work)
 

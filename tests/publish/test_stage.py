@@ -159,7 +159,7 @@ def test_a_crash_in_the_middle_is_marked_and_resumed(
 ) -> None:
     parents = finished_run(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(publish_build, "write_report", lambda *_: (_ for _ in ()).throw(OSError("gone")))
+        patch.setattr(publish_build, "render", lambda *_: (_ for _ in ()).throw(OSError("gone")))
         with pytest.raises(OSError, match="gone"):
             publish(tracked_home, parents)
     tracker = Tracker(tracked_home, "graphmill")

@@ -213,6 +213,6 @@ def test_ranks_and_resumed_runs_share_the_propagated_table(tmp_path: Path, monke
     monkeypatch.setattr(precomputed, "_fill", None)  # would fail
     second = make_loader("precomputed", store, features, num_propagations=2, scratch=scratch)
     assert np.array_equal(first.features.feat, second.features.feat)  # type: ignore[arg-type]
-    assert sorted(path.name for path in scratch.iterdir()) == ["propagated-2.npy", "propagated.lock"]
+    assert sorted(path.name for path in scratch.iterdir()) == ["propagated-2.lock", "propagated-2.npy"]
     assert second.features.feat is not None
     assert not second.features.feat.flags.writeable

@@ -220,7 +220,6 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     assert parent is not None
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
-    assert WarmStart.from_json(warm.as_json()) == warm
     job = Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work", warm)
     assert job.digest != Job.make(chosen, Path(graph["folder"]), graph["digest"], tmp_path / "work").digest
     job.work.mkdir()
@@ -256,7 +255,7 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     with own_settings():
         trainer = make_trainer(dataclasses.replace(job, warm=None))
         assert job.warm is not None
-        why = begin_warm(trainer.model, job.warm, job.open_graph(), Ranks())
+        why = begin_warm(trainer.model, job.warm, GraphStore.open(job.graph), Ranks())
     assert why.startswith("classes are other ones")
 
 

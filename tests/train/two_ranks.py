@@ -13,6 +13,7 @@ from configs.registry import LOADERS
 from models.block import Batch
 from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
+from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
@@ -47,7 +48,7 @@ def collectives_agree(ranks: Ranks) -> None:
 
 def train(job: Job, ranks: Ranks, start: dict[str, Tensor], steps: int) -> tuple[Optimization, Tensor]:
     """Take steps from a state (empty: as it comes) with embeddings as the job says; return what there is then."""
-    store = job.open_graph()
+    store = GraphStore.open(job.graph)
     torch.manual_seed(1)
     model = build_model(job, graph_facts(store.manifest), ranks)
     embedding = sparse_embedding(model)

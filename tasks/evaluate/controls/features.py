@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from tasks.evaluators.metrics import Array
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import GraphStore, create_array
+from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn
 
@@ -119,8 +119,8 @@ class OwnFeatures:
         """Return each number's mean over the rows that have one, 0 where none has: float32 (D,)."""
         count, total = np.zeros(self._numbers.shape[1]), np.zeros(self._numbers.shape[1])
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
-        for start in range(0, len(rows), step):
-            x = np.asarray(self._numbers[rows[start : start + step]])
+        for part in slices(len(rows), step):
+            x = np.asarray(self._numbers[rows[part]])
             count += np.count_nonzero(~np.isnan(x), axis=0)
             total += np.nansum(x, axis=0, dtype=np.float64)
         return (total / np.maximum(count, 1)).astype(np.float32)
@@ -133,8 +133,7 @@ class OwnFeatures:
     def _raw_parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         rows_an_item = 1 if self._offsets is None else max(1, len(self._numbers) // max(1, len(self._offsets) - 1))
         step = max(1, _NUMBERS_AT_A_TIME // (max(1, self.width) * rows_an_item))
-        for start in range(0, len(items), step):
-            part = slice(start, min(start + step, len(items)))
+        for part in slices(len(items), step):
             yield part, self._raw(items[part])
 
     def _raw(self, items: Array) -> Array:
@@ -187,8 +186,8 @@ def read_rows(
     for feature in features:
         kinds[feature.kind].append(feature)
     widths = {kind: sum(feature.dim for feature in found) for kind, found in kinds.items()}
-    numbers = _scratch_array(scratch / "numbers.npy", (len(rows), widths["numeric"]), np.float32)
-    codes = _scratch_array(scratch / "codes.npy", (len(rows), widths["categorical"]), np.int32)
+    numbers = create_array(scratch / "numbers.npy", (len(rows), widths["numeric"]), np.float32)
+    codes = create_array(scratch / "codes.npy", (len(rows), widths["categorical"]), np.int32)
     for shard in dataset.shards(table):
         first = shard.first_row
         if not _within(rows, first, shard.num_rows)[1].size:
@@ -207,7 +206,3 @@ def _within(rows: Array, first: int, count: int) -> tuple[slice, Array]:
     """Return where among `rows` those from `first` on stand, and the same counted from `first`."""
     low, high = np.searchsorted(rows, (first, first + count))
     return slice(int(low), int(high)), rows[low:high] - first
-
-
-def _scratch_array(path: Path, shape: tuple[int, int], dtype: type) -> Array:
-    return create_array(path, shape, dtype) if 0 not in shape else np.empty(shape, dtype)

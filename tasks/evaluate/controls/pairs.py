@@ -23,11 +23,12 @@ from tasks.evaluate.controls.features import (
 )
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
-from tasks.storage.graph_store import create_array
+from tasks.storage.graph_store import create_array, slices
 
 _MOST_NUMBERS = 20_000_000_000
 """Pairs of a split times columns; so many take about a minute."""
 _NUMBERS_AT_A_TIME = 1 << 22
+_PAIRS_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,16 @@ class PairControl:
     def _scores(self, pairs: Array) -> Array:
         """Score pairs of the graph's nodes, int (n, 2): float32 (n,)."""
         scores = np.empty(len(pairs), np.float32)
-        step = 1 << 20  # ids
-        for start in range(0, len(pairs), step):
-            some = np.asarray(pairs[start : start + step])
-            dense = self.graph.ids.dense(some.reshape(-1)).reshape(-1, 2)
+        for some in slices(len(pairs), _PAIRS_AT_A_TIME):
+            dense = self.graph.ids.dense(np.asarray(pairs[some]).reshape(-1)).reshape(-1, 2)
             for part, x in self._parts(dense):
-                scores[start + part.start : start + part.stop] = self.model(x)[:, 0]
+                scores[some][part] = self.model(x)[:, 0]
         return scores
 
     def _parts(self, pairs: Array) -> Iterator[tuple[slice, Array]]:
         """Yield the features of some pairs of the data set's ids at a time."""
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self.width))
-        for start in range(0, len(pairs), step):
-            part = slice(start, min(start + step, len(pairs)))
+        for part in slices(len(pairs), step):
             source, target = (end.take(pairs[part, column]) for column, end in enumerate(self.ends))
             both = [source * target, np.abs(source - target)] if self.ends[0] is self.ends[1] else [source, target]
             yield part, np.concatenate(both, axis=1)

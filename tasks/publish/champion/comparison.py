@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,14 +146,8 @@ class Challenge:
 
     def own(self) -> Measured:
         """Return the new model on its own graph."""
-        store = self._store()
-        return Measured(
-            str(self.files),
-            str(self.parents["partition"].folder),
-            own_graph=True,
-            classes=class_names(store),
-            labels=label_columns(store.manifest),
-        )
+        store, graph = self._store(), self.parents["partition"].folder
+        return Measured(self.files, graph, True, class_names(store), label_columns(store.manifest))
 
     def measure(self, models: list[Measured], mask: Any, *, controls: bool = False) -> dict[str, Any]:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
@@ -171,21 +165,19 @@ class Challenge:
             np.save(work / _LEFT_OUT, mask)
         job = MeasureJob(
             models=tuple(models),
-            dataset=str(self.parents["ingest"].folder),
+            dataset=self.parents["ingest"].folder,
             metric=self.metric.partition("/")[2],
             evaluator=recipe.evaluate.evaluator.model_dump(mode="json"),
-            left_out=str(work / _LEFT_OUT) if left_out else None,
+            left_out=work / _LEFT_OUT if left_out else None,
             batch_size=recipe.evaluate.batch_size,
             device=recipe.train.device,
             threads=recipe.train.threads,
-            work=str(work),
+            work=work,
             controls=controls,
         )
-        inner = StageContext(
-            self.context.stage, work, self.context.home, self.context.cache, self.context.listener
-        )  # a folder of its own: what it leaves is no part of the artifact
+        inner = replace(self.context, work=work)  # a folder of its own: what it leaves is no part of the artifact
         try:
-            return run_job("tasks.apply.measure", job.as_json(), inner)
+            return run_job("tasks.apply.measure", job, inner)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -193,7 +185,7 @@ class Challenge:
 def _measured(published: Published, graph: Parent, store: DatasetStore) -> Measured:
     own = graph.manifest.digest == published.lineage["partition"]["digest"]
     labels = None if published.needs is None else published.needs.labels
-    return Measured(str(published.folder), str(graph.folder), own, published.classes(store), labels)
+    return Measured(published.folder, graph.folder, own, published.classes(store), labels)
 
 
 def champion_files(tracker: Tracker, champion: ModelVersion) -> Published:

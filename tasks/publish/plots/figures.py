@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 INK = "#0a0b0c"
 COLORS = ("#3b7dd8", "#e07b39", "#2f9e72", "#9a6dd7", "#c9a227", "#d4526e")
-HEAT = "viridis"
 
 _STYLE: dict[Any, Any] = {
     "text.color": INK,
@@ -89,6 +89,12 @@ class Canvas:
         return path
 
 
+def canvas_of_one(width: float = 5.1, height: float = 3.0) -> tuple[Canvas, Any]:
+    """Return a canvas, and its one pair of axes."""
+    canvas = Canvas(width, height)
+    return canvas, canvas.axes[0]
+
+
 def _inline(svg: str, label: str, width: float) -> str:
     from html import escape
 
@@ -110,32 +116,49 @@ def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = C
     step = max(1, len(labels) // 24)
     shown = labels[::step]
     crowded = len(shown) * (max(map(len, shown), default=0) + 1) > _CHARS_A_LINE
-    ax.set_xticks(
-        x[::step], [labels[i] for i in x[::step]], rotation=60 if crowded else 0, ha="right" if crowded else "center"
-    )
+    ax.set_xticks(x[::step], shown, rotation=60 if crowded else 0, ha="right" if crowded else "center")
     if log and any(value > 0 for value in values):
         ax.set_yscale("log")
         ax.set_ylim(bottom=0.7)  # a bar of 1 must be seen
     thousands(ax.yaxis, log)
 
 
-def heat(ax: Any, matrix: Any, rows: Sequence[str], columns: Sequence[str], texts: Any | None = None) -> Any:
-    """A heat map with text in its cells (where `texts` is given); returns the image."""
-    image = ax.imshow(matrix, cmap=HEAT, aspect="auto", interpolation="nearest")
-    for axis, labels in ((ax.xaxis, columns), (ax.yaxis, rows)):
-        step = max(1, -(-len(labels) // 32))
-        axis.set_ticks(np.arange(len(labels))[::step], [shorten(label) for label in labels[::step]])
-    if sum(len(shorten(label)) for label in columns) > 40:
+def value_bars(ax: Any, names: Sequence[str], values: Sequence[float], texts: Sequence[str], color: str) -> None:
+    """Horizontal bars with a text behind each."""
+    ax.barh(names, values, color=color, height=0.7)
+    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
+        ax.text(value, place, f" {text}", va="center", fontsize=8)
+    ax.margins(x=0.18)
+    ax.invert_yaxis()
+    thousands(ax.xaxis)
+
+
+def side_by_side(size: int, number: int, count: int) -> tuple[NDArray[Any], float]:
+    """Return where the `size` bars of one of `count` series stand, and how wide they are."""
+    width = 0.8 / count
+    return np.arange(size) + (number - (count - 1) / 2) * width, width
+
+
+def heat(canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, texts: Any | None = None) -> None:
+    """A heat map with the same names down and across, and text in its cells (where `texts` is given)."""
+    (ax,) = canvas.axes
+    image = ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
+    step = max(1, -(-len(names) // 32))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(np.arange(len(names))[::step], [shorten(name) for name in names[::step]])
+    if sum(len(shorten(name)) for name in names) > 40:
         ax.tick_params(axis="x", rotation=90)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
+    bar = canvas.figure.colorbar(image, ax=ax, shrink=0.8)
+    bar.set_label(unit)
+    bar.outline.set_visible(False)
     if texts is not None:
         low, high = float(np.min(matrix)), float(np.max(matrix))
         for i, row in enumerate(texts):
             for j, text in enumerate(row):
                 bright = (matrix[i][j] - low) > 0.6 * (high - low)
                 ax.text(j, i, text, ha="center", va="center", fontsize=8, color="#111111" if bright else "#f5f5f5")
-    return image
 
 
 def legend(ax: Any, entries: int) -> None:

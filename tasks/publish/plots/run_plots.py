@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 
 from tasks.publish.plots import eval_plots
-from tasks.publish.plots.figures import COLORS, Canvas, bars, compact, heat, legend, shorten, styled, thousands
+from tasks.publish.plots.figures import (
+    COLORS,
+    Canvas,
+    bars,
+    canvas_of_one,
+    compact,
+    heat,
+    legend,
+    shorten,
+    side_by_side,
+    styled,
+    value_bars,
+)
 from tasks.publish.tracking.records import Record, read_records, unique_by_step
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
@@ -25,8 +37,6 @@ _TOP = 30
 def degrees(report: Mapping[str, Any]) -> Canvas | None:
     """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
     bins = report.get("degrees", {}).get("log2_bins") or []
-    if not _several(bins):
-        return None
     return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
 
 
@@ -44,17 +54,15 @@ def bin_labels(count: int) -> list[str]:
 def component_sizes(report: Mapping[str, Any]) -> Canvas | None:
     """Connected components by size, in bins of powers of two (`report["components"]["log2_sizes"]`)."""
     bins = report.get("components", {}).get("log2_sizes") or []
-    if not _several(bins):
-        return None
     labels = [_range(2**k, 2 ** (k + 1) - 1) for k in range(len(bins))]
     return _histogram(bins, labels, "Connected components", "nodes in the component", "components")
 
 
-@styled
-def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas:
-    canvas = Canvas()
-    (ax,) = canvas.axes
-    log = max(bins) > 50 * max(1, min(count for count in bins if count) if any(bins) else 1)
+def _histogram(bins: Sequence[int], labels: Sequence[str], title: str, x: str, y: str) -> Canvas | None:
+    if not _several(bins):
+        return None
+    canvas, ax = canvas_of_one()
+    log = max(bins) > 50 * min(count for count in bins if count)
     bars(ax, labels, bins, log=log)
     ax.set(title=title, xlabel=x, ylabel=y + (" (log scale)" if log else ""))
     return canvas
@@ -68,12 +76,10 @@ def class_balance(counts: Mapping[str, Sequence[int]], names: Sequence[str]) -> 
         return None
     first = np.asarray(next(iter(counts.values())))
     order = np.argsort(-first, kind="stable")[:_TOP] if len(first) > _TOP else np.arange(len(first))
-    canvas = Canvas(height=max(2.4, 0.26 * len(order) + 1.1))
-    (ax,) = canvas.axes
-    width = 0.8 / len(counts)
+    canvas, ax = canvas_of_one(height=max(2.4, 0.26 * len(order) + 1.1))
     for number, (split, values) in enumerate(counts.items()):
         share = 100 * np.asarray(values, float) / sum(values)
-        place = np.arange(len(order)) + (number - (len(counts) - 1) / 2) * width
+        place, width = side_by_side(len(order), number, len(counts))
         ax.barh(place, share[order], height=width, color=COLORS[number], label=split)
     ax.set_yticks(np.arange(len(order)), [shorten(names[c], 28) for c in order])
     ax.margins(y=0.01)
@@ -91,8 +97,7 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
     values = {split: v for split, v in values.items() if len(v)}
     if not any(len(v) and v.min() < v.max() for v in values.values()):
         return None
-    canvas = Canvas()
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one()
     edges = np.histogram_bin_edges(np.concatenate(list(values.values())), bins=40)
     for number, (split, v) in enumerate(values.items()):
         ax.hist(v, bins=edges, density=True, histtype="step", linewidth=1.6, color=COLORS[number], label=split)
@@ -105,8 +110,7 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
 @styled
 def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which share of positives; labels (n, T) of 0, 1 and NaN by split."""
-    canvas = Canvas()
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one()
     drawn = 0
     for number, (split, values) in enumerate(labels.items()):
         known = ~np.isnan(values)
@@ -129,13 +133,9 @@ def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
         return None
     counts = np.asarray(matrix, float)
     names = [str(p) for p in range(len(counts))]
-    canvas = Canvas(5.2, 4.2)
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one(5.2, 4.2)
     texts = [[compact(value) for value in row] for row in counts] if len(counts) <= _TEXT_CELLS else None
-    image = heat(ax, np.log10(np.maximum(counts, 0.5)), names, names, texts)
-    bar = canvas.figure.colorbar(image, ax=ax, shrink=0.8)
-    bar.set_label("log10 of edges")
-    bar.outline.set_visible(False)
+    heat(canvas, np.log10(np.maximum(counts, 0.5)), names, "log10 of edges", texts)
     ax.set(title="Edges between parts", xlabel="part of the target", ylabel="part of the source")
     return canvas
 
@@ -147,18 +147,15 @@ def part_sizes(report: Mapping[str, Any]) -> Canvas | None:
     sizes = partition.get("part_sizes")
     if not sizes or len(sizes) < 2:
         return None
-    canvas = Canvas()
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one()
     series = {"nodes": sizes, "training nodes": partition.get("part_train_sizes") or []}
     series = {name: values for name, values in series.items() if sum(values)}
-    x = np.arange(len(sizes))
-    width = 0.8 / len(series)
     for number, (name, values) in enumerate(series.items()):
-        relative = np.asarray(values, float) / np.mean(values)
-        ax.bar(x + (number - (len(series) - 1) / 2) * width, relative, width, color=COLORS[number], label=name)
+        place, width = side_by_side(len(sizes), number, len(series))
+        ax.bar(place, np.asarray(values, float) / np.mean(values), width, color=COLORS[number], label=name)
     ax.axhline(1.0, color=COLORS[5], linewidth=1, linestyle="--")
     ax.set(title="Balance of the parts", xlabel="part", ylabel="size / mean size")
-    ax.set_xticks(x[:: max(1, len(x) // 16)])
+    ax.set_xticks(range(0, len(sizes), max(1, len(sizes) // 16)))
     legend(ax, len(series))
     return canvas
 
@@ -187,8 +184,7 @@ def _curves(
     if not group:
         return None
     epochs = {int(r["step"]): float(r["epoch"]) for r in records if "step" in r and "epoch" in r}
-    canvas = Canvas(4.6, 3.2)
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one(4.6, 3.2)
     for number, (key, points) in enumerate(group.items()):
         steps = sorted(points)
         values = [points[step][0] for step in steps]
@@ -205,11 +201,9 @@ def _curves(
 
 def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float], str]:
     """Put points on an axis of epochs, steps within an epoch spread evenly; of steps where epochs are not known."""
-    if not steps or any(step not in epochs for step in steps):
-        return [float(step) for step in steps], "step"
-    place = [epochs[step] for step in steps]
-    if len(set(place)) == len(place):
-        return place, "epoch"
+    place = {epochs[step] for step in steps if step in epochs}
+    if len(place) == len(steps):
+        return [epochs[step] for step in steps], "epoch"
     return [float(step) for step in steps], "step"
 
 
@@ -225,15 +219,10 @@ def stage_cost(stages: Sequence[Mapping[str, Any]], what: str) -> Canvas | None:
     title, unit, size = COSTS[what]
     names = [str(stage["name"]) for stage in stages]
     values = [stage["seconds" if unit == "seconds" else "peak_bytes"] / size for stage in stages]
-    canvas = Canvas(4.6, max(2.2, 0.34 * len(names) + 1.0))
-    (ax,) = canvas.axes
-    ax.barh(names, values, color=COLORS[list(COSTS).index(what)], height=0.7)
-    for place, value in enumerate(values):
-        ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
-    ax.margins(x=0.18)
-    ax.invert_yaxis()
+    canvas, ax = canvas_of_one(4.6, max(2.2, 0.34 * len(names) + 1.0))
+    texts = [f"{value:,.1f}" if value < 10 else f"{value:,.0f}" for value in values]
+    value_bars(ax, names, values, texts, COLORS[list(COSTS).index(what)])
     ax.set(title=title, xlabel=unit)
-    thousands(ax.xaxis)
     return canvas
 
 
@@ -269,17 +258,10 @@ def table_sizes(manifest: DatasetManifest) -> Canvas | None:
     """Rows of each table of a data set."""
     if len(manifest.tables) < 2:
         return None
-    names = list(manifest.tables)
-    rows = [manifest.tables[name].num_rows for name in names]
-    canvas = Canvas(height=max(2.0, 0.3 * len(names) + 0.9))
-    (ax,) = canvas.axes
-    ax.barh([shorten(name, 40) for name in names], rows, color=COLORS[0], height=0.7)
-    for place, value in enumerate(rows):
-        ax.text(value, place, f" {compact(value)}", va="center", fontsize=8)
-    ax.margins(x=0.15)
-    ax.invert_yaxis()
+    rows = [table.num_rows for table in manifest.tables.values()]
+    canvas, ax = canvas_of_one(height=max(2.0, 0.3 * len(rows) + 0.9))
+    value_bars(ax, [shorten(name, 40) for name in manifest.tables], rows, [compact(n) for n in rows], COLORS[0])
     ax.set(title="Tables", xlabel="rows")
-    thousands(ax.xaxis)
     return canvas
 
 

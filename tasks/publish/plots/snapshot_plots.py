@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from tasks.publish.plots.figures import COLORS, Canvas, compact, legend, shorten, styled, thousands
+from tasks.publish.plots.figures import (
+    COLORS,
+    Canvas,
+    canvas_of_one,
+    compact,
+    legend,
+    shorten,
+    side_by_side,
+    styled,
+    thousands,
+)
 from tasks.publish.plots.run_plots import bin_labels
 from tasks.publish.snapshots import SnapshotSummary, compare, label_counts
-from tasks.storage.graph_store import Array
 
 _TOP = 12
 
@@ -21,12 +27,15 @@ def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | No
     bins = [summary["degrees"].get("log2_bins") or [] for summary in (before, now)]
     if not all(map(sum, bins)):
         return None
-    canvas = Canvas()
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one()
     labels = bin_labels(max(map(len, bins)))
-    _pairs(ax, before, now, [np.asarray(b) for b in bins], len(labels))
+    for number, (summary, counts) in enumerate(zip((before, now), bins, strict=True)):
+        place, width = side_by_side(len(labels), number, 2)
+        share = 100 * np.pad(np.asarray(counts), (0, len(labels) - len(counts))) / sum(counts)
+        ax.bar(place, share, width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
     ax.set_xticks(np.arange(len(labels)), labels, rotation=60 if len(labels) > 8 else 0)
     ax.set(title="Degrees", xlabel="in-degree", ylabel="% of the nodes")
+    legend(ax, 2)
     return canvas
 
 
@@ -43,19 +52,17 @@ def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | Non
     if aligned is None or not all(whole):
         return None
     names, *counts = aligned
-    size = len(names)
     shares = [100 * found / total for found, total in zip(counts, whole, strict=True)]
     order = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:_TOP]
     order = order[np.argsort(-shares[1][order], kind="stable")]
-    canvas = Canvas(height=max(2.4, 0.3 * len(order) + 1.1))
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one(height=max(2.4, 0.3 * len(order) + 1.1))
     for number, (summary, share) in enumerate(zip((before, now), shares, strict=True)):
-        place = np.arange(len(order)) + (number - 0.5) * 0.4
-        ax.barh(place, share[order], 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
+        place, width = side_by_side(len(order), number, 2)
+        ax.barh(place, share[order], width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
     ax.set_yticks(np.arange(len(order)), [shorten(names[c], 24) for c in order])
     ax.invert_yaxis()
-    shown = f"the {len(order)} of {size} that changed most" if size > len(order) else ""
-    ax.set(title="Labels", xlabel=f"% of the labelled nodes{', ' if shown else ''}{shown}")
+    shown = f", the {len(order)} of {len(names)} that changed most" if len(names) > len(order) else ""
+    ax.set(title="Labels", xlabel=f"% of the labelled nodes{shown}")
     legend(ax, 2)
     return canvas
 
@@ -63,8 +70,7 @@ def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | Non
 def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
     if not before["labels"]["rows"] or not now["labels"]["rows"]:
         return None
-    canvas = Canvas()
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one()
     for number, summary in enumerate((before, now)):
         values = summary["labels"]["values"]
         share = np.linspace(0, 100, len(values))
@@ -74,25 +80,15 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
     return canvas
 
 
-def _pairs(ax: Any, before: SnapshotSummary, now: SnapshotSummary, bins: Sequence[Array], size: int) -> None:
-    """Two bars a bin, as shares."""
-    for number, (summary, counts) in enumerate(zip((before, now), bins, strict=True)):
-        place = np.arange(size) + (number - 0.5) * 0.4
-        share = 100 * np.pad(counts, (0, size - len(counts))) / counts.sum()
-        ax.bar(place, share, 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
-    legend(ax, 2)
-
-
 @styled
 def size_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas:
     """Nodes, edges and splits of both snapshots."""
     growth = compare(before, now)["growth"]
-    canvas = Canvas(height=max(2.2, 0.4 * len(growth) + 1.0))
-    (ax,) = canvas.axes
+    canvas, ax = canvas_of_one(height=max(2.2, 0.4 * len(growth) + 1.0))
     for number, summary in enumerate((before, now)):
         values = [pair[number] for pair in growth.values()]
-        place = np.arange(len(growth)) + (number - 0.5) * 0.4
-        ax.barh(place, values, 0.4, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
+        place, width = side_by_side(len(growth), number, 2)
+        ax.barh(place, values, width, color=COLORS[1 - number], label=f"as of {summary['as_of']}")
         for at, value in zip(place, values, strict=True):
             ax.text(max(value, 1), at, f" {compact(value)}", va="center", fontsize=8)
     ax.set_yticks(np.arange(len(growth)), list(growth))

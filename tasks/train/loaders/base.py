@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from models.base import GraphModel
 from models.block import Batch
 from tasks.sampling.features import FeatureSource
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import GraphManifest
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
-_HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden
 
 
 class Loader:
@@ -77,8 +76,8 @@ class LabelLoader(Loader):
 
     def has_equal_batches(self) -> bool:
         """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
-        for start in range(0, self.num_seeds, _CHUNK_ROWS):
-            some = np.asarray(self.labels[self.seeds[start : start + _CHUNK_ROWS]])
+        for part in slices(self.num_seeds, _CHUNK_ROWS):
+            some = np.asarray(self.labels[self.seeds[part]])
             if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
                 return False
         return True

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +14,13 @@ from configs.registry import LOADERS
 from models.block import Batch
 from models.kernels.adjacency import Adjacency
 from models.kernels.spmm import weighted_sum
-from tasks.inference.layerwise import bounded_slices
+from tasks.inference.layerwise import bounded_slices, scratch_array
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets
-from tasks.storage.artifacts import disk_errors, file_lock
-from tasks.storage.graph_store import Array, GraphStore, create_array
+from tasks.storage.graph_store import Array, GraphStore
 from tasks.train.loaders.base import LabelLoader, TrainingData
 from tasks.train.loaders.configs import PrecomputedConfig
+from tasks.train.loaders.shared_table import shared_table
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17
@@ -79,7 +76,7 @@ def propagated(store: GraphStore, features: FeatureSource, num_propagations: int
         store: the graph.
         features: its numeric features x, (N, D), and its edges' weights where the model reads them.
         num_propagations: K >= 1.
-        scratch: folder where the table stays, so that ranks and a run that is resumed share it; None: nothing stays.
+        scratch: see `shared_table`.
 
     Returns:
         float32 (N, (K + 1) * D), memory-mapped read-only.
@@ -89,18 +86,8 @@ def propagated(store: GraphStore, features: FeatureSource, num_propagations: int
     """
     assert features.feat is not None, "there are numeric features to propagate"
     shape = (store.manifest.num_nodes, (num_propagations + 1) * features.feat.shape[1])
-    with nullcontext(scratch) if scratch else tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        weighted = "" if features.edge_weight is None else "-weighted"
-        path = folder / f"propagated-{num_propagations}{weighted}.npy"
-        with file_lock(folder / "propagated.lock"), disk_errors(folder):
-            if not path.exists():
-                draft = path.with_suffix(".part")
-                _fill(create_array(draft, shape, np.float32), store, features, folder)
-                draft.rename(path)
-        table: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # once mapped, it needs no name
-    assert table.shape == shape
-    return table
+    name = f"propagated-{num_propagations}{'' if features.edge_weight is None else '-weighted'}.npy"
+    return shared_table(scratch, name, shape, np.float32, lambda table, folder: _fill(table, store, features, folder))
 
 
 def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path) -> None:
@@ -110,7 +97,7 @@ def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path
     num_nodes, dim = feat.shape
     indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
     norm = torch.from_numpy((np.diff(indptr) + 1.0) ** -0.5).float()
-    before, after = _scratch_array(folder, num_nodes, dim), _scratch_array(folder, num_nodes, dim)
+    before, after = (np.asarray(scratch_array(folder, num_nodes, dim)) for _ in range(2))
     parts = list(bounded_slices(indptr[1:], _CHUNK_EDGES, _CHUNK_ROWS))
     for part in parts:
         before[part] = table[part, :dim] = feat[part]
@@ -144,12 +131,3 @@ def _propagate(edges: Adjacency, weight: Tensor | None, norm: Tensor, x: Tensor,
 def _tensor(array: Array) -> Tensor:
     """Copy a piece of a memory map: torch wants memory that can be written."""
     return torch.from_numpy(np.array(array))
-
-
-def _scratch_array(folder: Path, rows: int, columns: int) -> Array:
-    """Map a new file that has no name: it goes with its last reader."""
-    if not rows * columns:
-        return np.empty((rows, columns), np.float32)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
-        return np.asarray(np.memmap(file, np.float32, "r+", shape=(rows, columns)))

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.storage.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype
+from tasks.storage.graph_store import MISSING_IN_EDGES, Array, GraphStore, id_dtype, slices
 from tasks.storage.manifests import GraphManifest
 
 _NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
@@ -73,11 +73,10 @@ def take_inside(indptr, indices, nodes, local, sources, positions):  # type: ign
 class LocalGraph(GraphStore):
     """The subgraph of a range of nodes and their halo, in memory, under local numbers that ascend with the global ones.
 
-    All edges among these nodes are there: for own nodes all that lead to them in the whole graph (with one hop of halo
-    or more), for halo nodes fewer. How many are missing says `missing_in_edges`, so that models which divide by degrees
-    divide by the whole graph's. Of the splits there are the own training nodes, or the
-    training edges that lead to own nodes. Memory is that of the local rows and edges (and 12 bytes for each node of the
-    whole graph while this is made).
+    It has all edges among these nodes: with one hop of halo or more, all that lead to own nodes in the whole graph; for
+    halo nodes some are missing. `missing_in_edges` counts those, so that models divide by the degrees of the whole
+    graph. The only split is train: own nodes, or edges that lead to own nodes. Memory: the local rows and edges, and 12
+    bytes for each node of the whole graph while this is made.
     """
 
     def __init__(self, store: GraphStore, first: int, end: int, hops: int) -> None:
@@ -157,6 +156,6 @@ class LocalGraph(GraphStore):
 def _take(table: Array, rows: NDArray[np.int64]) -> Array:
     """Return rows of a memory map, read a chunk at a time."""
     out: Any = np.empty((len(rows), *table.shape[1:]), table.dtype)
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        out[start : start + _CHUNK_ROWS] = table[rows[start : start + _CHUNK_ROWS]]
+    for part in slices(len(rows), _CHUNK_ROWS):
+        out[part] = table[rows[part]]
     return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from configs.registry import STRATEGIES
 from tasks.train.strategies.base import Strategy
-from tasks.train.strategies.configs import DataParallelConfig
 
 
 @STRATEGIES.register("data_parallel")
@@ -13,5 +12,3 @@ class DataParallel(Strategy):
 
     The learning of one rank with batches `world_size` times as large.
     """
-
-    Config = DataParallelConfig

@@ -10,7 +10,6 @@ from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
-from tasks.train.strategies.configs import ParallelEpochsConfig
 
 
 @STRATEGIES.register("parallel_epochs")
@@ -22,8 +21,6 @@ class ParallelEpochs(Strategy):
     this strategy. `train.epochs` counts epochs of the data: a run takes epochs / W rounds, a W-th of the steps. Raise
     the learning rate for it (train.lr_scaling, with train.schedule.warmup_steps).
     """
-
-    Config = ParallelEpochsConfig
 
     @property
     def epochs_per_round(self) -> int:

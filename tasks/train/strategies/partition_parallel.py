@@ -17,7 +17,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
-from tasks.train.strategies.configs import PartitionParallelConfig
 
 _LOADERS = ("neighbor", "full", "edge", "full_edge")
 
@@ -31,8 +30,6 @@ class PartitionParallel(Strategy):
     averaged (DistributedDataParallel). Ranks take equally many steps and equally many seeds in each: where a part has
     fewer training nodes than the largest, its order of seeds starts over.
     """
-
-    Config = PartitionParallelConfig
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from configs.errors import IntegrityError
 from configs.schema import Recipe
@@ -32,18 +31,6 @@ class WarmStart:
     """What that graph was made of."""
     own_dataset: Path | None
     """What the present graph is made of."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> WarmStart:
-        """Read what `as_json` returned."""
-        graph, dataset, own = (
-            Path(content[name]) if content[name] else None for name in ("graph", "dataset", "own_dataset")
-        )
-        return cls(content["as_of"], content["key"], Path(content["checkpoint"]), graph, dataset, own)
 
 
 def earlier_training(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:

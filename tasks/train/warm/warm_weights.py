@@ -21,7 +21,6 @@ from models.facts import GraphFacts
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import DatasetManifest, PartitionManifest
 from tasks.train import checkpoint
 from tasks.train.embeddings.sparse import sparse_embedding
 from tasks.train.ranks.collectives import from_main
@@ -107,7 +106,8 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     for name, tensor in own.items():
         skip = 1 if name in by_node else 0
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
-            raise DoesNotFitError(f"{name} has the shape {_shown(earlier[name])}, here it is {_shown(tensor)}")
+            shapes = ["x".join(map(str, one.shape)) or "()" for one in (earlier[name], tensor)]
+            raise DoesNotFitError(f"{name} has the shape {shapes[0]}, here it is {shapes[1]}")
     before = _earlier_graph(warm)
     _refuse_held_out_knowledge(warm, before, store)
     if not by_node:
@@ -121,15 +121,11 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
     return earlier
 
 
-def _shown(tensor: Tensor) -> str:
-    return "x".join(map(str, tensor.shape)) or "()"
-
-
 def _check_codes(warm: WarmStart) -> None:
     """Classes and categories must have the numbers that they had. Raises DoesNotFitError."""
     if warm.dataset is None or warm.own_dataset is None or warm.dataset == warm.own_dataset:
         return
-    earlier, own = _dataset(warm.dataset), _dataset(warm.own_dataset)
+    earlier, own = DatasetStore.open(warm.dataset), DatasetStore.open(warm.own_dataset)
     for name in own.manifest.tables:
         counted = name == "classes" or name.startswith("categories/")
         if counted and not (name in earlier and earlier.read(name).equals(own.read(name))):
@@ -202,14 +198,8 @@ def _earlier_graph(warm: WarmStart) -> GraphStore:
     """Open the graph that was trained on. Raises DoesNotFitError."""
     if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
         raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
-    text = (warm.graph / "manifest.json").read_text(encoding="utf-8")
-    return GraphStore(warm.graph, PartitionManifest.model_validate_json(text))
+    return GraphStore.open(warm.graph)
 
 
 def _names(graph: GraphStore, dataset: Path, nodes: Array) -> pa.Array:
-    return IdMap(graph, _dataset(dataset)).lookup(nodes)
-
-
-def _dataset(folder: Path) -> DatasetStore:
-    text = (folder / "manifest.json").read_text(encoding="utf-8")
-    return DatasetStore(folder, DatasetManifest.model_validate_json(text))
+    return IdMap(graph, DatasetStore.open(dataset)).lookup(nodes)
