@@ -113,8 +113,7 @@ def need_memory(num_bytes: int, what: str, way_out: str) -> None:
 def refuse_excess_data(recipe: Recipe) -> None:
     """Refuse options of the data that alone ask for more memory than is free, before anything is read.
 
-    Raises:
-        RecipeError: naming the option.
+    Raises RecipeError: naming the option.
     """
     options: dict[str, Any] = recipe.dataset.model_dump(mode="json")
     pairs = options.get("num_negatives")

@@ -69,8 +69,7 @@ def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, 
 def run_worker(module: str, argument: Path, context: StageContext) -> None:
     """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
-    Raises:
-        StageError: it died; the message ends with what it said last.
+    Raises StageError: it died; the message ends with what it said last.
     """
     command = [sys.executable, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}

@@ -26,14 +26,9 @@ logger = logging.getLogger(__name__)
 def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
     """Return columns of ids of a file, each (n,): those of these names, else as many of the first ones.
 
-    Parquet, CSV, TSV and lists (`.txt`, an id or a pair a line; ids alone may have blanks), also compressed.
-
-    Args:
-        path: the file.
-        columns: names of the columns, and whether the data's ids there are texts; then `7` in a CSV is the text too.
-
-    Raises:
-        DataError: it cannot be read, has too few columns, no rows, cells that are no ids, or ids for its first line.
+    Parquet, CSV, TSV and lists (`.txt`, an id or a pair a line; ids alone may have blanks), also compressed. `columns`
+    maps names to whether the data's ids there are texts; then `7` in a CSV is the text too. Raises DataError: it cannot
+    be read, has too few columns, no rows, cells that are no ids, or ids for its first line.
     """
     files = TableFiles((str(path),), whole_lines=len(columns) == 1)
     there = files.column_names()
@@ -60,8 +55,7 @@ def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
 def _doubt_names(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
     """Tell a first line of ids from one of names that are not ours: the first id would be lost without a word.
 
-    Raises:
-        DataError: the line looks as the next one does, digits and all.
+    Raises DataError: the line looks as the next one does, digits and all.
     """
     line, wanted = ",".join(names), ",".join(columns)
     first = [str(batch.column(name)[0]) for name in names] if batch.data.num_rows else []

@@ -35,12 +35,9 @@ _ONE = ("_N", "_E", "_N")
 
 
 def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str, int]:
-    """Write a graph, whole or not at all; returns how many nodes, edges and graphs.
+    """Write a preprocessed graph as a file, whole or not at all; returns how many nodes, edges and graphs.
 
-    Args:
-        store: what preprocess made; the file is made of it in memory.
-        dataset: what it was made of, for the users' ids.
-        path: of the file.
+    The file is made in memory. `dataset`, which the graph was made of, has the users' ids.
 
     Raises:
         RecipeError: DGL is not installed.

@@ -66,10 +66,8 @@ class _Learner(FeatureBuilder):
 def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> list[Learned]:
     """Return what each transform of a finished preprocess artifact learned, in the order of their application.
 
-    Args:
-        context: of the stage that asks; its cache has the shards' summaries, else they are computed again.
-        recipe: what was preprocessed.
-        parents: `ingest` and `preprocess`.
+    The context's cache has the shards' summaries, else they are computed again; `parents` has `ingest` and
+    `preprocess`.
     """
     options, hops = split_hops(recipe.preprocess)
     own = [] if hops is None else [_learned_hops(hops, parents["preprocess"].manifest)]
@@ -223,9 +221,8 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
 def recode_transform(codes: dict[str, Array], cardinalities: dict[str, int]) -> ComponentConfig:
     """Return a transform that looks codes up.
 
-    Args:
-        codes: column to int32 (number of codes,): the code of the training data for each code here.
-        cardinalities: column to the number of codes afterwards.
+    `codes`: column to the training data's code for each code here, int32 (number of codes,); `cardinalities`: column to
+    the number of codes afterwards.
     """
     states = {name: {"codes": table, "cardinalities": [cardinalities[name]]} for name, table in codes.items()}
     return TRANSFORMS.config({"name": "recode", "sha256": _keep(states)})

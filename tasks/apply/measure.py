@@ -133,9 +133,7 @@ def as_classes(scores: Array, mine: list[str] | None, wanted: list[str] | None, 
     """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
 
     A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
-
-    Raises:
-        DataError: a single score tells two classes apart, and the data has others.
+    Raises DataError: a single score tells two classes apart, and the data has others.
     """
     single = scores.shape[1] == 1
     mine = mine or [str(number) for number in range(2 if single else scores.shape[1])]

@@ -69,11 +69,7 @@ with another file, nothing runs.
 def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any], lineage: dict[str, Any]) -> int:
     """Write a model's files into `folder`; returns the number of weights.
 
-    Args:
-        checkpoint: `best.pt` of a training; read without unpickling code.
-
-    Raises:
-        IntegrityError: it is not a checkpoint.
+    `checkpoint` is a training's `best.pt`, read without unpickling code. Raises IntegrityError: it is not a checkpoint.
     """
     from tasks.train.checkpoint import load
     from tasks.train.job import OWN_MODEL
@@ -104,9 +100,7 @@ def model_digest(folder: Path) -> str:
 def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
     """Rebuild a model from its files, in evaluation mode.
 
-    Args:
-        folder: of the files.
-        trust_code: sha256 of the `model.py` that you have read: it runs from now on in this process (`configs.trust`).
+    `trust_code`: sha256 of the `model.py` that you have read; it runs from now on in this process (`configs.trust`).
 
     Raises:
         IntegrityError: they do not fit together.
@@ -134,11 +128,8 @@ def load_published(folder: Path, trust_code: str | None = None) -> GraphModel:
 def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str]) -> int:
     """Write tensors as a safetensors file, whole or not at all; returns the number of values.
 
-    Args:
-        path: the file.
-        tensors: by name; those that share memory are written each by itself.
-        note: name and value of what the header says beside them. The format orders several by chance, and equal
-            weights are to make equal files.
+    `note` is name and value of the header's one entry: the format orders several by chance, and equal weights are to
+    make equal files.
     """
     from safetensors.torch import save_file
 

@@ -101,9 +101,7 @@ def label_order(mine: Sequence[str] | None, wanted: Sequence[str] | None) -> lis
     """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
 
     Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
-
-    Raises:
-        DataError: the data has other label columns than the model.
+    Raises DataError: the data has other label columns than the model.
     """
     if mine is None or wanted is None or list(mine) == list(wanted) or len(mine) == len(wanted) == 1:
         return None
@@ -129,10 +127,10 @@ def adapted_recipe(
 
     Args:
         recipe: names the data.
-        trained: what the model was trained by.
+        trained: the recipe of the model's training.
         needs: of the model.
         store: the data, ingested.
-        same_tables: whether those are the very tables of the training, seen as of another moment, say.
+        same_tables: whether those are the very tables of the training, as of another moment.
 
     Raises:
         RecipeError: the recipe prepares data in another way than the training did.

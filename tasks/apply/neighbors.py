@@ -173,16 +173,11 @@ class VectorFile:
 
 
 def nearest(path: Path, nodes: Sequence[Any] | pa.Array, k: int, metric: Metric = "cosine") -> Iterator[Neighbors]:
-    """Yield the k nearest of each node, without itself; of equal ones those that stand first.
+    """Yield the k nearest of each node (fewer where there are fewer), without itself; of equal ones the first.
 
-    Args:
-        path: the vectors.
-        nodes: ids, of the file's kind or texts.
-        k: how many; fewer where there are not so many.
-        metric: `cosine` of the angle (0 where a vector is zero), or `dot`, the product.
-
-    Raises:
-        DataError: a damaged file, numbers or products that float32 does not hold, or a node that is not in it.
+    `nodes` are ids, of the file's kind or texts; `metric` is the `cosine` of the angle (0 where a vector is zero), or
+    the product, `dot`. Raises DataError: a damaged file, numbers or products that float32 does not hold, or a node that
+    is not in it.
     """
     file = VectorFile(path)
     wanted = nodes if isinstance(nodes, pa.Array) else pa.array(nodes)

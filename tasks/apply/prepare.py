@@ -31,11 +31,8 @@ class _Aside(Listener):
 def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: StageContext) -> Parent:
     """Return a partition's artifact of ingested data as the model reads it; what is there is found.
 
-    Args:
-        published: the model. Its `preprocess` and `partition` sections are taken, with its fitted transforms.
-        recipe: the moment, and which components stay.
-        ingest: the data.
-        context: of the stage that asks.
+    The model's `preprocess` and `partition` sections and fitted transforms are taken, and of `recipe` the moment and
+    which components stay.
 
     Raises:
         UserError: the model cannot read such data.

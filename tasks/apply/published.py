@@ -61,12 +61,9 @@ class Published:
         return str(self._facts["task"])
 
     def recipe_for(self, recipe: Recipe, preprocess_key: str, store: DatasetStore) -> Recipe:
-        """Return the recipe by which ingested data becomes a graph for this model.
+        """Return the recipe by which the data of `recipe`, ingested in `store`, becomes a graph for this model.
 
-        Args:
-            recipe: names the data.
-            preprocess_key: key that the preprocess stage gives the recipe as it is.
-            store: the data.
+        `preprocess_key`: key that the preprocess stage gives the recipe as it is.
 
         Raises:
             RecipeError: the model or the recipe cannot be used so.

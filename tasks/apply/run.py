@@ -103,13 +103,8 @@ def write_outputs(
 ) -> dict[str, Any]:
     """Score in a process of its own and put the files in place, whole or not at all; says what was written.
 
-    Args:
-        home: for locks.
-        listener: hears how far it is.
-        published: the model.
-        request: what to write and where (`output` and `format` are set).
-        recipe: batch size, device and threads.
-        parents: `ingest` and `partition`.
+    The request has `output` and `format`, the recipe batch size, device and threads, `parents` `ingest` and
+    `partition`.
 
     Raises:
         UserError: ids that the data has not, or a graph that does not fit the model.

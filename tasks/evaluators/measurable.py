@@ -45,12 +45,8 @@ def check_splits(
 ) -> None:
     """Refuse splits that the metric is not defined on; warn of classes that only held-out rows have.
 
-    Args:
-        evaluate: names the evaluator and the splits to report; validation needs a metric in any case.
-        graph: task, metric and kind of label.
-        labels: split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none.
-        warn: takes the warnings.
-        names: of the classes, where they have some.
+    `labels` maps a split to its labels, int64 (n,) with -1 for none, or float (n, T) with NaN for none. Validation
+    needs a metric whatever the splits to report.
 
     Raises:
         RecipeError: the metric does not fit the task.

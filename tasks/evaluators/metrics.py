@@ -21,14 +21,9 @@ _ROWS_AT_A_TIME = 4096
 
 
 def rocauc(label: Array, score: Floats) -> float:
-    """Area under the ROC curve of one binary label; a tie between a positive and a negative counts one half.
+    """Area under the ROC curve of one binary label, (n,) of 0 and 1; ties of a positive and a negative count one half.
 
-    Args:
-        label: (n,) of 0 and 1, none missing.
-        score: (n,).
-
-    Returns:
-        The share of (positive, negative) pairs in the right order; NaN if one of the two classes is absent.
+    It is the share of (positive, negative) pairs in the right order; NaN if one of the two classes is absent.
     """
     positive = label == 1
     num_positive = int(positive.sum())
@@ -44,10 +39,7 @@ def rocauc(label: Array, score: Floats) -> float:
 def average_precision(label: Array, score: Floats) -> float:
     """Average precision of one binary label: sum of (recall_i - recall_(i-1)) * precision_i over distinct scores.
 
-    No interpolation; rows with equal scores enter together (scikit-learn's convention).
-
-    Returns:
-        NaN if no row is positive.
+    No interpolation; rows with equal scores enter together (scikit-learn's convention). NaN if no row is positive.
     """
     order = np.argsort(-score, kind="stable")
     hit = (label[order] == 1).astype(np.int64)
@@ -61,16 +53,9 @@ def average_precision(label: Array, score: Floats) -> float:
 
 
 def mean_over_tasks(label: Array, score: Floats, metric: Any) -> float:
-    """Average a binary metric over label columns, each on its own labelled rows, as OGB does.
+    """Average a binary metric over label columns, (n, T) of 0, 1 and NaN, each on its own labelled rows, as OGB does.
 
-    Columns without both a positive and a negative are left out (the metric is not defined there).
-
-    Args:
-        label: (n, T) of 0, 1 and NaN.
-        score: (n, T).
-
-    Returns:
-        NaN if no column could be measured.
+    Columns without both a positive and a negative are left out (the metric is not defined there); NaN if none is left.
     """
     columns = _labelled_columns(label, score)
     return _mean(metric(truth, guess) for truth, guess in columns if (truth == 1).any() and (truth == 0).any())
@@ -93,8 +78,7 @@ def confusion_matrix(label: Array, predicted: Array, num_classes: int) -> NDArra
 def class_f1(confusion: NDArray[np.int64]) -> Floats:
     """F1 of each class, 2 TP / (2 TP + FP + FN); 0 where it is never right, NaN where it neither occurs nor is guessed.
 
-    Args:
-        confusion: (C, C), true classes down, predicted across.
+    `confusion`: (C, C), true classes down, predicted across.
     """
     right = np.diag(confusion).astype(np.float64)
     total = confusion.sum(axis=0) + confusion.sum(axis=1)
@@ -144,8 +128,7 @@ def mae(label: Array, value: Floats) -> float:
 def r2(label: Array, value: Floats) -> float:
     """1 - sum (y - f)^2 / sum (y - mean of y)^2 a column, averaged over the columns whose labels differ; (n, T) each.
 
-    Returns:
-        NaN if no column has two labels that differ.
+    NaN if no column has two labels that differ.
     """
     columns = [(truth, guess, np.sum((truth - truth.mean()) ** 2)) for truth, guess in _labelled_columns(label, value)]
     return _mean(1 - np.sum((truth - guess) ** 2) / spread for truth, guess, spread in columns if spread > 0)

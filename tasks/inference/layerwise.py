@@ -35,11 +35,8 @@ class Layerwise:
     ) -> None:
         """Open the graph.
 
-        Args:
-            store: the graph.
-            device: where the models are.
-            scratch: folder on a disk with room for the layers' outputs; None: the system's own.
-            chunk_edges: edges of a chunk; a node with more in-edges is a chunk of its own.
+        `scratch`: folder on a disk with room for the layers' outputs; None: the system's own. `chunk_edges`: edges of a
+        chunk; a node with more in-edges is a chunk of its own.
         """
         self.num_nodes = store.manifest.num_nodes
         self.indptr = store["csc_indptr"]
@@ -49,18 +46,10 @@ class Layerwise:
         self.chunk_edges = chunk_edges
 
     def vectors(self, model: GraphModel, features: FeatureSource, nodes: Array | None) -> NDArray[np.float32]:
-        """Return the model's vectors of nodes.
+        """Return vectors of nodes, int64 (n,) distinct (None: all), by a model in evaluation mode, without gradients.
 
-        Args:
-            model: in evaluation mode, without gradients; its layers are applied one after the other.
-            features: with those of edges where the model reads them.
-            nodes: int64 (n,) distinct; None: all.
-
-        Returns:
-            float32 (n, model.vector_dim), a memory map of a file that has no name and goes with it.
-
-        Raises:
-            OSError: the disk has no room.
+        They are float32 (n, model.vector_dim), a memory map of a file that has no name and goes with it. Raises
+        OSError: the disk has no room.
         """
         rows = chunk_rows(model, self.chunk_edges)
         before = self._encode(model, features, rows)

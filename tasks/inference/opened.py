@@ -49,8 +49,7 @@ class Opened:
 def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel]) -> Opened:
     """Open the artifacts of partition (`graph`) and ingest, and the model that `load` returns.
 
-    Raises:
-        RecipeError: the device cannot be had.
+    Raises RecipeError: the device cannot be had.
     """
     import torch
 

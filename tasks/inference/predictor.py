@@ -65,10 +65,7 @@ class Predictor:
         """Score a split; rows come in the order of the split's array. Scores are raw outputs (logits).
 
         Link splits without negatives get as many uniform pairs as edges, none of them an edge of the graph or of any
-        split.
-
-        Raises:
-            DataError: the graph has no such split.
+        split. Raises DataError: the graph has no such split.
         """
         task = self.store.manifest.task
         if task == "link":
@@ -96,8 +93,7 @@ class Predictor:
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
 
-        Raises:
-            DataError: the graph has no such split.
+        Raises DataError: the graph has no such split.
         """
         positive, negative = self.split_array(f"{split}_edges"), self.store.get(f"{split}_negative")
         if negative is None:
@@ -148,14 +144,9 @@ class Predictor:
             yield part, loader.batch(np.arange(part.start, part.stop)).to(self.device)
 
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
-        """Return the model's vectors of nodes by all their in-edges.
+        """Return the model's vectors of nodes, int64 (n,) distinct (None: all), by all their in-edges. In `evaluating`.
 
-        Args:
-            model: in evaluation mode, without gradients (see `evaluating`).
-            nodes: int64 (n,) distinct; None: all.
-
-        Returns:
-            float32 (n, model.vector_dim): a tensor on the device, or a file's memory map (see `Layerwise.vectors`).
+        They are float32 (n, model.vector_dim): a tensor on the device, or a file's map (see `Layerwise.vectors`).
         """
         features = FeatureSource.of(self.store, model)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:

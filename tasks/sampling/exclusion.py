@@ -11,12 +11,7 @@ from tasks.sampling.lookup import find_edge
 
 
 def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a hash table of edges between seeds, both ways of each pair, for `drop_edges`.
-
-    Args:
-        seeds: (n,) node ids.
-        pairs: int64 (2, m) in seed numbering.
-    """
+    """Return a hash table of edges between seeds (n,), both ways of each pair, int64 (2, m) in seed numbering."""
     keys = key_table(2 * pairs.shape[1])
     for source, target in (pairs, pairs[::-1]):
         _insert(seeds[source].astype(np.int64) * len(seeds) + target, keys)

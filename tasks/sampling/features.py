@@ -90,12 +90,9 @@ class FeatureSource:
         return Inputs(_node_ids(nodes), feat, codes, label, node_type, guess)
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
-        """Return the inputs of destinations and the mean (n, D) of their in-neighbours' numeric features.
+        """Return the inputs of destinations, integer (n,), and the mean (n, D) of their sources' numeric features.
 
-        Args:
-            nodes: int32 or int64 (n,).
-            indptr: int64 (n + 1,), the edges of each destination.
-            ids: like nodes (E,), their sources.
+        The edges of each destination are indptr int64 (n + 1,), and `ids`, like nodes (E,), their sources.
         """
         assert self.table is not None, "a mean is taken of numeric features"
         feat, mean = gather_mean(self.table, nodes, indptr, ids, self.dtype)

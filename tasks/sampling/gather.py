@@ -35,16 +35,7 @@ _STREAMED_BYTES = 1 << 22
 
 
 def gather_rows(table: Array, rows: Array, dtype: torch.dtype) -> Tensor:
-    """Return table[rows].
-
-    Args:
-        table: (N, D) contiguous, see above.
-        rows: int32 or int64 (n,).
-        dtype: torch.float32 or torch.bfloat16.
-
-    Returns:
-        (n, D) of `dtype`.
-    """
+    """Return table[rows], (n, D) of `dtype`: float32 or bfloat16; the table (N, D) is contiguous, rows integer (n,)."""
     out = _new(len(rows), table.shape[1], dtype)
     _copy(table, rows, out)
     return _tensor(out, dtype)

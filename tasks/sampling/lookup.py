@@ -40,15 +40,10 @@ def mark_edges(indptr, indices, sources, targets, marks):  # type: ignore[no-unt
 
 
 def without_pairs(indptr: Array, indices: Array, pairs: Array) -> tuple[Array, Array, Array]:
-    """Return a CSC without the edges between pairs, both ways and all that are parallel.
+    """Return a CSC without the edges between pairs, int64 (2, n), both ways and all that are parallel.
 
-    Args:
-        indptr: int64 (N + 1,).
-        indices: (E,), ascending within a node.
-        pairs: int64 (2, n), with or without edges between them.
-
-    Returns:
-        New indptr and indices, and the positions that are left out: int64 (m,), ascending.
+    Sources ascend within a node. Returns new indptr and indices, and the positions that are left out: int64 (m,),
+    ascending.
     """
     indptr, indices = frozen(indptr), frozen(indices)
     sources, targets = np.concatenate([pairs[0], pairs[1]]), np.concatenate([pairs[1], pairs[0]])

@@ -140,8 +140,7 @@ class NeighborSampler:
                 heavy edges, which other models mean to have.
             positions: whether samples tell the CSC positions of their edges.
 
-        Raises:
-            DataError: an edge's weight is negative or no number.
+        Raises DataError: an edge's weight is negative or no number.
         """
         self.indptr, self.indices = frozen(indptr), frozen(indices)
         self.fanouts = fanouts

@@ -20,11 +20,7 @@ class Batches:
     """
 
     def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
-        """Count the batches of a round.
-
-        Raises:
-            RecipeError: more batches are to be accumulated than a round has.
-        """
+        """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
         self.loader, self.strategy, self.seed = loader, strategy, seed
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None

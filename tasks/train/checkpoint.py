@@ -46,8 +46,7 @@ def save_atomic(state: dict[str, Any], path: Path) -> None:
 def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; never unpickles code. `mapped`: tensors are read from the disk as they are used.
 
-    Raises:
-        IntegrityError: it cannot be read, or belongs to another configuration than `digest`.
+    Raises IntegrityError: it cannot be read, or belongs to another configuration than `digest`.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
@@ -94,10 +93,10 @@ def rebuild_model(
 
     Args:
         config: its name and options.
-        described: `facts` that size it, and whether it had its table of sparse embeddings in CPU memory
-            (`table_on_host`): such a table stays the tensor that `weights` has, and follows the model to no device.
+        described: `facts` that size it, and `table_on_host`: whether its table of sparse embeddings stays the tensor in
+            `weights`, and follows the model to no device.
         weights: its state dict.
-        own_file: where the file of a user's own model may lie, beside its own place.
+        own_file: copy of a user's own model file, read where the file is gone from its place.
 
     Raises:
         RecipeError: the user's own file is at neither place, is another one, or does not run here.

@@ -27,14 +27,10 @@ def training_facts(store: GraphStore) -> GraphFacts:
 
 
 def label_scale(labels: Array, rows: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of each column, of the labels that exist.
+    """Return mean and standard deviation of the labels of some rows, float64 (T,) each, by column.
 
-    Args:
-        labels: float (N, T), NaN where there is none; may be a memory map.
-        rows: int (n,): which rows count.
-
-    Returns:
-        float64 (T,) each; a constant label has the scale 1, one that nobody has the mean 0 besides.
+    `labels`, float (N, T), may be a memory map; NaN is no label. A constant label has the scale 1, one that no row has
+    the mean 0 besides.
     """
     width = labels.shape[1]
     count, total, squares = np.zeros(width, np.int64), np.zeros(width), np.zeros(width)

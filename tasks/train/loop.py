@@ -43,8 +43,7 @@ _MOST_STEPS = 1e9  # between two looks at the clock
 def train(job: Job, ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one.
 
-    Raises:
-        RecipeError: options that do not fit the data, or a training that diverged.
+    Raises RecipeError: options that do not fit the data, or a training that diverged.
     """
     use_threads(job.train.threads)
     device = choose_device(job.train.device, ranks.local_rank)

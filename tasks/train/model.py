@@ -13,8 +13,7 @@ from tasks.train.strategies.base import Ranks
 def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
     """Build the recipe's model on the CPU, with its node embeddings where `train.embeddings` says; all ranks together.
 
-    Raises:
-        RecipeError: options that do not fit the graph, or a model that the machine's memory cannot hold.
+    Raises RecipeError: options that do not fit the graph, or a model that the machine's memory cannot hold.
     """
     refuse_excess(job.model, job.train, facts, ranks)
     model: GraphModel = EMBEDDINGS.create(job.train.embeddings).build(job, facts, ranks)

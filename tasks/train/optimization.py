@@ -33,18 +33,9 @@ class Optimization:
         ranks: Ranks,
         total_steps: int,
     ) -> None:
-        """Make the optimizers.
+        """Make the optimizers; `wrapped` is the model, on its device, as the strategy wraps it.
 
-        Args:
-            train: options.
-            model: where it computes already.
-            wrapped: the same as the strategy wraps it: what is called.
-            task_type: chooses the loss.
-            ranks: the job's.
-            total_steps: steps of the whole run.
-
-        Raises:
-            RecipeError: a warm-up that is longer than the run, or a model without parameters.
+        Raises RecipeError: a warm-up that is longer than the run, or a model without parameters.
         """
         self.train, self.model, self.wrapped, self.ranks = train, model, wrapped, ranks
         self.task_type = task_type

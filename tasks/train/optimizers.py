@@ -29,8 +29,7 @@ def make_scheduler(
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """Return the schedule, by step: a linear warm-up from 0, then `train.schedule` over the steps that are left.
 
-    Raises:
-        RecipeError: the warm-up is longer than the training.
+    Raises RecipeError: the warm-up is longer than the training.
     """
     schedule: Schedule = SCHEDULES.create(train.schedule)
     warmup = schedule.config.warmup_steps

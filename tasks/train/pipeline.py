@@ -43,7 +43,7 @@ class Pipeline:
             make: makes a batch in CPU memory; called by several threads at once, with ascending numbers.
             first: number of the first batch.
             stop: number after the last one.
-            ahead: batches that may be ready or in the making beyond the caller's; on a GPU they lie in its memory.
+            ahead: batches ready or in the making beyond the caller's; on a GPU they lie in its memory.
             threads: threads that make them.
             device: where the caller wants them.
         """

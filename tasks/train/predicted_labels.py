@@ -14,21 +14,13 @@ from tasks.train.checkpoint import load_model
 
 
 def with_predicted_labels(store: GraphStore, teacher: Path, min_probability: float) -> GraphStore:
-    """Return the same graph with more training nodes: those on which the teacher is confident.
+    """Return the same graph with more training nodes: those whose class the teacher gives `min_probability` or more.
 
     Their own labels, where they have any, are not looked at. So the model gets to know nodes that differ from the
     training split, as later ones do. Source: Sun, Gu, Hu, "Scalable and adaptive graph neural networks with
     self-label-enhanced training" (https://arxiv.org/abs/2104.09376), section 4.3. Validation and evaluation read the
-    graph itself.
-
-    Args:
-        store: the graph; single-class nodes, of one type where there are several.
-        teacher: checkpoint of a model for this graph.
-        min_probability: from which on a prediction counts as a label.
-
-    Returns:
-        a store in which `label` holds predictions for the nodes that `train_idx` now has besides, and -1 for all other
-        nodes outside the training split: of their labels nothing can be read.
+    graph itself. Its `label` holds predictions for the nodes added to `train_idx`, and -1 for all others outside the
+    training split: nothing of their labels can be read.
     """
     model, manifest = load_model(teacher), store.manifest
     train = np.asarray(store["train_idx"])

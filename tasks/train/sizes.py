@@ -48,9 +48,8 @@ def model_size(weights: Weights, train: TrainConfig) -> ModelSize:
 def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts, ranks: Ranks) -> None:
     """Refuse a model that cannot be held where it shall train, before any of it is made.
 
-    Raises:
-        RecipeError: weights, gradients and optimizer state, or what a loader draws for a batch, are more than the
-            memory that is free.
+    Raises RecipeError: weights, gradients and optimizer state, or what a loader draws for a batch, are more than the
+    memory that is free.
     """
     _loader(train).check_memory(ranks.local_size)
     weights = count_weights(config, train, facts)

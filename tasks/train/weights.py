@@ -34,8 +34,7 @@ class Weights:
 def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
     """Count a model's weights without making them; None for a model of the user's own that torch cannot build so.
 
-    Raises:
-        RecipeError: as the model itself does.
+    Raises RecipeError: as the model itself does.
     """
     import torch
 

@@ -60,13 +60,9 @@ def own_columns(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
 
 
 def training_sample(rows: Array, columns: tuple[FeatureColumn, ...], num_scores: int, share: int = 1) -> Array:
-    """Return as many of the training split's rows, ascending, as a linear model takes some seconds for.
+    """Return as many of the training split's rows, int64 (n,) ascending, as a linear model takes some seconds for.
 
-    Args:
-        rows: int64 (n,).
-        columns: their features.
-        num_scores: columns of the scores.
-        share: parts of the work that the rows are one of.
+    `share`: how many sets of rows of this size share the work.
     """
     width = sum(column.dim * (1 if column.kind == "numeric" else MOST_CODES) for column in columns) * share
     most = min(_MOST_ROWS, _MOST_NUMBERS // width, _MOST_PRODUCTS // (width * num_scores)) // share
@@ -171,16 +167,10 @@ def _most_frequent(codes: Array) -> Array:
 def read_rows(
     dataset: DatasetStore, table: str, features: tuple[FeatureColumn, ...], rows: Array, scratch: Path
 ) -> tuple[Array, Array]:
-    """Read some rows of a nodes table, in one pass over it.
-
-    Args:
-        table: `nodes/TYPE`.
-        features: its columns.
-        rows: int64 (n,), ascending.
-        scratch: folder with room for them: they are mapped, not held in memory.
+    """Read some rows, int64 (n,) ascending, of a nodes table (`nodes/TYPE`), in one pass over it.
 
     Returns:
-        numbers float32 (n, D) and codes int32 (n, C).
+        numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
     """
     kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
     for feature in features:

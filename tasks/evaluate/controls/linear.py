@@ -29,7 +29,7 @@ class Linear:
 
 
 def fit(x: Array, label: Array, task_type: str, num_scores: int) -> Linear:
-    """Fit to rows; the same rows give the same bits, for it takes one thread.
+    """Fit to rows; takes one thread, so that the same rows give the same bits.
 
     Args:
         x: float32 (n, D), standardized.

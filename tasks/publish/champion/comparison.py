@@ -71,10 +71,7 @@ class Challenge:
     def own_value(self) -> tuple[float, dict[str, float]]:
         """Return the gate metric on the validation split, and that of each control.
 
-        As evaluated, else measured now (`evaluate.splits=[test]`).
-
-        Raises:
-            RecipeError: there is no such metric.
+        As evaluated, else measured now (`evaluate.splits=[test]`). Raises RecipeError: there is no such metric.
         """
         evaluation = self.parents["evaluate"].manifest
         value = recorded_value(self.metric, evaluation.metrics)
@@ -88,8 +85,7 @@ class Challenge:
     def against(self, tracker: Tracker, new: Candidate, champion: ModelVersion) -> Compared:
         """Compare with the champion, whose metric is the same.
 
-        Raises:
-            StageError: the champion's files cannot be had now, or a process died; nothing is known then.
+        Raises StageError: the champion's files cannot be had now, or a process died; nothing is known then.
         """
         old = champion.gate
         if new.prepared and old.prepared == new.prepared and not np.isnan(old.value):

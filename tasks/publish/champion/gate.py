@@ -124,8 +124,7 @@ def gate_name(gate: str | None, primary: str) -> str:
 def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return what an evaluation measured of the gate metric; None where it left the split out.
 
-    Raises:
-        RecipeError: the split was evaluated, without this metric; the message names what there is.
+    Raises RecipeError: the split was evaluated, without this metric; the message names what there is.
     """
     split, _, name = gate.partition("/")
     return metric_of(name, metrics[split], split) if split in metrics else None
@@ -152,11 +151,9 @@ def decide(
     name: str = "NAME",
     leave_alone: bool = False,
 ) -> Decision:
-    """Decide whether a new version takes the alias.
+    """Decide whether a new version takes the alias from the present champion, `old` (None: there is none).
 
     Args:
-        new: the new version.
-        old: the present champion; None: there is none.
         compare: scores both on the same rows; called only where that decides.
         name: of the registered model, for the command that decides otherwise.
         leave_alone: the run was not asked to choose a champion.

@@ -18,8 +18,7 @@ from tasks.stage import Parent
 def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) -> Candidate:
     """Return what the gate knows of a model before it has a version.
 
-    Raises:
-        RecipeError: the gate metric was not measured.
+    Raises RecipeError: the gate metric was not measured.
     """
     evaluation = parents["evaluate"].manifest
     primary_higher = bool(evaluation.report.get("higher_is_better", True))

@@ -47,13 +47,8 @@ def is_directed_task(graph: Parent, ingest: Parent) -> bool:
 def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = False) -> Array:
     """Return a hash of the users' id of each row of a split, uint64 (n,), in the order of the graph's array.
 
-    A link's is that of its two ends, in an order of their own where it and its reverse are one.
-
-    Args:
-        graph: a partition's artifact.
-        ingest: the data that it was made of.
-        split: `train`, `valid` or `test`.
-        reverse: of links take the ends the other way round.
+    A link's is that of its two ends, in an order of their own where it and its reverse are one; with `reverse` the ends
+    are taken the other way round. `graph` is a partition's artifact, `ingest` the data that it was made of.
     """
     from tasks.ingest.ids.id_index import hash_ids
 
@@ -100,8 +95,7 @@ def trained_on(files: Path, lineage: dict[str, Any], home: Home, graph: Parent, 
 
     Args:
         files: the model's.
-        lineage: of the model: `key` and `digest` of the artifacts that it was made from.
-        home: where those may still be.
+        lineage: of the model: `key` and `digest` of the artifacts that it was made from, which `home` may still have.
         graph: the partition's artifact whose validation rows are asked about.
         ingest: the data that it was made of.
     """

@@ -150,11 +150,8 @@ class Tracker:
     ) -> bool:
         """Resume the flow run's own run, or start one. Returns whether it was there already.
 
-        Args:
-            train_key: the training's.
-            recipe_name: the recipe's.
-            context: the flow run; none: the newest run of the training is resumed.
-            trains: whether the flow run trains; then it resumes the run of a training that was interrupted, too.
+        Without a flow run, `context`, the newest run of the training is resumed; a flow run that trains resumes the run
+        of a training that was interrupted, too.
         """
         tags = {TRAIN_KEY: train_key, RECIPE: recipe_name}
         where = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())

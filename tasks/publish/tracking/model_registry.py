@@ -58,18 +58,10 @@ class ModelRegistry:
         description: str,
         judge: Callable[[str, str | None], Decision],
     ) -> tuple[str, Decision]:
-        """Register a logged model (once) and move the champion's alias if the gate says so.
+        """Register a logged model (once), and make it champion if the gate says so; return version and decision.
 
-        Args:
-            model_id: of the logged model.
-            tags: of the version.
-            description: of the version.
-            judge: decides on a version, given the champion's version (None: there is none). It may take its time, for
-                nothing is locked meanwhile, and may be asked again: two publications at once must not both beat the
-                same champion.
-
-        Returns:
-            The version, and the decision with its reason.
+        `judge` decides on a version, given the champion's (None: there is none). It may take its time, for nothing is
+        locked meanwhile, and may be called again: two publications at once must not both beat the same champion.
         """
         with file_lock(self._lock_path):
             version = self._version(model_id, tags, description)
@@ -102,8 +94,7 @@ class ModelRegistry:
     def roll_back(self) -> Change:
         """Give the alias back to the champion before. Once: after a rollback the next one changes nothing.
 
-        Raises:
-            RecipeError: there is no champion, it is not known which version was champion before, or that is gone.
+        Raises RecipeError: there is no champion, it is not known which version was champion before, or that is gone.
         """
         with file_lock(self._lock_path):
             history, champion = self.history(), self.champion_version()

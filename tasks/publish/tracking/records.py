@@ -44,8 +44,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, str]:
 def read_records(path: Path) -> list[Record]:
     """Read a training's `metrics.jsonl`. A torn last line (its writer was killed) is left out.
 
-    Raises:
-        IntegrityError: another line is not a JSON object.
+    Raises IntegrityError: another line is not a JSON object.
     """
     if not path.is_file():
         return []

@@ -70,8 +70,7 @@ def model_versions(registry: Registry, name: str) -> list[ModelVersion]:
 def find_version(registry: Registry, reference: str) -> ModelVersion:
     """Return the version that `NAME@VERSION` or `NAME@ALIAS` names; `NAME` alone is its champion.
 
-    Raises:
-        RecipeError: there is no such model, version or alias; the message names those that there are.
+    Raises RecipeError: there is no such model, version or alias; the message names those that there are.
     """
     name, _, wanted = reference.partition("@")
     wanted = wanted or CHAMPION

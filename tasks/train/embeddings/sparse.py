@@ -48,8 +48,7 @@ class SparseEmbeddings:
     def build(self, job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
         """Build the recipe's model on the CPU, with its table in the memory that the machine's ranks share.
 
-        Raises:
-            RecipeError: there are no nodes to embed.
+        Raises RecipeError: there are no nodes to embed.
         """
         if facts.feature_dim or facts.categories or facts.task == "graph":
             graphs = facts.task == "graph"

@@ -77,10 +77,7 @@ class LoaderConfig(ComponentConfig):
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """Estimate how many nodes each layer of a step computes, from the seeds outwards, and last how many are read.
 
-        Args:
-            num_nodes: of the graph, or of all graphs.
-            num_parts: of the partition.
-            num_layers: of the model.
+        `num_nodes` are those of the graph, or of all graphs; `num_parts` those of the partition.
         """
         return [num_nodes] * (num_layers + 1)
 
@@ -370,8 +367,7 @@ class GraphConfig(SeedLoaderConfig):
 def resolve_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphManifest) -> LoaderConfig:
     """Return the loader that a recipe means on a graph.
 
-    Raises:
-        RecipeError: its options do not fit the task, the graph or the model.
+    Raises RecipeError: its options do not fit the task, the graph or the model.
     """
     given = train.loader
     assert isinstance(given, LoaderConfig), "a loader's Config derives from LoaderConfig"

@@ -21,16 +21,10 @@ FirstHop = Literal["sampled", "fused", "precomputed"]
 
 
 def choose_first_hop(option: str, fanouts: tuple[int, ...], features: FeatureSource, *, reads_mean: bool) -> FirstHop:
-    """Resolve `auto`: fused where the model allows it.
+    """Resolve `train.loader.first_hop`, the `option`: `auto` is fused where the model allows it.
 
-    Args:
-        option: `train.loader.first_hop`.
-        fanouts: from the seeds outwards.
-        features: of the nodes.
-        reads_mean: whether the first layer reads only their mean (`GraphModel.reads_mean`).
-
-    Raises:
-        RecipeError: the model reads the neighbours in another way, or a fan-out would do nothing.
+    `reads_mean`: whether the first layer reads only a mean of the neighbours (`GraphModel.reads_mean`). Raises
+    RecipeError: the model reads the neighbours in another way, or a fan-out would do nothing.
     """
     possible = reads_mean and features.feat is not None and features.feat_cat is None and not features.reads_edges
     if option == "auto":
@@ -56,8 +50,7 @@ def precomputed_mean(store: GraphStore, features: FeatureSource, scratch: Path |
     Returns:
         (N, D) float32, or bfloat16 as uint16, memory-mapped read-only (see `shared_table`).
 
-    Raises:
-        StageError: the disk has no room.
+    Raises StageError: the disk has no room.
     """
     assert features.table is not None, "a mean is taken of numeric features"
     table, shape = features.table, (store.manifest.num_nodes, features.table.shape[1])

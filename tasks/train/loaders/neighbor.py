@@ -64,18 +64,10 @@ class Neighborhoods:
         first_hop: FirstHop = "sampled",
         scratch: Path | None = None,
     ) -> None:
-        """Open a graph.
+        """Open a graph for a model of as many layers as there are `fanouts`, from the seeds outwards.
 
-        Args:
-            store: the graph.
-            features: what the model reads of its nodes and edges.
-            fanouts: from the seeds outwards, one a layer of the model.
-            sampler: how neighbours are drawn.
-            first_hop: how the outermost hop reaches the model.
-            scratch: folder for a table of means, shared by the machine's ranks; None: the system's own.
-
-        Raises:
-            RecipeError: `sampler` does not fit the graph.
+        `scratch`: folder for a table of means, shared by the machine's ranks; None: the system's own. Raises
+        RecipeError: `sampler` does not fit the graph.
         """
         _check_sampler(sampler, store, fanouts)
         self.features = features

@@ -39,8 +39,7 @@ class PrecomputedLoader(LabelLoader):
     def __init__(self, config: PrecomputedConfig, data: TrainingData) -> None:
         """Propagate, or take what another rank left in `scratch`; see `propagated`.
 
-        Raises:
-            RecipeError: the model learns while it propagates.
+        Raises RecipeError: the model learns while it propagates.
         """
         if not data.num_propagations:
             raise RecipeError(
@@ -68,21 +67,13 @@ class PrecomputedLoader(LabelLoader):
 def propagated(store: GraphStore, features: FeatureSource, num_propagations: int, scratch: Path | None) -> Array:
     """Return the table [x | P x | ... | P^K x], P = D^-1/2 (A + I) D^-1/2 with D the in-degrees and the node itself.
 
-    Where the model reads the edges' weights they stand in A, and not in D (as in `models.gcn.propagate`).
-
-    Works by chunks of nodes; memory holds one chunk; the table, and twice x, lie on disk.
-
-    Args:
-        store: the graph.
-        features: its numeric features x, (N, D), and its edges' weights where the model reads them.
-        num_propagations: K >= 1.
-        scratch: see `shared_table`.
+    Where the model reads the edges' weights they stand in A, and not in D (as in `models.gcn.propagate`). Works by
+    chunks of nodes; memory holds one chunk; the table, and twice x, lie on disk.
 
     Returns:
-        float32 (N, (K + 1) * D), memory-mapped read-only.
+        float32 (N, (K + 1) * D), memory-mapped read-only; x are the numeric features, (N, D), K is `num_propagations`.
 
-    Raises:
-        StageError: the disk has no room.
+    Raises StageError: the disk has no room.
     """
     assert features.feat is not None, "there are numeric features to propagate"
     shape = (store.manifest.num_nodes, (num_propagations + 1) * features.feat.shape[1])
@@ -114,15 +105,7 @@ def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path
 
 
 def _propagate(edges: Adjacency, weight: Tensor | None, norm: Tensor, x: Tensor, part: slice) -> Tensor:
-    """Return rows `part` of P x.
-
-    Args:
-        edges: those into the rows.
-        weight: float32 (E,) of these edges, or None.
-        norm: float32 (N,), one over the root of the degrees.
-        x: float32 (N, D).
-        part: the rows.
-    """
+    """Return rows `part` of P x: `edges` lead into them, norm float32 (N,) is one over the root of the degrees."""
     own = norm[part]
     y = weighted_sum(edges, x, weight, source_scale=norm, target_scale=own)
     return y + x[part] * own.square().unsqueeze(1)

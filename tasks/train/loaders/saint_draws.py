@@ -167,12 +167,8 @@ def inclusion(contains: Array, count: int) -> Array:
 def inverse_conditional(indptr: Array, indices: Array, contains: Array, joint: Array, count: int) -> Array:
     """Return p_v / p_uv of each edge u -> v, one over the paper's alpha: float32 (E,).
 
-    Args:
-        indptr: int64 (n + 1,) CSC of the subgraph.
-        indices: (E,) sources, in the numbering of its nodes.
-        contains: float64 (n,) s of its nodes.
-        joint: float64 (E,) q of its edges.
-        count: m, draws.
+    The subgraph is a CSC, in the numbering of its nodes; contains float64 (n,) is s of its nodes, joint float64 (E,) q
+    of its edges, count m.
     """
     either = np.empty(len(indices))
     unite(indptr, indices, contains, joint, either)

@@ -18,17 +18,10 @@ from tasks.storage.graph_store import Array, create_array
 def shared_table(
     scratch: Path | None, name: str, shape: tuple[int, int], dtype: Any, fill: Callable[[Array, Path], None]
 ) -> Array:
-    """Return a table, memory-mapped read-only, that `fill` has written into the file `name` of a folder.
+    """Return a table, memory-mapped read-only, that `fill` has written into the file `name` of the folder `scratch`.
 
-    Args:
-        scratch: folder where it stays, so that other ranks, and a run that is resumed, find it; None: nothing stays.
-        name: of the file, for all that decides its content.
-        shape: of the table.
-        dtype: of the table.
-        fill: fills the table; gets a folder for scratch files too.
-
-    Raises:
-        StageError: the disk has no room.
+    It stays there for other ranks, and for a run that is resumed; without a folder nothing stays. `name` tells all that
+    decides the content. `fill` gets the table, and a folder for scratch files. Raises StageError: the disk has no room.
     """
     with nullcontext(scratch) if scratch else TemporaryDirectory() as place:
         folder = Path(place)

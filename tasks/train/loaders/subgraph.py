@@ -105,13 +105,10 @@ class SubgraphLoader(Loader):
         self._bits = _Bits(self.manifest.num_nodes)
 
     def subgraph(self, nodes: Array, place: Array, first: int, *, positions: bool) -> tuple[Block, Array | None]:
-        """Return the block of the edges between nodes, and those edges' CSC positions (None unless asked for).
+        """Return the block of the edges between nodes, int64 (n,) distinct, and their CSC positions, int64 (E,).
 
-        Args:
-            nodes: int64 (n,), distinct.
-            place: (N,), with place[nodes[i]] = first + i; other entries are not read.
-            first: place of nodes[0].
-            positions: whether positions, int64 (E,), are wanted.
+        `place` is (N,), with place[nodes[i]] = first + i; other entries are not read. Without `positions` these are
+        None.
         """
         room = int((self.indptr[nodes + 1] - self.indptr[nodes]).sum())
         indptr = recycled(len(nodes) + 1, np.int64)

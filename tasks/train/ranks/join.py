@@ -33,8 +33,8 @@ def join_training(
     Args:
         recipe: the same as machine 0's but for `train.machine_rank`.
         home: the home that machine 0 works in.
-        force: whether machine 0 was told to train again: what was there before does not count.
-        say: hears what is waited for and what ends.
+        force: whether machine 0 was told to train again: an earlier artifact does not count.
+        message: called with what is waited for and what ends.
 
     Raises:
         RecipeError: this is machine 0.

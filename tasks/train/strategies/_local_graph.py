@@ -82,8 +82,7 @@ class LocalGraph(GraphStore):
     def __init__(self, store: GraphStore, first: int, end: int, hops: int) -> None:
         """Read own nodes first..end - 1 of the whole graph and `hops` hops of in-neighbours.
 
-        Raises:
-            DataError: there is nothing to train on among them.
+        Raises DataError: there is nothing to train on among them.
         """
         manifest = store.manifest
         indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])

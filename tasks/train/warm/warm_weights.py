@@ -40,16 +40,10 @@ class DoesNotFitError(Exception):
 
 
 def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ranks) -> str:
-    """Load the earlier weights; all ranks together.
-
-    Args:
-        model: changed, unless something does not fit.
-        warm: the earlier training; its folders are read by rank 0 alone.
-        store: the present graph.
-        ranks: of this job.
+    """Load the weights of an earlier training, read by rank 0 alone, into the model; all ranks together.
 
     Returns:
-        why the weights are not used; empty where they are.
+        why the weights are not used, with the model unchanged; empty where they are.
     """
     state: dict[str, Tensor] | None = None
     scale: LabelScale | None = None
@@ -80,8 +74,7 @@ def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ran
 def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | None:
     """Return the units in which the earlier weights count a regression's labels: they stay, as the weights do.
 
-    Raises:
-        DoesNotFitError: they are far from those of the labels now; the head would learn numbers far from one.
+    Raises DoesNotFitError: they are far from those of the labels now; the head would learn numbers far from one.
     """
     width = len(facts.label_scale)
     if not width:
@@ -171,12 +164,10 @@ def _row_keys(store: GraphStore, rows: Array) -> Array:
 def _same_nodes(
     warm: WarmStart, earlier: GraphStore, store: GraphStore, before: Array, now: Array
 ) -> tuple[Array, Array]:
-    """Return which nodes of `now`, of the present graph, are among `before`, of the earlier one, and where there.
+    """Return which of the nodes `now`, of the present graph, are among `before`, of the earlier one, and where there.
 
-    Nodes are told by their ids in the data set, or, where that was ingested anew, by the users' own.
-
-    Args:
-        before, now: int64 (n,) distinct.
+    Both are int64 (n,), distinct. Nodes are known by their ids in the data set, or, where that was ingested anew, by
+    the users' own.
     """
     assert warm.dataset is not None
     assert warm.own_dataset is not None
