@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from configs.errors import DataError, IntegrityError
 from configs.schema import Recipe
@@ -39,12 +39,8 @@ M = TypeVar("M", bound=Manifest)
 logger = logging.getLogger(__name__)
 
 
-class MapShards(Protocol):
-    """Apply a module-level function to each item, in any order and any process; results come in the items' order."""
-
-    def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-        """Apply `function` to each of `items`."""
-        ...
+MapShards = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Applies a module-level function to each item, in any order and any process; results come in the items' order."""
 
 
 def map_in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:

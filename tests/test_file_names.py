@@ -219,9 +219,9 @@ ALLOWED: dict[str, list[str]] = {
         "flows/services/temporary_server.py: Path(f'{database}-shm')",
         "flows/services/temporary_server.py: Path(f'{database}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
-        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-journal')",
-        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-shm')",
-        "tasks/publish/tracking/mlflow_store.py: Path(f'{draft}-wal')",
+        "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
+        "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
+        "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",
     ],
     "versions of installed packages": [
         "flows/services/temporary_server.py: self.home.prefect / f\".database-{version('prefect')}\"",

@@ -19,7 +19,7 @@ def make_templates() -> None:
     libraries: tuple[Library, ...] = ("prefect", "mlflow")
     if all(template_path(name).is_file() for name in libraries):
         return
-    from tasks.publish.tracking.mlflow_store import prepare_store
+    from tasks.publish.tracking.mlflow_registry import prepare_store
 
     with tempfile.TemporaryDirectory(prefix="graphmill-templates-") as folder:
         home = Home.open(folder)

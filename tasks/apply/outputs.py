@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tasks.evaluators.scores import probabilities, sigmoid
+from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.parquet_output import ParquetOutput
 

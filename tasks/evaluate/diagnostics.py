@@ -8,8 +8,7 @@ import numpy as np
 
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Prediction
-from tasks.evaluators.metrics import Array, Floats
-from tasks.evaluators.scores import probabilities, sigmoid
+from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tasks.evaluators.metrics import Array, Floats
-from tasks.evaluators.scores import probabilities, sigmoid
+from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.storage.graph_store import slices
 from tasks.storage.parquet_output import ParquetOutput
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,15 +76,17 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
+        splits, manifest = self.job.splits, self.store.manifest
+        drawn = "test" if "test" in splits else splits[-1]
+        predictions = {"node": self._nodes, "link": self._links, "graph": self._graphs}[manifest.task]
         with self.writer, fitted_controls(self.opened, self.job.work) as controls:
-            for number, (split, prediction) in enumerate(self._predictions()):
+            for number, (split, prediction) in enumerate(predictions(), start=1):
                 measured[split] = self._measure(prediction)
                 for name, values in controls.measured(split, prediction, self._measure):
                     controlled.setdefault(name, {})[split] = values
-                if split == self._drawn_split():
-                    kind = self.store.manifest.task_type
-                    report = {"split": split, **diagnose(prediction, kind, self.names)}
-                report_progress(number + 1, len(self.job.splits), "splits", split)
+                if split == drawn:
+                    report = {"split": split, **diagnose(prediction, manifest.task_type, self.names)}
+                report_progress(number, len(splits), "splits", split)
         self.notes += controls.notes
         if self.notes:
             report["notes"] = self.notes
@@ -101,17 +103,7 @@ class Evaluation:
     def _measure(self, prediction: Prediction) -> dict[str, float]:
         return measure(self.evaluator, self.extras, prediction)
 
-    def _drawn_split(self) -> str:
-        """The report draws the test split, or the last one where test is not asked for."""
-        return "test" if "test" in self.job.splits else self.job.splits[-1]
-
-    def _predictions(self) -> Any:
-        task = self.store.manifest.task
-        if task == "node":
-            return self._nodes()
-        return self._links() if task == "link" else self._graphs()
-
-    def _nodes(self) -> Any:
+    def _nodes(self) -> Iterator[tuple[str, Prediction]]:
         """Score all splits' nodes in one pass through the layers; then those of no split, for the file only."""
         indices = {split: self.predictor.split_array(f"{split}_idx") for split in self.job.splits}
         wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
@@ -140,7 +132,7 @@ class Evaluation:
             return np.empty(0, np.int64)
         return nodes
 
-    def _graphs(self) -> Any:
+    def _graphs(self) -> Iterator[tuple[str, Prediction]]:
         for split in self.job.splits:
             prediction = self.predictor.predict(self.model, split)
             assert prediction.label is not None
@@ -161,7 +153,7 @@ class Evaluation:
             self.writer.items(ids_of(index), split, label, scores)
         return Prediction(scores=scores, label=label)
 
-    def _links(self) -> Any:
+    def _links(self) -> Iterator[tuple[str, Prediction]]:
         for split in self.job.splits:
             prediction = self.predictor.predict(self.model, split)
             positive, negative = prediction.pairs()
@@ -201,16 +193,9 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
     """Return all metrics of a prediction, the evaluator's own first. Raises DataError where that is not defined."""
     values = evaluator(prediction)
     for extra in extras:
-        values = {**_try(extra, prediction), **values}
+        with suppress(DataError):  # a further metric may be undefined (one class only)
+            values = {**extra(prediction), **values}
     return {evaluator.metric: values.pop(evaluator.metric), **values}
-
-
-def _try(evaluator: Evaluator, prediction: Prediction) -> dict[str, float]:
-    """A further metric may be undefined (one class only) without harm."""
-    try:
-        return evaluator(prediction)
-    except DataError:
-        return {}
 
 
 def main(job_path: Path) -> int:

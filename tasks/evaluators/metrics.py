@@ -195,3 +195,15 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
         return 1.0
     threshold = np.partition(negative, len(negative) - k)[len(negative) - k]
     return float(np.mean(positive > threshold))
+
+
+def probabilities(scores: Floats) -> Floats:
+    """Softmax of each row, (n, C) float32."""
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def sigmoid(score: Floats) -> Floats:
+    """Return 1 / (1 + exp(-score)) without overflow."""
+    small = np.exp(-np.abs(score))
+    return np.where(score >= 0, 1 / (1 + small), small / (1 + small))

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.base import GraphModel
-from tasks.sampling.blocks import make_blocks
-from tasks.sampling.features import FeatureSource, take_rows
+from tasks.sampling.features import FeatureSource, make_blocks, take_rows
 from tasks.sampling.neighbors import NeighborSampler
 from tasks.storage.graph_store import Array, GraphStore, slices
 

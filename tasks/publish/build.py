@@ -130,20 +130,20 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
     data: DatasetManifest = parents["ingest"].manifest
     held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
     splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
-    profile = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": splits, "task": data.task}
+    sizes = {"num_nodes": held.num_nodes, "num_edges": held.num_edges, "splits": splits, "task": data.task}
     schema = {name: table.columns for name, table in data.tables.items()}
     source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
-    tracker.log_dataset(data.dataset, data.digest, source, json.dumps(profile), json.dumps(schema))
+    tracker.log_dataset(data.dataset, data.digest, source, json.dumps(sizes), json.dumps(schema))
     tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
 
 
 def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
     """Write the files of the model that is to be published."""
     shutil.rmtree(files, ignore_errors=True)
-    train = parents["train"]
-    write_model(
-        files, train.folder / train.manifest.best_checkpoint, recipe.name, dump_recipe(recipe), _digests(parents)
-    )
+    checkpoint = parents["train"].folder / parents["train"].manifest.best_checkpoint
+    manifests = {name: parent.manifest for name, parent in parents.items()}
+    lineage = {name: {"key": m.key, "digest": m.digest, "code": m.code_version} for name, m in manifests.items()}
+    write_model(files, checkpoint, recipe.name, dump_recipe(recipe), lineage)
     DataNeeds.of(context, recipe, parents).write(files)
     profile.write(files, profile.describe(recipe, parents))
     write_trained(files, parents["partition"], parents["ingest"])
@@ -164,9 +164,8 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
     for name, splits in evaluation.controls.items():
         # MLflow sorts by name: what a model scored (final) stands before what it has to beat.
-        values |= {
-            f"simple_control/{name}/{split}/{key}": v for split, found in splits.items() for key, v in found.items()
-        }
+        for split, found in splits.items():
+            values |= {f"simple_control/{name}/{split}/{key}": value for key, value in found.items()}
     tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 
@@ -180,8 +179,8 @@ def _register(
     judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
     version, decision = ModelRegistry(tracker, name).publish(model_id, {**tags, **gate_tags(new)}, text, judge)
     gate = judge.record(version, decision)
-    said = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
-    (context.warn if decision.loud else context.message)(said)
+    outcome = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
+    (context.warn if decision.loud else context.message)(outcome)
     if gate["drift"] is not None:
         context.message(profile.text(gate["drift"]))
     tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": decision.reason})
@@ -190,11 +189,7 @@ def _register(
 
 def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
     """Return the tags that say what a run was made from: key and digest of each artifact, and the code."""
-    tags = {
-        "graphmill.code": code_version(),
-        "mlflow.source.name": "graphmill",
-        "mlflow.source.type": "JOB",
-    }
+    tags = {"graphmill.code": code_version(), "mlflow.source.name": "graphmill", "mlflow.source.type": "JOB"}
     commit = parents["train"].manifest.code_version.removesuffix("-dirty")
     if commit and all(c in "0123456789abcdef" for c in commit):
         tags["mlflow.source.git.commit"] = commit
@@ -202,13 +197,6 @@ def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
         tags[f"graphmill.{name}.key"] = parent.manifest.key
         tags[f"graphmill.{name}.digest"] = parent.manifest.digest
     return tags
-
-
-def _digests(parents: dict[str, Parent]) -> dict[str, Any]:
-    return {
-        name: {"key": p.manifest.key, "digest": p.manifest.digest, "code": p.manifest.code_version}
-        for name, p in parents.items()
-    }
 
 
 def started_at(train: RunResult) -> float:

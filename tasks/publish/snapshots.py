@@ -177,8 +177,9 @@ def facts(summary: SnapshotSummary) -> list[tuple[str, str]]:
     spans = [f"{split} {_span(span, now['unit'])}" for split, span in now["times"].items() if span]
     if spans:
         rows.append(("times", ", ".join(spans)))
-    if now["warm_start"]:
-        rows.append(("began with", _began(now["warm_start"])))
+    if warm := now["warm_start"]:
+        cold = f"fresh weights: those as of {warm['as_of']} do not fit ({warm['why_not']})"
+        rows.append(("began with", f"the weights of the snapshot as of {warm['as_of']}" if warm["used"] else cold))
     if before is None:
         return [*rows, ("earlier snapshot", "none of this recipe in this home yet")]
     rows += [(name, growth_text(*pair)) for name, pair in difference["growth"].items()]
@@ -202,12 +203,6 @@ def _moment(time: int, unit: str) -> str:
     except (OverflowError, ValueError, OSError):
         return str(time)
     return f"{moment:%Y-%m-%d}" if moment.time() == datetime.time() else f"{moment:%Y-%m-%d %H:%M}"
-
-
-def _began(warm: SnapshotSummary) -> str:
-    if warm["used"]:
-        return f"the weights of the snapshot as of {warm['as_of']}"
-    return f"fresh weights: those as of {warm['as_of']} do not fit ({warm['why_not']})"
 
 
 def growth_text(before: int, now: int) -> str:

@@ -17,6 +17,7 @@ from models.kernels.memory import recycled
 from tasks.processes.memory import available_bytes
 from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.labels import training_labels
+from tasks.sampling.neighbors import Sample
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
 Array = NDArray[Any]
@@ -150,6 +151,17 @@ def bfloat16_copy(feat: Array) -> Array:
     for part in slices(len(feat), _CHUNK_ROWS):
         copy[part] = torch.from_numpy(np.array(feat[part], np.float32)).bfloat16().view(torch.uint16).numpy()
     return copy
+
+
+def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
+    """Turn sampled layers into blocks with what their edges carry."""
+    blocks = []
+    for layer in layers:
+        indptr, indices, degree = map(torch.from_numpy, (layer.indptr, layer.indices, layer.degree))
+        weight = None if layer.weight is None else torch.from_numpy(layer.weight)
+        block = Block(indptr, indices, len(degree), degree=degree, weight=weight)
+        blocks.append(features.attach(block, layer.positions))
+    return blocks
 
 
 def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:

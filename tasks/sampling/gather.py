@@ -17,15 +17,7 @@ from torch import Tensor
 
 from models.kernels.half import load_half, round_to_bfloat16
 from models.kernels.memory import recycled
-from models.kernels.prefetch import (
-    ROWS_AHEAD,
-    ROWS_NEAR,
-    Lines,
-    near_lines,
-    prefetch_row,
-    prefetch_row_near,
-    row_lines,
-)
+from models.kernels.prefetch import ROWS_AHEAD, ROWS_NEAR, Lines, near_lines, prefetch_row, prefetch_row_near, row_lines
 from models.kernels.vector import Lanes, load, store, tiles, zeros
 from tasks.sampling.lookup import frozen
 

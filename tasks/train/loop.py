@@ -6,6 +6,7 @@ checkpoint takes the same steps as one that was left alone (with three ranks or 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import asdict
@@ -14,7 +15,6 @@ from typing import Any
 import torch
 
 from configs.registry import LOADERS, STRATEGIES
-from models.block import Batch
 from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
@@ -100,15 +100,15 @@ class Trainer:
         self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
         self._checkpoint_at = time.monotonic()
         self._restore()
-        self._checkpoint_step = self._ask_at = self.progress.step
+        self._checkpoint_step = self._next_look = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
         self.journal = Journal(
             job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self._writes
         )
-        said = describe_rate(self.config, ranks.world_size, total_steps)
+        rate = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
-            print(said)
-        self.journal.write_progress(said, force=True)
+            print(rate)
+        self.journal.write_progress(rate, force=True)
 
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
@@ -121,7 +121,8 @@ class Trainer:
             threads=config.sampling_threads,
             device=self.device,
         ) as pipeline:
-            while self.progress.epoch < config.epochs and not self._out_of_patience():
+            patience = math.inf if config.patience is None else config.patience
+            while self.progress.epoch < config.epochs and self.progress.evaluations_without_gain < patience:
                 self._train_round(pipeline)
                 self._finish_round()
         self._save_last()
@@ -131,13 +132,8 @@ class Trainer:
         """Return the number of the first batch that is still to be taken."""
         rounds = self.progress.epoch // self.epochs_per_round
         done = self.progress.step_in_epoch * self.config.accumulate_steps
-        return rounds * self.batches.batches_per_round + min(
-            done, self.batches.batches_per_round
-        )  # a round's last step may have fewer
-
-    def _out_of_patience(self) -> bool:
-        patience = self.config.patience
-        return patience is not None and self.progress.evaluations_without_gain >= patience
+        per_round = self.batches.batches_per_round
+        return rounds * per_round + min(done, per_round)  # a round's last step may have fewer
 
     def _train_round(self, pipeline: Pipeline) -> None:
         """Take the steps of a round that are still to be taken."""
@@ -170,7 +166,8 @@ class Trainer:
         weighs, shares = self._weighs or count > 1, 0.0
         for number in range(first, first + count):
             batch = next(pipeline)
-            share = self._share(batch) if weighs else 1.0
+            # Seeds that bring weights are weighed already.
+            share = count_labels(batch) / self._usual_labels if weighs and batch.seed_weight is None else 1.0
             shares += share
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))
@@ -180,10 +177,6 @@ class Trainer:
         self.optimization.step(progress.step + 1, divisor)
         progress.step += 1
         progress.step_in_epoch += 1
-
-    def _share(self, batch: Batch) -> float:
-        """Return what a batch's mean loss counts in its step; where seeds bring weights, these have seen to it."""
-        return 1.0 if batch.seed_weight is not None else count_labels(batch) / self._usual_labels
 
     def _finish_round(self) -> None:
         """Write the round's record, validate where it is due, checkpoint."""
@@ -232,18 +225,18 @@ class Trainer:
     def _save_in_between(self) -> None:
         """Keep a long epoch's steps: a checkpoint every so many minutes of rank 0's clock.
 
-        Ranks save at the same step, as a checkpoint holds what they counted together. They ask for the time in half of
-        the steps that are left until then, and so a few times for each checkpoint, not in every step.
+        Ranks save at the same step, as a checkpoint holds what they counted together. They look at the clock after half
+        of the steps that are left until then, and so a few times for each checkpoint, not in every step.
         """
         step = self.progress.step
-        if step < self._ask_at:
+        if step < self._next_look:
             return
         waited = from_main(time.monotonic() - self._checkpoint_at)
         left = 60 * self.config.checkpoint_minutes - waited
         if left <= 0:
             self._save_last()
         pace = max(waited, 1e-6) / max(1, step - self._checkpoint_step)
-        self._ask_at = step + max(1, int(min(left / pace, _MOST_STEPS) / 2))
+        self._next_look = step + max(1, int(min(left / pace, _MOST_STEPS) / 2))
 
     def _save_last(self) -> None:
         """Leave a checkpoint; all ranks together."""

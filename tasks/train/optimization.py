@@ -25,13 +25,7 @@ class Optimization:
     """Optimizers of a model on one rank, and what a step of them takes."""
 
     def __init__(
-        self,
-        train: TrainConfig,
-        model: GraphModel,
-        wrapped: nn.Module,
-        task_type: str,
-        ranks: Ranks,
-        total_steps: int,
+        self, train: TrainConfig, model: GraphModel, wrapped: nn.Module, task_type: str, ranks: Ranks, total_steps: int
     ) -> None:
         """Make the optimizers; `wrapped` is the model, on its device, as the strategy wraps it.
 
@@ -52,7 +46,8 @@ class Optimization:
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
         # Each rank follows the statistics of its own batches: batch norm's running ones are averaged after each step.
-        self._statistics = [buffer for name, buffer in _saved_buffers(model) if buffer.is_floating_point()]
+        saved = model.state_dict().keys()  # other buffers are constants
+        self._statistics = [b for name, b in model.named_buffers() if name in saved and b.is_floating_point()]
 
     @property
     def rate(self) -> float:
@@ -144,9 +139,3 @@ def count_labels(batch: Batch) -> int:
     if not batch.num_seeds:
         return 0
     return int((~torch.isnan(target) if target.is_floating_point() else target >= 0).sum())
-
-
-def _saved_buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return the buffers that are part of the model's state (others are constants)."""
-    saved = model.state_dict().keys()
-    return [(name, buffer) for name, buffer in model.named_buffers() if name in saved]

@@ -28,14 +28,7 @@ class Pipeline:
     """
 
     def __init__(
-        self,
-        make: Callable[[int], Batch],
-        first: int,
-        stop: int,
-        *,
-        ahead: int,
-        threads: int,
-        device: torch.device,
+        self, make: Callable[[int], Batch], first: int, stop: int, *, ahead: int, threads: int, device: torch.device
     ) -> None:
         """Start nothing yet.
 

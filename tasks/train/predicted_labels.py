@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.evaluators.scores import probabilities
+from tasks.evaluators.metrics import probabilities
 from tasks.inference.predictor import Predictor
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.train.checkpoint import load_model

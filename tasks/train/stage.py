@@ -14,13 +14,15 @@ from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train import self_training
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
 from tasks.train.ranks.launch import run_job
-from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
+from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 from tasks.train.weights import remember_trained
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Strategy
 
 VERSION = 7
+_PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
+_SPEED_FIELDS = ("world_size", "num_parameters", "seeds_per_second", "edges_per_second")
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -41,50 +43,37 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm)
     result = _run_all(self_training.trainings(job), context)
-    if warm is not None and result["cold_because"]:
-        context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {result['cold_because']}")
+    record = None
+    if warm is not None:
+        why = result["cold_because"]
+        record = {"as_of": warm.as_of, "key": warm.key, "used": not why, "why_not": why}
+        if why:
+            context.warn(f"the weights as of {warm.as_of} do not fit, training began afresh: {why}")
     _remove_traces(context)
     remember_trained(context.home, recipe.model, recipe.train, graph_facts(graph.manifest), result["num_parameters"])
     return {
         "model": recipe.model.model_dump(mode="json"),
         "seed": recipe.seed,
-        "world_size": result["world_size"],
         "threads": job.train.threads,
         "strategy": recipe.train.strategy.name,
-        "best_epoch": result["best_epoch"],
-        "best_metric": result["best_metric"],
-        "epochs_run": result["epochs_run"],
-        "num_parameters": result["num_parameters"],
-        "seeds_per_second": result["seeds_per_second"],
-        "edges_per_second": result["edges_per_second"],
         "best_checkpoint": BEST,
         "last_checkpoint": LAST,
         "metrics_file": METRICS,
-        "resumed_from_epoch": result["resumed_from_epoch"],
-        "restarts": result["restarts"],
-        "rows": result["rows"],
-        "warm_start": _warm_start_record(warm, result["cold_because"]),
+        "warm_start": record,
+        **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
 
 
-def _warm_start_record(warm: WarmStart | None, cold_because: str) -> dict[str, Any] | None:
-    """Say in the manifest which training this one began with."""
-    if warm is None:
-        return None
-    return {"as_of": warm.as_of, "key": warm.key, "used": not cold_because, "why_not": cold_because}
-
-
 def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
-    """Run one training after the other, those that an interrupted build has finished not again; return the last's."""
-    *before, last = jobs
-    for number, job in enumerate(before):
-        context.message(f"training {number + 1} of {len(jobs)}")
+    """Run one training after the other, but those that an interrupted build has finished; return the last's result."""
+    result: dict[str, Any] = {}
+    for number, job in enumerate(jobs, start=1):
+        if len(jobs) > 1:
+            context.message(f"training {number} of {len(jobs)}")
         job.work.mkdir(exist_ok=True)
-        if not (job.work / RESULT).exists():
-            run_job(job, context)
-    if before:
-        context.message(f"training {len(jobs)} of {len(jobs)}")
-    return run_job(last, context)
+        if number == len(jobs) or not (job.work / RESULT).exists():
+            result = run_job(job, context)
+    return result
 
 
 def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -105,8 +94,8 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     if train.lr_scaling != "none" and world_size > 1:
         rate = scaled_learning_rate(train, world_size)
         context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
-    carries = manifest.edge_feature_dim or manifest.edge_categories
-    if carries and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
+    has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
+    if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
 
 

@@ -18,21 +18,18 @@ def weighted_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor) -> Te
 
 def weighted_binary_cross_entropy(scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Return sum_v w_v times the mean logistic loss of v's labels: scores and target (n, T), NaN is no label."""
-    known = ~torch.isnan(target)
-    losses = F.binary_cross_entropy_with_logits(scores, torch.where(known, target, 0.0), reduction="none")
-    return (weight * _row_mean(losses, known)).sum()
+    return _weighted_mean(F.binary_cross_entropy_with_logits, scores, target, weight)
 
 
 def weighted_squared_error(scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Return sum_v w_v times the mean squared error of v's labels: scores and target (n, T), NaN is no label."""
+    return _weighted_mean(F.mse_loss, scores, target, weight)
+
+
+def _weighted_mean(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     known = ~torch.isnan(target)
-    losses = F.mse_loss(scores, torch.where(known, target, 0.0), reduction="none")
-    return (weight * _row_mean(losses, known)).sum()
-
-
-def _row_mean(losses: Tensor, known: Tensor) -> Tensor:
-    """Mean of each row's known entries: (n, T) -> (n,)."""
-    return torch.where(known, losses, 0.0).sum(1) / known.sum(1).clamp(min=1)
+    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+    return (weight * torch.where(known, losses, 0.0).sum(1) / known.sum(1).clamp(min=1)).sum()
 
 
 WEIGHTED_LOSSES: dict[str, WeightedLoss] = {

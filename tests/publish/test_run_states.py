@@ -19,6 +19,7 @@ from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.stage import STAGE
 from tasks.publish.tracking import run_states
 from tasks.publish.tracking.live import LiveTracker
+from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, TRAINED_IN, Tracker
 from tasks.stage import run_stage
 from tasks.storage.home import Home
@@ -40,7 +41,7 @@ def seen(tracker: Tracker, run_id: str) -> tuple[Any, ...]:
 
 
 def status(home: Home, run_id: str) -> str:
-    return str(Tracker(home, None).client.get_run(run_id).info.status)
+    return str(MlflowRegistry(home).client.get_run(run_id).info.status)
 
 
 def test_a_flow_run_that_finds_its_training_done_has_a_run_of_its_own(tracked_home: Home) -> None:

@@ -12,7 +12,7 @@ import pytest
 from configs.errors import StageError
 from tasks.processes.run_context import RunContext, current_run, publishing_from
 from tasks.publish.champion.gate import Candidate, Compared, Decision, decide
-from tasks.publish.tracking import mlflow_store as tracking
+from tasks.publish.tracking import mlflow_registry as tracking
 from tasks.publish.tracking.live import LiveTracker
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry

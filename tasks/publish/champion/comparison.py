@@ -43,12 +43,9 @@ _LEFT_OUT = "left_out.npy"
 def prepared_digest(recipe: Recipe, parents: dict[str, Parent]) -> str:
     """Return what names a measurement: the prepared graph and split, and how they are evaluated."""
     evaluation = parents["evaluate"].manifest
-    told = [
-        parents["partition"].manifest.digest,
-        evaluation.stage_version,
-        recipe.evaluate.evaluator.model_dump(mode="json"),
-    ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    evaluator = recipe.evaluate.evaluator.model_dump(mode="json")
+    content = [parents["partition"].manifest.digest, evaluation.stage_version, evaluator]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def data_text(recipe: Recipe) -> str:
@@ -112,7 +109,8 @@ class Challenge:
             return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
             return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
-        mask = self._training_rows_of(published)
+        own_graph, ingest, home = self.parents["partition"], self.parents["ingest"], self.context.home
+        mask = trained_on(published.folder, published.lineage, home, own_graph, ingest)
         outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
         own, other = outcome["models"]
         return Compared(
@@ -132,10 +130,6 @@ class Challenge:
             return None if now is None or before is None else profile.compare(before, now)
         except (GraphmillError, KeyError, TypeError):  # no decision rests on it
             return None
-
-    def _training_rows_of(self, published: Published) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        graph, ingest = self.parents["partition"], self.parents["ingest"]
-        return trained_on(published.folder, published.lineage, self.context.home, graph, ingest)
 
     def _store(self) -> DatasetStore:
         return DatasetStore(self.parents["ingest"].folder, self.parents["ingest"].manifest)

@@ -60,19 +60,15 @@ class Judge:
     def __call__(self, version: str, champion: str | None) -> Decision:
         """Decide; see `ModelRegistry.publish`."""
         self.champion = None if champion is None else find_version(self.tracker, f"{self.name}@{champion}")
-        own = self.champion is not None and champion == version
-        told = self.champion.gate.promoted_because if self.champion is not None and own else ""
-        return decide(
-            replace(self.new, version=version, promoted_because=told),
-            None if self.champion is None else self.champion.gate,
-            lambda: self._compare(version),
-            name=self.name,
-            leave_alone=self.leave_alone,
-        )
+        old = None if self.champion is None else self.champion.gate
+        reason = old.promoted_because if old is not None and champion == version else ""
+        new = replace(self.new, version=version, promoted_because=reason)
 
-    def _compare(self, version: str) -> Compared:
-        assert self.champion is not None
-        return self.challenge.against(self.tracker, replace(self.new, version=version), self.champion)
+        def compare() -> Compared:
+            assert self.champion is not None
+            return self.challenge.against(self.tracker, new, self.champion)
+
+        return decide(new, old, compare, name=self.name, leave_alone=self.leave_alone)
 
     def record(self, version: str, decision: Decision) -> dict[str, Any]:
         """Return plain values of a decision: for the manifest, the report and whoever is told."""

@@ -11,30 +11,20 @@ The store is SQLite with local artifacts under the home, or what `MLFLOW_TRACKIN
 
 from __future__ import annotations
 
-import logging
 import os
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
-from configs.errors import RecipeError, StageError
-from tasks.processes import ending
 from tasks.processes.run_context import RunContext
+from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
-from tasks.publish.tracking.store_uris import local_path, public_uri, run_url, tracking_uri
-from tasks.publish.tracking.stored_versions import StoredVersion
+from tasks.publish.tracking.store_uris import public_uri, run_url
 from tasks.storage.artifacts import file_lock
-from tasks.storage.database_templates import copy_template
-from tasks.storage.file_names import beside
+from tasks.storage.graph_store import slices
 from tasks.storage.home import Home
 
-P = ParamSpec("P")
-T = TypeVar("T")
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 TRAIN_KEY = "graphmill.train_key"
@@ -46,54 +36,6 @@ _NOTE = "mlflow.note.content"
 _INTERRUPTED = ("FAILED", "KILLED")
 METRICS_A_CALL = 1000  # MLflow's limit; 0.7 s on SQLite (2 cores, 2026)
 _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
-_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
-_PASSING_CODES = frozenset({"INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"})
-_uri_lock = threading.Lock()
-
-
-def prepare_store(home: Home) -> None:
-    """Make the home's SQLite store whole before a server opens it."""
-    _mlflow()
-    with file_lock(home.locks / "mlflow.lock"):
-        _make_database(home.mlflow / "mlflow.db")
-
-
-def _mlflow() -> ModuleType:
-    """Import mlflow (1.5 s) without telemetry, progress bars and the chatter of its database set-up."""
-    for name, value in {
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DO_NOT_TRACK": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        # Each call would wait up to four minutes before our own pauses begin.
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-        "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    }.items():
-        os.environ.setdefault(name, value)
-    import mlflow
-
-    for logger in ("alembic", "mlflow"):
-        logging.getLogger(logger).setLevel(logging.WARNING)
-    return mlflow
-
-
-def _make_database(path: Path) -> None:
-    """Create MLflow's SQLite file whole or not at all: tables of which a killed process made half never open again."""
-    if path.exists() and path.stat().st_size:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = beside(path, ".draft")
-    for leftover in (draft, Path(f"{draft}-journal"), Path(f"{draft}-wal"), Path(f"{draft}-shm")):
-        leftover.unlink(missing_ok=True)
-    if not copy_template("mlflow", draft):
-        from mlflow.tracking import MlflowClient
-
-        uri = f"sqlite:///{draft}"
-        MlflowClient(tracking_uri=uri, registry_uri=uri).search_experiments(max_results=1)
-    with closing(sqlite3.connect(draft)) as database, database:  # else it is below whatever folder we are in
-        place = (path.resolve().parent / "artifacts").as_uri()
-        database.execute("UPDATE experiments SET artifact_location = ? WHERE name = 'Default'", (place,))
-    draft.replace(path)
 
 
 def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
@@ -105,37 +47,16 @@ def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
     return next(iter([*own, *(interrupted if trains else [])]), None)
 
 
-def named(name: str) -> str:
-    """Return the filter by which a registry finds a model. Raises RecipeError where there can be none."""
-    quote = '"' if "'" in name else "'"
-    if quote in name:
-        raise RecipeError(f"{name!r} has both kinds of quotes, and MLflow cannot look for such a model; rename it")
-    return f"name = {quote}{name}{quote}"
-
-
-class Tracker:
+class Tracker(MlflowRegistry):
     """One MLflow run, opened or resumed."""
 
     def __init__(
-        self, home: Home, experiment: str | None, uri: str | None = None, pauses: Sequence[float] = _PAUSES_SECONDS
+        self, home: Home, experiment: str, uri: str | None = None, pauses: Sequence[float] | None = None
     ) -> None:
-        """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached.
-
-        Without an experiment there are only the calls for runs whose id is known.
-        """
-        self.home = home
-        self.uri = uri or tracking_uri(home)
-        self._pauses = tuple(pauses)
-        self._mlflow = _mlflow()
-        self._lock = home.locks / "mlflow.lock"
-        from mlflow.tracking import MlflowClient
-
-        with file_lock(self._lock):  # two processes that create the tables at once get in each other's way
-            if self.uri.startswith("sqlite:///"):
-                self.call(_make_database, Path(self.uri.removeprefix("sqlite:///")))
-            registry = os.environ.get("MLFLOW_REGISTRY_URI") or self.uri
-            self.client: Any = self.call(MlflowClient, tracking_uri=self.uri, registry_uri=registry)
-            self.experiment_id: str = "" if experiment is None else self.call(self._experiment, experiment)
+        """Connect to the store, and find or make the experiment. Raises StageError if it cannot be reached."""
+        super().__init__(home, uri, pauses)
+        with file_lock(self.lock):
+            self.experiment_id: str = self.call(self._experiment, experiment)
         self.run_id = ""
         self.trained_in = ""
         """MLflow run of the training, where that is another one."""
@@ -143,7 +64,7 @@ class Tracker:
         """Which flow run this run is of, in words."""
         self._buffer: list[Record] = []
 
-    # ------------------------------------------------------------------ the run
+    # ---- the run
 
     def open_run(
         self, train_key: str, recipe_name: str, context: RunContext | None = None, *, trains: bool = True
@@ -156,7 +77,7 @@ class Tracker:
         tags = {TRAIN_KEY: train_key, RECIPE: recipe_name}
         where = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
         flow_run = context.flow_run_id if context is not None else ""
-        with file_lock(self._lock):  # else two processes both find none and start two
+        with file_lock(self.lock):  # else two processes both find none and start two
             known = list(self.call(self.client.search_runs, [self.experiment_id], where))
             found = _to_resume(known, flow_run, trains)
             if found is not None:
@@ -214,7 +135,7 @@ class Tracker:
         if status is not None:
             self.call(self.client.set_terminated, self.run_id, status)
 
-    # ------------------------------------------------------------------ what a run holds
+    # ---- what a run holds
 
     def log_curves(self, records: Sequence[Record], started_at_seconds: float) -> int:
         """Log the records of a whole training, those steps that the run lacks. Returns how many values were new.
@@ -223,7 +144,8 @@ class Tracker:
         """
         points = []
         for key, by_step in unique_by_step(records).items():
-            known = self._steps(metric_key(key))
+            history = self.call(self.client.get_metric_history, self.run_id, metric_key(key))
+            known = {point.step for point in history}
             for step, (value, seconds) in by_step.items():
                 if step not in known:
                     points.append((key, value, int((started_at_seconds + seconds) * 1000), step))
@@ -232,13 +154,12 @@ class Tracker:
 
     def log_metrics(self, values: dict[str, float], step: int, model_id: str | None = None) -> None:
         """Log final values, also as the model's own where `model_id` is given; those stored already stay."""
-        now = int(time.time() * 1000)
         from mlflow.entities import Metric
 
+        now, known = int(time.time() * 1000), self.call(self.client.get_run, self.run_id).data.metrics
+        named = {metric_key(key): value for key, value in values.items()}
         fresh = [
-            Metric(metric_key(key), value, now, step, model_id=model_id)
-            for key, value in values.items()
-            if self._last_value(metric_key(key)) != value
+            Metric(key, value, now, step, model_id=model_id) for key, value in named.items() if known.get(key) != value
         ]
         if fresh:
             self.call(self.client.log_batch, self.run_id, metrics=fresh)
@@ -249,9 +170,8 @@ class Tracker:
 
         known = self.call(self.client.get_run, self.run_id).data.params
         fresh = [Param(key, value) for key, value in params.items() if key not in known]
-        for start in range(0, len(fresh), _PARAMS_A_CALL):
-            batch = fresh[start : start + _PARAMS_A_CALL]
-            self.call(self.client.log_batch, self.run_id, params=batch)
+        for part in slices(len(fresh), _PARAMS_A_CALL):
+            self.call(self.client.log_batch, self.run_id, params=fresh[part])
 
     def set_tags(self, tags: dict[str, str]) -> None:
         """Set tags; a value is replaced."""
@@ -272,7 +192,7 @@ class Tracker:
         """Copy a file into the run's artifacts; one of that name is replaced."""
         self.call(self.client.log_artifact, self.run_id, str(path), folder)
 
-    # ------------------------------------------------------------------ the model
+    # ---- the model
 
     def log_model(self, folder: Path, name: str, digest: str, params: dict[str, str]) -> str:
         """Log a folder of plain files as a model (no pickled code) and return its id; done once a digest."""
@@ -301,82 +221,7 @@ class Tracker:
             return ""
         return str(self.call(self.client.get_logged_model, model_id).tags.get("graphmill.digest", ""))
 
-    # ------------------------------------------------------------------ the registry
-
-    def model_names(self) -> list[str]:
-        """Return the names of all registered models, sorted."""
-        return sorted(str(model.name) for model in self._pages(self.client.search_registered_models))
-
-    def aliases(self, name: str) -> dict[str, str]:
-        """Return a model's aliases and their versions."""
-        found = self.call(self.client.get_registered_model, name).aliases
-        return {str(alias): str(version) for alias, version in found.items()}
-
-    def model_tags(self, name: str) -> dict[str, str]:
-        """Return a model's own tags."""
-        return dict(self.call(self.client.get_registered_model, name).tags)
-
-    def versions(self, name: str) -> list[StoredVersion]:
-        """Return a model's versions."""
-        return [
-            StoredVersion(
-                str(one.name),
-                str(one.version),
-                str(one.source or ""),
-                str(one.run_id or ""),
-                int(one.creation_timestamp or 0),
-                dict(one.tags),
-            )
-            for one in self._pages(self.client.search_model_versions, named(name))
-        ]
-
-    def _pages(self, search: Any, where: str | None = None) -> Iterator[Any]:
-        token = None
-        while True:
-            page = self.call(search, where, max_results=100, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
-
-    def place_of(self, name: str, version: str) -> str:
-        """Return the URI at which the registry says that a model version's files are."""
-        uri = str(self.call(self.client.get_model_version_download_uri, name, version))
-        if uri.startswith("runs:"):
-            from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
-
-            uri = str(self.call(RunsArtifactRepository.get_underlying_uri, uri, self.uri))
-        return uri
-
-    def own_folders(self) -> Iterator[Path]:
-        """Yield the folders of this machine that the store keeps its artifacts in; the home's, first of all.
-
-        A database's experiments say where theirs are. A server's do not count: whoever may talk to it makes them.
-        """
-        yield self.home.mlflow / "artifacts"
-        if self.uri.startswith(("http:", "https:", "databricks")):
-            return
-        if self.uri.startswith("sqlite:///"):
-            yield Path(self.uri.removeprefix("sqlite:///")).parent / "artifacts"
-        from mlflow.entities import ViewType
-
-        for experiment in self.call(self.client.search_experiments, view_type=ViewType.ALL, max_results=1000):
-            path = local_path(str(experiment.artifact_location))
-            if path is not None:
-                yield path
-
-    def download(self, uri: str, folder: Path) -> None:
-        """Copy what lies at a URI of artifacts into a folder that exists."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        def fetch() -> None:
-            with self.as_global():
-                repository: Any = get_artifact_repository(uri, tracking_uri=self.uri)
-                repository.download_artifacts("", dst_path=str(folder))
-
-        self.call(fetch)
-
-    # ------------------------------------------------------------------ how
+    # ---- how
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -396,50 +241,5 @@ class Tracker:
         from mlflow.entities import Metric
 
         metrics = [Metric(metric_key(key), value, at, step) for key, value, at, step in points]
-        for start in range(0, len(metrics), METRICS_A_CALL):
-            batch = metrics[start : start + METRICS_A_CALL]
-            self.call(self.client.log_batch, self.run_id, metrics=batch)
-
-    def _steps(self, key: str) -> set[int]:
-        return {point.step for point in self.call(self.client.get_metric_history, self.run_id, key)}
-
-    def _last_value(self, key: str) -> float | None:
-        value = self.call(self.client.get_run, self.run_id).data.metrics.get(key)
-        return None if value is None else float(value)
-
-    @contextmanager
-    def as_global(self) -> Iterator[None]:
-        """The registry resolves `models:/ID` through MLflow's global URI, whatever its client was given (3.17)."""
-        with _uri_lock:
-            before = os.environ.get("MLFLOW_TRACKING_URI")
-            self._mlflow.set_tracking_uri(self.uri)
-            try:
-                yield
-            finally:
-                self._mlflow.set_tracking_uri(before)
-                if before is None:
-                    os.environ.pop("MLFLOW_TRACKING_URI", None)
-                else:
-                    os.environ["MLFLOW_TRACKING_URI"] = before
-
-    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call MLflow; ask again where the store is away or busy. Raises StageError with a way out."""
-        from mlflow.exceptions import MlflowException
-
-        for pause in (*self._pauses, None):
-            try:
-                return function(*args, **kwargs)
-            except MlflowException as error:
-                if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
-                    time.sleep(pause)
-                    continue
-                raise StageError(self._explain(error)) from error
-        raise AssertionError("the last attempt returns or raises")
-
-    def _explain(self, error: Exception) -> str:
-        # All lines: the first one may say no more than that something failed, and the next ones what.
-        text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
-        return (
-            f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "
-            "(only publishing is repeated), or unset MLFLOW_TRACKING_URI to track under the home"
-        )
+        for part in slices(len(metrics), METRICS_A_CALL):
+            self.call(self.client.log_batch, self.run_id, metrics=metrics[part])

@@ -17,7 +17,8 @@ from tasks.publish.champion.history import (
     was_rolled_back,
     with_move,
 )
-from tasks.publish.tracking.mlflow_store import Tracker, named
+from tasks.publish.tracking.mlflow_registry import named
+from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.version_tags import decision_tags
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import file_name
@@ -52,11 +53,7 @@ class ModelRegistry:
                 tracker.call(self._client.create_registered_model, name)
 
     def publish(
-        self,
-        model_id: str,
-        tags: dict[str, str],
-        description: str,
-        judge: Callable[[str, str | None], Decision],
+        self, model_id: str, tags: dict[str, str], description: str, judge: Callable[[str, str | None], Decision]
     ) -> tuple[str, Decision]:
         """Register a logged model (once), and make it champion if the gate says so; return version and decision.
 

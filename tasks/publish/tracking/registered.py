@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from tasks.apply.model_files import MODEL
 from tasks.publish.champion.gate import CHAMPION, Candidate
 from tasks.publish.tracking.store_uris import local_path, public_uri
-from tasks.publish.tracking.stored_versions import Registry, StoredVersion
 from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
+from tasks.storage.home import Home
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}
@@ -23,6 +25,53 @@ _REMOTE = frozenset(
 )
 """Schemes of stores that are no folder of this machine."""
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version as the registry has it."""
+
+    name: str
+    version: str
+    source: str
+    run_id: str
+    created_ms: int
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class Registry(Protocol):
+    """What reads registered models; all raise StageError where the store cannot be reached."""
+
+    home: Home
+    uri: str
+
+    def model_names(self) -> list[str]:
+        """Return the names of all registered models, sorted."""
+        ...
+
+    def aliases(self, name: str) -> dict[str, str]:
+        """Return a model's aliases and their versions."""
+        ...
+
+    def model_tags(self, name: str) -> dict[str, str]:
+        """Return a model's own tags."""
+        ...
+
+    def versions(self, name: str) -> list[StoredVersion]:
+        """Return a model's versions."""
+        ...
+
+    def place_of(self, name: str, version: str) -> str:
+        """Return the URI at which the registry says that a model version's files are."""
+        ...
+
+    def own_folders(self) -> Iterator[Path]:
+        """Yield the folders of this machine that the store keeps its artifacts in; the home's, first of all."""
+        ...
+
+    def download(self, uri: str, folder: Path) -> None:
+        """Copy what lies at a URI of artifacts into a folder that exists."""
+        ...
 
 
 @dataclass(frozen=True)

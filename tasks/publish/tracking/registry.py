@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from configs.errors import RecipeError, StageError
+from tasks.publish.tracking.registered import Registry, StoredVersion
 from tasks.publish.tracking.store_uris import local_path, tracking_target, tracking_uri
-from tasks.publish.tracking.stored_versions import Registry, StoredVersion
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ class SqliteRegistry:
         self._through_mlflow.download(uri, folder)
 
     @cached_property
-    def _through_mlflow(self) -> Tracker:
-        from tasks.publish.tracking.mlflow_store import Tracker
+    def _through_mlflow(self) -> Registry:
+        from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 
-        return Tracker(self.home, None)
+        return MlflowRegistry(self.home)
 
 
 def open_registry(home: Home) -> Registry:

@@ -9,6 +9,7 @@ from configs.schema import Recipe
 from tasks.processes.run_context import RunContext
 from tasks.publish.build import log_finals, log_run
 from tasks.publish.tracking.description import describe
+from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, RunStatus, Tracker
 from tasks.publish.tracking.store_uris import tracking_uri
 from tasks.stage import Parent
@@ -33,7 +34,7 @@ def open_parent(home: Home, experiment: str, name: str, tags: dict[str, str]) ->
 
 def set_state(home: Home, run_id: str, status: RunStatus) -> None:
     """Say how a run stands or ended. Raises StageError where MLflow cannot be reached."""
-    tracker = Tracker(home, None, pauses=(1.0,))
+    tracker = MlflowRegistry(home, pauses=(1.0,))
     if status == "RUNNING":
         tracker.call(tracker.client.update_run, run_id, status=status)
     else:

@@ -231,7 +231,7 @@ class ClusterConfig(LoaderConfig):
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Look at the partition."""
         super().check_graph(model, manifest)
-        num_parts = _num_parts(manifest)
+        num_parts: int = getattr(manifest, "num_parts", 1)
         if num_parts == 1:
             raise RecipeError(
                 "train.loader=cluster takes the parts of the partition as clusters and this recipe's partition has "
@@ -274,26 +274,23 @@ class RandomPartitionConfig(LoaderConfig):
 class SaintConfig(SeedLoaderConfig):
     """GraphSAINT (arXiv:1907.04931): subgraphs of what `batch_size` draws reach."""
 
-    draws_nodes: ClassVar[int] = 1
-    """Nodes that a draw meets."""
+    def nodes_a_draw(self) -> int:
+        """Nodes that a draw meets."""
+        return 1
 
     def draws_bytes(self) -> int:
         """A number for each node that a draw meets."""
         return 8 * self.batch_size * self.nodes_a_draw()
 
-    def nodes_a_draw(self) -> int:
-        """Nodes that a draw meets."""
-        return self.draws_nodes
-
     def check_memory(self, ranks: int) -> None:
         """Count what the draws take."""
+        self._need_memory(ranks, "draws", "train.loader.batch_size")
+
+    def _need_memory(self, ranks: int, draws: str, options: str) -> None:
         from tasks.sizes import need_memory
 
-        need_memory(
-            self.draws_bytes() * ranks,
-            f"a batch of train.loader.batch_size={self.batch_size} draws",
-            "take a smaller train.loader.batch_size",
-        )
+        what = f"a batch of train.loader.batch_size={self.batch_size} {draws}"
+        need_memory(self.draws_bytes() * ranks, what, f"take a smaller {options}")
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """What the draws meet."""
@@ -312,7 +309,10 @@ class SaintEdgeConfig(SaintConfig):
     """GraphSAINT subgraphs of the ends of `batch_size` drawn edges."""
 
     name: str = "saint_edge"
-    draws_nodes: ClassVar[int] = 2
+
+    def nodes_a_draw(self) -> int:
+        """Both ends."""
+        return 2
 
 
 @LOADERS.options("saint_walk", "saint")
@@ -329,14 +329,8 @@ class SaintWalkConfig(SaintConfig):
 
     def check_memory(self, ranks: int) -> None:
         """Count what the walks take."""
-        from tasks.sizes import need_memory
-
-        need_memory(
-            self.draws_bytes() * ranks,
-            f"a batch of train.loader.batch_size={self.batch_size} walks of train.loader.walk_length="
-            f"{self.walk_length} steps",
-            "take a smaller train.loader.batch_size or train.loader.walk_length",
-        )
+        walks = f"walks of train.loader.walk_length={self.walk_length} steps"
+        self._need_memory(ranks, walks, "train.loader.batch_size or train.loader.walk_length")
 
 
 @LOADERS.options("precomputed", "precomputed")
@@ -379,11 +373,6 @@ def resolve_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphMa
 def _that_keep_nodes(task: str) -> list[str]:
     kept = [name for name in loaders_of(task) if getattr(LOADERS.config_class(name), "keeps_nodes", False)]
     return [name for name in kept if name not in ("auto", "precomputed")]
-
-
-def _num_parts(manifest: GraphManifest) -> int:
-    num_parts: int = getattr(manifest, "num_parts", 1)
-    return num_parts
 
 
 def _same_every_layer(num_nodes: int, rows: float, num_layers: int) -> list[int]:

@@ -11,9 +11,8 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
-from tasks.sampling.blocks import make_blocks
 from tasks.sampling.draws import in_degrees
-from tasks.sampling.features import FeatureSource
+from tasks.sampling.features import FeatureSource, make_blocks
 from tasks.sampling.labels import targets, without_labels
 from tasks.sampling.neighbors import Method, NeighborSampler
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore

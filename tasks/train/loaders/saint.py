@@ -11,14 +11,7 @@ from configs.registry import LOADERS
 from models.block import Batch
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.configs import SaintConfig, SaintEdgeConfig, SaintNodeConfig, SaintWalkConfig
-from tasks.train.loaders.saint_draws import (
-    Draws,
-    EdgeDraws,
-    NodeDraws,
-    WalkDraws,
-    inclusion,
-    inverse_conditional,
-)
+from tasks.train.loaders.saint_draws import Draws, EdgeDraws, NodeDraws, WalkDraws, inclusion, inverse_conditional
 from tasks.train.loaders.subgraph import SubgraphLoader, distinct
 
 

@@ -145,7 +145,7 @@ class Watcher:
         """Records of an earlier run of this job were passed on by that one."""
         self.metrics, self.progress = job.work / METRICS, job.work / PROGRESS
         self.context = context
-        self.passed_on = _count_lines(self.metrics)
+        self.passed_on = self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
         self._lines, self._offset, self._seen = 0, 0, ""
         self._logs = RankLogs(job.work / LOGS, context.message)
 
@@ -195,13 +195,6 @@ def describe_progress(state: dict[str, Any]) -> str:
         minutes, seconds = divmod(int(state["eta_seconds"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")
     return ", ".join(parts + ([state["note"]] if state["note"] else []))
-
-
-def _count_lines(path: Path) -> int:
-    try:
-        return path.read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
 
 
 def raise_final_error(work: Path) -> None:
