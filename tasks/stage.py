@@ -271,7 +271,7 @@ def _refuse_change(stage: Stage[Any], recipe: Recipe, config: dict[str, Any], be
 
 
 def _forced_at(mark: Path) -> float | None:
-    """Return when this very flow run forced the stage; None where it has not yet, or where there is no flow run."""
+    """Return when this flow run forced the stage; None where it has not, or where there is no flow run."""
     run_id = current_run().flow_run_id
     try:
         return mark.stat().st_mtime if run_id and mark.read_text(encoding="utf-8") == run_id else None

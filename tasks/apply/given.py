@@ -43,7 +43,7 @@ def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
     unnamed = bool(texts) and files.has_name_line and chosen != list(columns)
     for batch in files.batches(chosen, texts):
         if unnamed:
-            _doubt_names(path, chosen, tuple(columns), batch)
+            _check_name_line(path, chosen, tuple(columns), batch)
             unnamed = False
         for place, name in enumerate(chosen):
             parts[place].append(_of_kind(batch, name, name in texts))
@@ -52,14 +52,16 @@ def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
     return [pa.concat_arrays(part) for part in parts]
 
 
-def _doubt_names(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
-    """Tell a first line of ids from one of names that are not ours: the first id would be lost without a word.
+def _check_name_line(path: Path, names: list[str], columns: tuple[str, ...], batch: Batch) -> None:
+    """Refuse a first line that looks like ids, since it is read as names and the first id would be lost; else warn.
 
-    Raises DataError: the line looks as the next one does, digits and all.
+    Raises DataError: the line has the form of the next one, digits included.
     """
     line, wanted = ",".join(names), ",".join(columns)
     first = [str(batch.column(name)[0]) for name in names] if batch.data.num_rows else []
-    if any(_form(name) == _form(cell) and "0" in _form(name) for name, cell in zip(names, first, strict=False)):
+    if any(
+        _pattern(name) == _pattern(cell) and "0" in _pattern(name) for name, cell in zip(names, first, strict=False)
+    ):
         raise DataError(
             f"begins with {line!r}, which looks like ids, not like the columns' names; give it a first line {wanted!r}",
             path=path,
@@ -72,8 +74,8 @@ def _doubt_names(path: Path, names: list[str], columns: tuple[str, ...], batch: 
     )
 
 
-def _form(text: str) -> str:
-    """Return a text with 0 for each run of digits and a for each of letters."""
+def _pattern(text: str) -> str:
+    """Return a text with each run of digits as 0 and each run of letters as a."""
     return re.sub(r"\d+", "0", re.sub(r"[^\W\d_]+", "a", text))
 
 

@@ -42,7 +42,7 @@ class Learned:
 
 
 class _Learner(FeatureBuilder):
-    """Fits the transforms as the stage does, and keeps what they learn in place of writing features."""
+    """Fits the transforms as the stage does, and keeps what they learn instead of writing features."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -130,16 +130,12 @@ class FittedConfig(ComponentConfig):
 
 
 class _FittedTransform(ColumnTransform):
-    """A transform whose states are given."""
-
     Config = FittedConfig
 
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
-        """The columns that something was learned of."""
         return tuple(states_of(self.config))
 
     def fit(self, partials: list[State], column: Column) -> State:
-        """Return what was learned."""
         return states_of(self.config)[column.name]
 
 

@@ -19,7 +19,8 @@ from configs.registry import EVALUATORS
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
-from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.evaluators import make_evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
@@ -129,25 +130,25 @@ def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[s
     return Prediction(scores=as_classes(scores, classes, names, num_classes), label=rows.label, num_classes=num_classes)
 
 
-def as_classes(scores: Array, mine: list[str] | None, wanted: list[str] | None, num_wanted: int) -> Array:
+def as_classes(scores: Array, known: list[str] | None, wanted: list[str] | None, num_wanted: int) -> Array:
     """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
 
     A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
     Raises DataError: a single score tells two classes apart, and the data has others.
     """
     single = scores.shape[1] == 1
-    mine = mine or [str(number) for number in range(2 if single else scores.shape[1])]
+    known = known or [str(number) for number in range(2 if single else scores.shape[1])]
     wanted = wanted or [str(number) for number in range(num_wanted)]
-    if mine == wanted:
+    if known == wanted:
         return scores
     if single:
-        if mine == wanted[::-1]:
+        if known == wanted[::-1]:
             return -scores
-        raise DataError(f"it tells {' from '.join(mine)}, and the classes here are {', '.join(wanted)}")
-    names = [*wanted, *(name for name in mine if name not in wanted)]
+        raise DataError(f"it tells {' from '.join(known)}, and the classes here are {', '.join(wanted)}")
+    names = [*wanted, *(name for name in known if name not in wanted)]
     highest = scores.max(axis=1, keepdims=True)
     unknown = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) - _UNLIKELY
-    columns = [scores[:, mine.index(name), None] if name in mine else unknown for name in names]
+    columns = [scores[:, known.index(name), None] if name in known else unknown for name in names]
     return np.concatenate(columns, axis=1).astype(scores.dtype)
 
 
@@ -184,7 +185,7 @@ class Measuring:
         return {name: values[self.job.metric] for name, values in measured.items() if self.job.metric in values}
 
     def _first(self) -> tuple[float, bool]:
-        """Measure the first model; on all rows where the metric is not defined without those that are left out."""
+        """Measure the first model without the rows left out, or on all rows where the metric is not defined so."""
         if self.job.left_out is not None:
             everything, mask = self.rows, np.load(self.job.left_out, allow_pickle=False)
             self.rows = self.rows.without(mask)

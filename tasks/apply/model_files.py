@@ -77,8 +77,8 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     state = load(checkpoint, mapped=True)
     folder.mkdir(parents=True, exist_ok=True)
     weights = write_tensors(folder / WEIGHTS, state["model"], ("format", "pt"))
-    told = {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
-    described = {"config": state["model_config"], **told}
+    described = {"config": state["model_config"]}
+    described |= {key: state.get(key) for key in ("facts", "table_on_host", "epoch")}
     for file, content in ((MODEL, described), ("recipe.json", recipe), ("lineage.json", lineage)):
         write_atomic(folder / file, json.dumps(content, indent=1).encode())
     own_code = state["model_config"].get("file") is not None
@@ -91,9 +91,9 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
 
 
 def model_digest(folder: Path) -> str:
-    """Return a digest of what decides a model's answers: weights, options, fitted transforms; not of how it is told."""
-    told = {"README.md", "recipe.json", "lineage.json", "profile.json", "trained.json", "trained.npy"}
-    files = {path.name: file_digest(path) for path in folder.iterdir() if path.name not in told}
+    """Return a digest of what decides a model's answers: weights, options, fitted transforms."""
+    left_out = {"README.md", "recipe.json", "lineage.json", "profile.json", "trained.json", "trained.npy"}
+    files = {path.name: file_digest(path) for path in folder.iterdir() if path.name not in left_out}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 

@@ -97,17 +97,17 @@ def label_columns(data: DatasetManifest) -> list[str] | None:
     return next((list(table["label"]) for table in tables if table.get("label")), None)
 
 
-def label_order(mine: Sequence[str] | None, wanted: Sequence[str] | None) -> list[int] | None:
+def label_order(own: Sequence[str] | None, wanted: Sequence[str] | None) -> list[int] | None:
     """Return where among a model's scores those of each of the data's label columns stand; None: in the same places.
 
     Names that are not known say nothing, nor does that of a single column: whoever renames it has no other to mean.
     Raises DataError: the data has other label columns than the model.
     """
-    if mine is None or wanted is None or list(mine) == list(wanted) or len(mine) == len(wanted) == 1:
+    if own is None or wanted is None or list(own) == list(wanted) or len(own) == len(wanted) == 1:
         return None
-    if sorted(mine) != sorted(wanted):
-        raise DataError(f"it predicts the label columns {_names(mine)}, and those of this data are {_names(wanted)}")
-    return [mine.index(name) for name in wanted]
+    if sorted(own) != sorted(wanted):
+        raise DataError(f"it predicts the label columns {_names(own)}, and those of this data are {_names(wanted)}")
+    return [own.index(name) for name in wanted]
 
 
 def category_names(store: DatasetStore) -> dict[str, list[str]]:
@@ -167,11 +167,11 @@ def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> No
 
 def check_options(recipe: Recipe, trained: Recipe) -> None:
     """Refuse a recipe that prepares data in another way than a model's training did. Raises RecipeError."""
-    mine, theirs = cache_view(recipe.preprocess), cache_view(trained.preprocess)
-    for name in theirs:
-        if mine[name] != theirs[name]:
+    own, expected = cache_view(recipe.preprocess), cache_view(trained.preprocess)
+    for name in expected:
+        if own[name] != expected[name]:
             raise RecipeError(
-                f"the model was trained with preprocess.{name}={theirs[name]}, and the recipe says {mine[name]}; "
+                f"the model was trained with preprocess.{name}={expected[name]}, and the recipe says {own[name]}; "
                 "prepare the data as the training did"
             )
 
@@ -213,7 +213,7 @@ def _described(feature: FeatureColumn) -> str:
 
 
 def _recode(needs: DataNeeds, store: DatasetStore) -> list[ComponentConfig]:
-    """Return a transform that numbers categories as the training did, or none where they are numbered so already."""
+    """Return a transform to the category codes of the training, or none where they are equal."""
     here = category_names(store)
     codes: dict[str, Array] = {}
     cardinalities: dict[str, int] = {}

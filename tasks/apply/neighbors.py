@@ -247,5 +247,5 @@ def _normalised(x: Array) -> Array:
 
 
 def _powers_of_two(x: Array) -> Array:
-    """Return for each row what its numbers can be divided by without rounding to lie between -1 and 1: float64 (n,)."""
+    """Return a power of two for each row that scales its numbers to -1..1 without rounding: float64 (n,)."""
     return np.ldexp(1.0, np.frexp(np.abs(x).max(1).astype(np.float64))[1])

@@ -11,21 +11,20 @@ from tasks.storage.dataset_store import DatasetStore
 _STAGES = ("preprocess", "components", "partition")
 
 
-class _Aside(Listener):
-    """Passes on what matters of stages that run inside of another one."""
+class _InnerListener(Listener):
+    """Listener of stages that run inside of another one: passes on their progress only."""
 
     def __init__(self, context: StageContext, note: str) -> None:
         self.context, self.note = context, note
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        """As the outer stage's."""
         self.context.progress(done, total, unit, f"{self.note}: {stage} {note}".strip())
 
     def message(self, stage: str, text: str) -> None:
-        """Heard already, when the same stage prepared the data for the new model."""
+        """Ignored: the same stage said it when it prepared the data for the new model."""
 
     def warning(self, stage: str, text: str) -> None:
-        """Likewise."""
+        """Ignored, likewise."""
 
 
 def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: StageContext) -> Parent:
@@ -45,7 +44,7 @@ def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: S
     parents = {"ingest": ingest}
     key = stage_key(load_stage("preprocess"), wanted, parents, context.home)
     fitted = published.recipe_for(wanted, key, DatasetStore(ingest.folder, ingest.manifest))
-    listener = _Aside(context, f"data for {published.name}")
+    listener = _InnerListener(context, f"data for {published.name}")
     for name in _STAGES:
         outcome = run_stage(
             load_stage(name), fitted, parents, context.home, listener=listener, map_shards=context.map_shards

@@ -100,7 +100,7 @@ class Published:
                 "not there"
             )
         draft, former = beside(output, ".partial"), beside(output, ".former")
-        _set_right(output, former)
+        _finish_replacement(output, former)
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(self.folder, draft)
         with contextlib.suppress(FileNotFoundError):
@@ -110,7 +110,7 @@ class Published:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder is empty, or has the files of an exported model and no others: nobody misses what it holds."""
+    """Whether a folder is empty, or has the files of an exported model and no others."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     found = list(folder.iterdir())
@@ -119,8 +119,8 @@ def _is_export(folder: Path) -> bool:
     return not found or (plain and MARKS <= names <= FILES)
 
 
-def _set_right(output: Path, former: Path) -> None:
-    """Undo, or complete, a replacement that was killed half-way."""
+def _finish_replacement(output: Path, former: Path) -> None:
+    """Undo, or complete, a replacement that was killed."""
     if not _is_export(former):
         return
     if output.exists():
@@ -130,7 +130,7 @@ def _set_right(output: Path, former: Path) -> None:
 
 
 class _Record(dict[str, Any]):
-    """A record that somebody else may have made: what it lacks is damage."""
+    """A record that somebody else may have made: a missing key is damage."""
 
     def __init__(self, values: Any, source: str) -> None:
         super().__init__(of_kind(dict[str, Any], values, source))
@@ -145,9 +145,9 @@ def read_published(folder: Path, name: str) -> Published:
     try:
         values = of_kind(dict[str, Any], read_json(folder / "recipe.json"), "recipe.json")
         described = _Record(read_json(folder / MODEL), MODEL)
-        told = of_kind(dict[str, Any], read_json(folder / "lineage.json"), "lineage.json")
+        stages = of_kind(dict[str, Any], read_json(folder / "lineage.json"), "lineage.json")
         lineage = _Record(
-            {stage: _Record(one, f"lineage.json: {stage}") for stage, one in told.items()}, "lineage.json"
+            {stage: _Record(one, f"lineage.json: {stage}") for stage, one in stages.items()}, "lineage.json"
         )
         needs = DataNeeds.read(folder)
     except (OSError, IntegrityError) as error:

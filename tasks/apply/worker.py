@@ -106,7 +106,7 @@ class Serving:
         return wanted
 
     def _nodes(self, kind: str) -> Array:
-        """Return the nodes that are asked about, int64 (n,): those given, in their order, else all of a type."""
+        """Return the nodes wanted, int64 (n,): those given, in their order, else all of a type."""
         path = self.job.given.get("nodes")
         if path is None:
             return self.ids.nodes_of_type(kind)

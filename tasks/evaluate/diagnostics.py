@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.evaluators.prediction import Prediction
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000

@@ -46,7 +46,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
-    """Say the metrics, and warn where they are what a model that learnt nothing would get."""
+    """Report the metrics; warn where the model is no better than one that learnt nothing."""
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
     for text in lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields):

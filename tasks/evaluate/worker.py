@@ -22,8 +22,9 @@ from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import Evaluator, Prediction, make_evaluator
+from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import finish_job, report_progress
@@ -104,7 +105,7 @@ class Evaluation:
         return measure(self.evaluator, self.extras, prediction)
 
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:
-        """Score all splits' nodes in one pass through the layers; then those of no split, for the file only."""
+        """Score the nodes of all splits, and those of no split for the file, in one pass through the layers."""
         indices = {split: self.predictor.split_array(f"{split}_idx") for split in self.job.splits}
         wanted = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices.values()]))
         rest = self._unsplit() if self.job.predictions else np.empty(0, np.int64)

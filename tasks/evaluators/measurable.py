@@ -12,8 +12,9 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.schema import EvaluateConfig
-from tasks.evaluators.evaluators import Prediction, make_evaluator
+from tasks.evaluators.evaluators import make_evaluator
 from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import class_names

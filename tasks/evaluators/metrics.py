@@ -135,7 +135,7 @@ def r2(label: Array, value: Floats) -> float:
 
 
 def _labelled_columns(label: Array, value: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Yield labels, float64, and values of each column that has labels, of its labelled rows."""
+    """Yield labels, float64, and values of the labelled rows of each column that has any."""
     for truth, guess in zip(label.T, value.T, strict=True):
         known = ~np.isnan(truth)
         if known.any():
@@ -143,7 +143,6 @@ def _labelled_columns(label: Array, value: Floats) -> Iterator[tuple[Floats, Flo
 
 
 def _mean(values: Iterable[Any]) -> float:
-    """Return the mean; NaN of nothing."""
     found = list(values)
     return float(np.mean(found)) if found else float("nan")
 

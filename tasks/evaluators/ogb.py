@@ -15,7 +15,8 @@ from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import Evaluator, Prediction
+from tasks.evaluators.evaluators import Evaluator
+from tasks.evaluators.prediction import Prediction
 from tasks.storage.manifests import GraphManifest
 
 _FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}

@@ -66,7 +66,7 @@ class Layerwise:
         return before if collected is None else collected
 
     def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
-        """Encode all nodes once; None where the encoder only looks rows up, which each chunk may as well do itself."""
+        """Encode all nodes once; None where the encoder only looks rows up, which each chunk can do itself."""
         if model.encoder.linear is None and model.encoder.categories is None:
             return None
         encoded = scratch_array(self.scratch, self.num_nodes, model.encoder.out_dim)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
-from tasks.evaluators.evaluators import Prediction
+from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.features import FeatureSource, whole_graph

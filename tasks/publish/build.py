@@ -138,7 +138,6 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
 
 
 def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Parent], files: Path) -> None:
-    """Write the files of the model that is to be published."""
     shutil.rmtree(files, ignore_errors=True)
     checkpoint = parents["train"].folder / parents["train"].manifest.best_checkpoint
     manifests = {name: parent.manifest for name, parent in parents.items()}
@@ -209,6 +208,6 @@ def started_at(train: RunResult) -> float:
 
 
 def _close_quietly(tracker: Tracker, status: RunStatus) -> None:
-    """Mark the run as failed or killed; the error that is under way matters more than one of this."""
+    """Mark the run as failed or killed; an error of this must not hide the first one."""
     with suppress(Exception):
         tracker.close(status)

@@ -36,14 +36,14 @@ _LISTED = 5
 
 def describe(recipe: Recipe, parents: Mapping[str, Parent]) -> SnapshotSummary:
     """Return the profile of a run's data as plain values: what `snapshots.describe` does, and `features`."""
-    told = snapshots.describe(recipe, parents)
+    summary = snapshots.describe(recipe, parents)
     ingest, graph = parents["ingest"], parents["preprocess"]
-    if told["labels"] is None:
-        told["labels"] = _labels(ingest, graph)
+    if summary["labels"] is None:
+        summary["labels"] = _labels(ingest, graph)
     kept = None
     if recipe.snapshot.as_of is not None:
         kept = GraphStore(graph.folder, graph.manifest).get("node_ids")
-    return {**told, "features": _features(DatasetStore(ingest.folder, ingest.manifest), kept)}
+    return {**summary, "features": _features(DatasetStore(ingest.folder, ingest.manifest), kept)}
 
 
 def write(folder: Path, profile: SnapshotSummary) -> None:
@@ -80,10 +80,10 @@ def _features(store: DatasetStore, kept: Array | None) -> SnapshotSummary:
     found: SnapshotSummary = {}
     first, names = 0, category_names(store)
     for node_type in store.manifest.node_types:
-        mine = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
+        existing = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
         room = _MAX_COLUMNS - len(found)
         chosen = _within(node_type.features, room)
-        sample = _sample(store, node_type, tuple(chosen), mine)
+        sample = _sample(store, node_type, tuple(chosen), existing)
         for feature, width in chosen.items():
             values = np.concatenate([part[feature.column] for part in sample]) if sample else np.empty((0, width))
             texts = names.get(f"{node_type.name}/{feature.column}")
@@ -160,9 +160,9 @@ def compare(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSummary:
     """
     found = snapshots.compare(before, now)
     features = {}
-    for name, told in now["features"].items():
+    for name, new in now["features"].items():
         old = before["features"].get(name)
-        moved = _moved(old, told) if old is not None and old["kind"] == told["kind"] else None
+        moved = _moved(old, new) if old is not None and old["kind"] == new["kind"] else None
         if moved is not None:
             features[name] = moved
     return {"growth": found["growth"], "drift": {**found["drift"], "features": features}}

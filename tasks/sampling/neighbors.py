@@ -82,7 +82,7 @@ class Sample:
 
 
 class _State:
-    """What one call works with: tables as large as the graph, used by one thread at a time."""
+    """Tables as large as the graph, used by one call at a time."""
 
     def __init__(self, num_nodes: int, dtype: Any) -> None:
         self.table = np.full(num_nodes, -1, np.int32)
@@ -203,7 +203,7 @@ class NeighborSampler:
         return nodes, layers[::-1]
 
     def _borrow(self) -> _State:
-        """Take a state that no other call uses; it goes back to `_idle`, unless the call fails."""
+        """Take a state that no other call uses; the call puts it back into `_idle`."""
         try:
             state = self._idle.pop()
         except IndexError:
@@ -250,7 +250,7 @@ class NeighborSampler:
         )
 
     def _room(self, nodes: Array, fanout: int) -> int:
-        """Return how many edges a layer may take, with what its kernel writes too much."""
+        """Return how many entries a layer's arrays need, with what its kernel writes beyond the end."""
         if fanout < 0 or self.method == "labor":
             return int(draws.count_edges(self.indptr, nodes, _ALL)) + 1
         if self.method == "replace" or fanout <= draws.SMALL_FANOUT:

@@ -62,10 +62,7 @@ def _is_taken(position, positions, first, last):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _earliest(weight, low, high, state, positions, first, last, times, places, size):  # type: ignore[no-untyped-def]
-    """Fill the heap with the `size` earliest arrivals of edges low..high-1 but positions[first:last].
-
-    Times beyond what there is stay infinite.
-    """
+    """Fill the heap with the `size` earliest arrivals of edges low..high-1 but positions[first:last], else infinity."""
     times[:size] = math.inf
     for position in range(low, high):
         state += STEP

@@ -103,8 +103,8 @@ def rebuild_model(
         RuntimeError, KeyError: the weights do not fit.
     """
     known = {field.name for field in dataclasses.fields(GraphFacts)}
-    told = of_kind(dict[str, Any], described["facts"], "the model's description")
-    sized = of_kind(GraphFacts, {key: value for key, value in told.items() if key in known}, "the model's description")
+    facts = of_kind(dict[str, Any], described["facts"], "the model's description")
+    sized = of_kind(GraphFacts, {key: value for key, value in facts.items() if key in known}, "the model's description")
     sizes = [value for value in dataclasses.astuple(sized) if isinstance(value, int)]
     sizes += [*sized.categories, *sized.edge_categories]
     if sized.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):

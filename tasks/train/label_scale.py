@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -32,20 +32,21 @@ def label_scale(labels: Array, rows: Array) -> tuple[Array, Array]:
     `labels`, float (N, T), may be a memory map; NaN is no label. A constant label has the scale 1, one that no row has
     the mean 0 besides.
     """
-    width = labels.shape[1]
-    count, total, squares = np.zeros(width, np.int64), np.zeros(width), np.zeros(width)
-    for values, known in _parts(labels, rows):
-        count += known.sum(0)
-        total += np.where(known, values, 0).sum(0)
-    mean = total / np.maximum(count, 1)
-    for values, known in _parts(labels, rows):
-        squares += np.square(np.where(known, values - mean, 0)).sum(0)
-    deviation = np.sqrt(squares / np.maximum(count, 1))
+    mean, deviation = column_moments(lambda: (labels[rows[part]] for part in slices(max(1, len(rows)), _CHUNK_ROWS)))
     return mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 1.0)
 
 
-def _parts(labels: Array, rows: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield some rows at a time, float64 (n, T), and which of them exist."""
-    for part in slices(len(rows), _CHUNK_ROWS):
-        values = labels[rows[part]].astype(np.float64)
-        yield values, ~np.isnan(values)
+def column_moments(parts: Callable[[], Iterable[Array]]) -> tuple[Array, Array]:
+    """Return mean and standard deviation of each column, float64 (D,), 0 where it has no number.
+
+    `parts` returns the rows (n, D) in pieces, anew for each of two passes; NaN does not count.
+    """
+    count, total = np.int64(0), np.float64(0)
+    for part in parts():
+        known = ~np.isnan(part)
+        count = count + known.sum(0)
+        total = total + np.where(known, part, 0).sum(0, dtype=np.float64)
+    count = np.maximum(count, 1)
+    mean = total / count
+    squares = sum(np.nansum(np.square(part - mean), axis=0) for part in parts())
+    return mean, np.sqrt(squares / count)

@@ -129,14 +129,14 @@ class Trainer:
         self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))
 
     def _next_batch(self) -> int:
-        """Return the number of the first batch that is still to be taken."""
+        """Return the number of the next batch."""
         rounds = self.progress.epoch // self.epochs_per_round
         done = self.progress.step_in_epoch * self.config.accumulate_steps
         per_round = self.batches.batches_per_round
         return rounds * per_round + min(done, per_round)  # a round's last step may have fewer
 
     def _train_round(self, pipeline: Pipeline) -> None:
-        """Take the steps of a round that are still to be taken."""
+        """Take the remaining steps of a round."""
         progress = self.progress
         every = max(1, self.steps // _RECORDS_AN_EPOCH)  # always the same steps
         self.model.train()
@@ -154,10 +154,10 @@ class Trainer:
             self._save_in_between()
 
     def _step(self, pipeline: Pipeline) -> None:
-        """Add up the gradients of a step's batches and apply them: that of the mean loss over all their labels.
+        """Apply the gradient of the mean loss over all labels of a step's batches.
 
-        How many labels there are is known once the last batch is made, so the sum is divided in the end. Where there is
-        one batch, or all ranks' are alike, the mean of means is the same, and ranks need not tell each other.
+        How many labels there are is known once the last batch is made, so the sum is divided at the end. With one
+        batch, or equal ones on all ranks, the mean of means is the same, and ranks exchange nothing.
         """
         progress = self.progress
         first = self._next_batch()
@@ -179,7 +179,6 @@ class Trainer:
         progress.step_in_epoch += 1
 
     def _finish_round(self) -> None:
-        """Write the round's record, validate where it is due, checkpoint."""
         progress, before = self.progress, self.progress.epoch
         loss, seeds, edges, seconds = sum_over_ranks(progress.epoch_totals)
         seconds /= self.ranks.world_size
@@ -204,7 +203,6 @@ class Trainer:
         return self.progress.epoch // every > before // every
 
     def _validate(self) -> dict[str, float]:
-        """Measure the validation split and keep the best weights."""
         self.journal.write_progress("validating", force=True)
         metrics = self.validation.measure(self.model)
         score = self.validation.score(metrics)
@@ -239,7 +237,7 @@ class Trainer:
         self._next_look = step + max(1, int(min(left / pace, _MOST_STEPS) / 2))
 
     def _save_last(self) -> None:
-        """Leave a checkpoint; all ranks together."""
+        """Write a checkpoint; all ranks together."""
         self.meter.read()
         self._checkpoint_at, self._checkpoint_step = time.monotonic(), self.progress.step
         self.journal.note_checkpoint()

@@ -97,7 +97,7 @@ class Optimization:
         average_(self._statistics)
 
     def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
-        """Divide the whole gradient; one of no labels at all, which is zero, stays."""
+        """Divide the whole gradient; without any label it is zero, and stays."""
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
         grads += [] if rows is None else [rows[1]]
         factor = 1 / divisor if divisor else 1.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -86,9 +85,7 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _start(self) -> None:
@@ -100,7 +97,6 @@ class Pipeline:
                 thread.start()
 
     def _work(self) -> None:
-        """Make batches until there are no more to make."""
         while (number := self._claim()) is not None:
             result: tuple[Any, BaseException | None]
             try:

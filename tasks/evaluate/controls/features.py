@@ -20,6 +20,7 @@ from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn
+from tasks.train.label_scale import column_moments
 
 if TYPE_CHECKING:
     from tasks.inference.predictor import Predictor
@@ -96,30 +97,16 @@ class OwnFeatures:
     def fit(self, items: Array) -> None:
         """Choose the codes that get columns, fill and standardize numbers, by these items (of the training split)."""
         rows = items if self._offsets is None else self._rows(items)
-        self._filling = self._column_means(rows)
+        step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
+        numbers = self._numbers
+        self._filling = column_moments(lambda: (np.asarray(numbers[rows[p]]) for p in slices(len(rows), step)))[0]
         self._frequent = [_most_frequent(column) for column in np.asarray(self._codes[rows]).T]
-        count, total, squares = len(items), np.zeros(self.width), np.zeros(self.width)
-        for _, x in self._raw_parts(items):
-            total += x.sum(0, dtype=np.float64)
-        mean = total / count
-        for _, x in self._raw_parts(items):
-            squares += np.square(x - mean).sum(0)
-        scale = np.sqrt(squares / count)
+        mean, scale = column_moments(lambda: (x for _, x in self._raw_parts(items)))
         if self._offsets is None:  # a single code is there or not; shares of codes in a graph are numbers
             mean[self._numbers.shape[1] :], scale[self._numbers.shape[1] :] = 0, 1
         # Rounding leaves a constant column with a tiny deviation.
         scale[scale <= 1e-6 * np.maximum(np.abs(mean), 1e-30)] = 1
         self._mean, self._scale = mean, scale
-
-    def _column_means(self, rows: Array) -> Array:
-        """Return each number's mean over the rows that have one, 0 where none has: float32 (D,)."""
-        count, total = np.zeros(self._numbers.shape[1]), np.zeros(self._numbers.shape[1])
-        step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
-        for part in slices(len(rows), step):
-            x = np.asarray(self._numbers[rows[part]])
-            count += np.count_nonzero(~np.isnan(x), axis=0)
-            total += np.nansum(x, axis=0, dtype=np.float64)
-        return (total / np.maximum(count, 1)).astype(np.float32)
 
     def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""
@@ -143,7 +130,7 @@ class OwnFeatures:
         return np.asarray(means @ self._encoded(rows))
 
     def _rows(self, graphs: Array) -> Array:
-        """Return the rows of graphs, one graph's behind the other's."""
+        """Return the rows of graphs, one graph after the other."""
         assert self._offsets is not None
         first = self._offsets[graphs]
         sizes = self._offsets[graphs + 1] - first
@@ -159,7 +146,6 @@ class OwnFeatures:
 
 
 def _most_frequent(codes: Array) -> Array:
-    """Return the codes that occur most, ascending."""
     found, counts = np.unique(codes, return_counts=True)
     return np.sort(found[np.argsort(-counts, kind="stable")[:MOST_CODES]])
 
@@ -193,6 +179,6 @@ def read_rows(
 
 
 def _within(rows: Array, first: int, count: int) -> tuple[slice, Array]:
-    """Return where among `rows` those from `first` on stand, and the same counted from `first`."""
+    """Return the slice of `rows` that lies in first..first + count - 1, and these rows counted from `first`."""
     low, high = np.searchsorted(rows, (first, first + count))
     return slice(int(low), int(high)), rows[low:high] - first

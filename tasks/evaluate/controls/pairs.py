@@ -21,8 +21,8 @@ from tasks.evaluate.controls.features import (
     sample_rows,
     training_sample,
 )
-from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.storage.graph_store import create_array, slices
 
 _MOST_NUMBERS = 20_000_000_000

@@ -8,8 +8,8 @@ import numpy as np
 
 from tasks.evaluate.controls import linear
 from tasks.evaluate.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows, training_sample
-from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
 from tasks.evaluators import metrics
-from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.metrics import Array
+from tasks.evaluators.prediction import Prediction
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import FEATURES_CONTROL
+from tasks.train.label_scale import label_scale
 
 _ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
@@ -84,16 +85,14 @@ class Controls:
             yield FEATURES_CONTROL, found
 
     def _constant_prediction(self, metric: str, label: Array) -> Prediction:
-        """Say the same of every row."""
         scores = np.broadcast_to(self._constants[metric], (len(label), self._num_scores))
         return Prediction(scores=scores, label=label)
 
 
 def _chance(metric: str, candidates: int, value: float) -> float:
-    """Return what an order at random gives on average; equal scores, which gave `value`, would be less.
+    """Return the mean of a metric over random orders of `candidates`; else `value`, that of equal scores.
 
-    The rank of a true edge among `candidates` is each of them as often then. Equal scores all miss Hits@K, which counts
-    a tie as a miss, and all have the middle rank.
+    Equal scores would all miss Hits@K, which counts a tie as a miss, and all have the middle rank.
     """
     if metric == "mrr":
         return float(np.mean(1 / np.arange(1, candidates + 1)))
@@ -102,7 +101,7 @@ def _chance(metric: str, candidates: int, value: float) -> float:
 
 
 def _constant_scores(store: GraphStore, num_scores: int) -> dict[str, Array]:
-    """Return the scores that no row changes, float32 (C,), of the metrics that have others, and of `_ANY_METRIC`.
+    """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others.
 
     The absolute error is least at the median. Where positives are few, their F1 is 0 unless all are called so. Empty
     for pairs.
@@ -113,8 +112,6 @@ def _constant_scores(store: GraphStore, num_scores: int) -> dict[str, Array]:
     labels = store["label" if manifest.task == "node" else "graph_label"]
     rows = np.asarray(store["train_idx"])
     if manifest.task_type == "regression":
-        from tasks.train.label_scale import label_scale
-
         label = np.asarray(labels[rows])
         known = [column[~np.isnan(column)] for column in label.T]
         medians = [np.median(values) if len(values) else 0.0 for values in known]

@@ -190,8 +190,8 @@ def decide(
     decision = _by_scores(new, old, compare(), by_hand)
     if decision.promote and is_older(new, old):
         back = f"graphmill promote {name}@{old.version}"
-        told = f"{decision.reason}; version {old.version}'s data is newer (as of {old.as_of}, this one's {new.as_of}): "
-        return replace(decision, reason=f"{told}if the older was not meant to take over, {back}", loud=True)
+        text = f"{decision.reason}; version {old.version}'s data is newer (as of {old.as_of}, this one's {new.as_of}): "
+        return replace(decision, reason=f"{text}if the older was not meant to take over, {back}", loud=True)
     return decision
 
 

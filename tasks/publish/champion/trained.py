@@ -31,8 +31,6 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _TrainingRows(NamedTuple):
-    """Rows that a model was trained on."""
-
     names: str
     """See `row_names`."""
     directed: bool

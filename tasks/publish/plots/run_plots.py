@@ -41,7 +41,7 @@ def degrees(report: Mapping[str, Any]) -> Canvas | None:
 
 
 def _several(counts: Sequence[float]) -> bool:
-    """Whether a histogram has two bars or more: one bar says no more than its number."""
+    """Whether a histogram has at least two bars."""
     return sum(count > 0 for count in counts) > 1
 
 
@@ -179,7 +179,7 @@ def metric_curves(records: Sequence[Record], best_epoch: int | None = None) -> C
 def _curves(
     title: str, group: Mapping[str, Mapping[int, tuple[float, float]]], records: Sequence[Record], best: int | None
 ) -> Canvas | None:
-    """Draw curves of two points at least; one point is a number, which the report says elsewhere."""
+    """Draw curves of at least two points."""
     group = {key: points for key, points in group.items() if len(points) > 1}
     if not group:
         return None
@@ -200,7 +200,7 @@ def _curves(
 
 
 def _epochs(steps: list[int], epochs: Mapping[int, float]) -> tuple[list[float], str]:
-    """Put points on an axis of epochs, steps within an epoch spread evenly; of steps where epochs are not known."""
+    """Return the place of each step in epochs, or in steps where epochs are not known."""
     place = {epochs[step] for step in steps if step in epochs}
     if len(place) == len(steps):
         return [epochs[step] for step in steps], "epoch"

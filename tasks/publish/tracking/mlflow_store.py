@@ -39,7 +39,7 @@ _PARAMS_A_CALL = 100  # MLflow's limit for parameters and tags
 
 
 def _to_resume(known: Sequence[Any], flow_run: str, trains: bool) -> Any | None:
-    """Return which of a training's runs, newest first, a flow run (empty: none) goes on in; None: in a new one."""
+    """Return which of a training's runs, newest first, a flow run (empty: none) resumes; None: it starts one."""
     if not flow_run:
         return known[0] if known else None
     own = [run for run in known if run.data.tags.get(FLOW_RUN) == flow_run]

@@ -69,7 +69,7 @@ class ModelRegistry:
                 return version, decision
 
     def _settle(self, version: str, champion: str | None, decision: Decision) -> bool:
-        """Write a decision down, then do it; False where there is another champion by now than it was made against."""
+        """Write a decision down and carry it out; False where the champion has changed since it was made."""
         with file_lock(self._lock_path):
             if self.champion_version() != champion:
                 return False
@@ -117,7 +117,7 @@ class ModelRegistry:
         return str(aliases[CHAMPION]) if CHAMPION in aliases else None
 
     def _move(self, before: str | None, after: str, how: MoveReason) -> None:
-        """Write the move down, then make it: killed in between, `champion_before` knows that it never happened."""
+        """Write the move down, then make it: if killed in between, `champion_before` sees that it never happened."""
         if before == after:
             return
         text = with_move(self.history(), after, before, how)

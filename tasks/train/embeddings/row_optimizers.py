@@ -63,7 +63,6 @@ class SparseAdam:
 
 
 def _ranges(count: int) -> NDArray[np.int64]:
-    """Cut 0..count into ranges for threads."""
     pieces = max(1, min(CHUNKS_A_THREAD * num_threads(), count // _MIN_ROWS_A_RANGE))
     return np.arange(pieces + 1) * count // pieces
 

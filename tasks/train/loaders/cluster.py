@@ -33,10 +33,7 @@ class Layout:
 
 
 class _LayoutLoader(SubgraphLoader):
-    """Lays out every epoch by itself; a batch has the subgraph that its nodes induce.
-
-    Holds 8 bytes a node and epoch, for two epochs.
-    """
+    """Lays out every epoch by itself (8 bytes a node, for two epochs); a batch is the subgraph of its nodes."""
 
     def __init__(self, data: TrainingData) -> None:
         super().__init__(data.store, data.features)
@@ -45,11 +42,9 @@ class _LayoutLoader(SubgraphLoader):
         self._lock = threading.Lock()
 
     def has_equal_batches(self) -> bool:
-        """A cluster has whatever training nodes fall into it."""
         return False
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
-        """Return the layout of the epoch that `rng` is for."""
         raise AssertionError(f"{type(self).__name__} defines no lay_out")
 
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:

@@ -118,7 +118,7 @@ class Neighborhoods:
         return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
 
     def _mean_of_all(self, nodes: Array, mean: Tensor) -> Block:
-        """Return the block of nodes that the mean over all in-edges is known of."""
+        """Return the block of nodes whose mean over all in-edges is known."""
         degree = np.empty(len(nodes), np.float32)
         indptr = np.zeros(len(nodes) + 1, np.int64)
         in_degrees(self.indptr, nodes, degree)

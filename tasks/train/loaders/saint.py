@@ -57,8 +57,8 @@ class SaintLoader(SubgraphLoader):
         batch = self.make_batch(nodes, block, positions, key)
         assert batch.rows is not None
         met = inclusion(contains[batch.rows.numpy()], self.size)
-        asked = len(met) / max(1, int(self.is_train[nodes].sum()))  # a model that reads labels is asked about half
-        batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds * asked)).astype(np.float32))
+        share = len(met) / max(1, int(self.is_train[nodes].sum()))  # a model that reads labels is share about half
+        batch.seed_weight = torch.from_numpy((1 / (met * self.num_seeds * share)).astype(np.float32))
         return batch
 
 

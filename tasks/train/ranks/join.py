@@ -93,7 +93,6 @@ class _Helper:
         return None
 
     def _lend(self, path: Path) -> None:
-        """Run this machine's ranks until they end."""
         try:
             version = _version(path)
             job = dataclasses.replace(Job.load(path), train=self._recipe.train)
@@ -126,7 +125,7 @@ def _own_keys(name: str, keys: dict[str, str]) -> dict[str, str]:
 
 
 def _version(path: Path) -> tuple[Path, int]:
-    """Name a job as it was written this time: a run that begins anew writes it again."""
+    """Identify a job as it is written now: a run that begins anew writes it again."""
     return path, path.stat().st_mtime_ns
 
 

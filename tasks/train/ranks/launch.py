@@ -57,7 +57,7 @@ def run_job(job: Job, context: StageContext) -> dict[str, Any]:
 
 
 def _has_result(job: Job) -> bool:
-    """Whether rank 0 has written its result; on another machine it may have done so a moment before it is seen here."""
+    """Whether rank 0 has written its result; what another machine wrote may take a moment to be seen here."""
     network = job.train.num_machines > 1 and job.train.shared_home
     patience = time.monotonic() + (_NETWORK_FILE_SECONDS if network else 0.0)
     while not (job.work / RESULT).exists():

@@ -72,9 +72,9 @@ def begin_warm(model: GraphModel, warm: WarmStart, store: GraphStore, ranks: Ran
 
 
 def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | None:
-    """Return the units in which the earlier weights count a regression's labels: they stay, as the weights do.
+    """Return mean and deviation by which the earlier model scales a regression's labels; its weights need them.
 
-    Raises DoesNotFitError: they are far from those of the labels now; the head would learn numbers far from one.
+    Raises DoesNotFitError: they are far from those of the present labels.
     """
     width = len(facts.label_scale)
     if not width:
@@ -128,9 +128,8 @@ def _check_codes(warm: WarmStart) -> None:
 def _refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
     """Refuse weights that learnt from what is held out now, or were chosen by what is tested now.
 
-    Splits by time only grow as long as data comes in behind what was there; history that is loaded later, or other data
-    under the same recipe's name, moves rows between splits. What is validation data then and now chooses weights both
-    times, and does no harm. Raises DoesNotFitError.
+    History that is loaded later, or other data under the same recipe's name, moves rows between splits. Rows that chose
+    weights then may do so now. Raises DoesNotFitError.
     """
     array = "edges" if store.manifest.task == "link" else "idx"
     own = {split: np.asarray(store[f"{split}_{array}"], np.int64) for split in ("train", "valid", "test")}
@@ -152,7 +151,7 @@ def _refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Grap
 
 
 def _row_keys(store: GraphStore, rows: Array) -> Array:
-    """Return one number for each node (n,) or pair of nodes (n, 2), the same both ways where the graph has no ways."""
+    """Return a number for each node (n,) or pair of nodes (n, 2), one for both directions if the graph is symmetric."""
     if rows.ndim == 1:
         return rows
     if store.manifest.symmetric:

@@ -1,0 +1,108 @@
+"""What a model says about a split, in the shapes that metrics need.
+
+Scores are raw outputs of the model (logits, edge scores, values of a regression), never probabilities: a binary label
+is predicted as 1 where its logit is above 0. Which reading applies is seen from the label:
+
+| label | scores | what |
+|---|---|---|
+| int64 (n,), -1: none | (n, C) | class index; prediction: the highest score |
+| int64 (n,), -1: none | (n, 1) | 0 or 1; prediction: logit > 0 |
+| float (n, T), NaN: none | (n, T) | T binary labels, or T values of a regression |
+| float (n, 1), NaN: none | (n, 2) | one binary label; its logit is scores[:, 1] - scores[:, 0] |
+
+A model may know classes that the data has not (`Prediction.num_classes`): guessing one is wrong, and that is all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from configs.errors import DataError, RecipeError
+from tasks.evaluators.metrics import Array, Floats
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about one split.
+
+    Node and graph tasks: `scores` (n, C) float32 and `label` (n,) or (n, T).
+    Link tasks: `positive` (n,) and `negative`, (m,) as one pool or (n, K) as K for each positive.
+    """
+
+    scores: Array | None = None
+    label: Array | None = None
+    positive: Array | None = None
+    negative: Array | None = None
+    num_classes: int | None = None
+    """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
+
+    def pairs(self) -> tuple[Floats, Floats]:
+        """Scores of positive and negative edges. Raises RecipeError if training diverged."""
+        if self.positive is None or self.negative is None:
+            raise DataError("this metric ranks edges: it needs scores of positive and of negative edges")
+        if not len(self.positive) or not self.negative.size:
+            raise DataError("the split has no positive or no negative edges; there is nothing to rank")
+        return finite(self.positive), finite(self.negative)
+
+    def classes(self) -> tuple[Array, Array]:
+        """True and predicted class index of labelled rows, (n,) int64 each."""
+        label, scores = self._labelled()
+        if scores.shape[1] == 1:
+            return label.reshape(len(label)).astype(np.int64), (scores[:, 0] > 0).astype(np.int64)
+        return label.reshape(len(label)).astype(np.int64), scores.argmax(axis=1)
+
+    def columns(self) -> tuple[Array, Floats]:
+        """Labels (n, T) float64 with NaN for missing, and scores (n, T); classes become one column each (one vs rest).
+
+        A single-label problem of two classes becomes one column. Classes that are none of the data's are left out.
+        """
+        label, scores = self._labelled()
+        if label.ndim == 1 and self.num_classes is not None:
+            scores = scores[:, : self.num_classes]
+        if label.ndim == 1 and scores.shape[1] > 2:
+            one_hot = (label[:, None] == np.arange(scores.shape[1])).astype(np.float64)
+            return one_hot, _log_softmax(scores)
+        if scores.shape[1] == 2 and (label.ndim == 1 or label.shape[1] == 1):
+            scores = scores[:, 1:] - scores[:, :1]
+        label = label.reshape(len(label), -1).astype(np.float64)
+        if label.shape != scores.shape:
+            raise DataError(f"labels of shape {label.shape} do not fit scores of shape {scores.shape}")
+        return label, scores
+
+    @property
+    def single_label(self) -> bool:
+        """Whether a row has one class out of many (against several independent columns)."""
+        return self.label is not None and self.label.ndim == 1
+
+    def _labelled(self) -> tuple[Array, Floats]:
+        if self.scores is None or self.label is None:
+            raise DataError("this metric compares labels: it needs scores and labels of nodes or graphs")
+        label, scores = self.label, finite(self.scores)
+        if scores.ndim == 1:
+            scores = scores[:, None]
+        if len(label) != len(scores):
+            raise DataError(f"{len(label)} labels do not fit {len(scores)} rows of scores")
+        if label.ndim == 1 and np.issubdtype(label.dtype, np.floating) and scores.shape[1] == 1:
+            label = label[:, None]
+        known = (label >= 0) if label.ndim == 1 else ~np.isnan(label).all(axis=1)
+        if not known.any():
+            raise DataError("the split holds no labelled row; check the dataset's labels and splits")
+        return (label, scores) if known.all() else (label[known], scores[known])
+
+
+def finite(scores: Array) -> Floats:
+    """Return the scores. Raises RecipeError if some are NaN or infinite: no metric means anything then."""
+    bad = scores.size - int(np.isfinite(scores).sum())
+    if bad:
+        raise RecipeError(
+            f"{bad:,} of {scores.size:,} scores are NaN or infinite: training diverged; "
+            "lower train.learning_rate, or set train.clip_norm=1.0"
+        )
+    return scores
+
+
+def _log_softmax(scores: Floats) -> Floats:
+    shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
