@@ -191,7 +191,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/apply/states.py: folder / f'{name}.json'",
         "tasks/apply/states.py: folder / f'{name}.npz'",
         "tasks/apply/states.py: folder / name",
-        "tasks/apply/worker.py: Path(self.job.work) / f'embeddings.{self.job.format}'",
+        "tasks/apply/worker.py: self.job.work / f'embeddings.{self.job.format}'",
         "tasks/storage/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
         "models/kernels/attention_heads.py: Path(__file__).with_name(name)",

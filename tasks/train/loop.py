@@ -25,7 +25,7 @@ from tasks.train.job import BEST, LAST, Job
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
-from tasks.train.loaders.configs import resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.meter import Meter
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels

@@ -11,7 +11,8 @@ from configs.schema import TrainConfig
 from models.facts import GraphFacts
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
-from tasks.train.loaders.configs import AutoConfig, LoaderConfig
+from tasks.train.loaders.config_base import LoaderConfig
+from tasks.train.loaders.configs import AutoConfig
 from tasks.train.weights import Weights, count_weights
 
 if TYPE_CHECKING:

@@ -79,7 +79,7 @@ def _run_all(jobs: list[Job], context: StageContext) -> dict[str, Any]:
 def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run."""
     # Here and not above: `plan` needs the stage's key, not torch.
-    from tasks.train.loaders.configs import resolve_loader
+    from tasks.train.loaders.config_base import resolve_loader
     from tasks.train.strategies.base import Ranks
 
     train = recipe.train

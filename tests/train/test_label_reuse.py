@@ -22,7 +22,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader
-from tasks.train.loaders.configs import resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.stage import STAGE
 from tests.loaders import make_loader
 from tests.support import as_partition, node_graph

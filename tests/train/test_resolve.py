@@ -22,7 +22,8 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
-from tasks.train.loaders.configs import FULL_ENCODER_EDGES, resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
+from tasks.train.loaders.configs import FULL_ENCODER_EDGES
 from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullEdgeLoader, FullLoader
 from tasks.train.loaders.graph import GraphLoader

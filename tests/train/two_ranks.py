@@ -21,7 +21,7 @@ from tasks.train.embeddings.row_optimizers import RowAdagrad
 from tasks.train.embeddings.sparse import sparse_embedding, take_tables
 from tasks.train.job import Job
 from tasks.train.loaders.base import TrainingData
-from tasks.train.loaders.configs import resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.ranks.collectives import average_, from_all, gather_rows, joined, sum_over_ranks

@@ -11,7 +11,8 @@ from models.block import Batch
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
-from tasks.train.loaders.configs import EdgeConfig, NegativesConfig
+from tasks.train.loaders.config_base import NegativesConfig
+from tasks.train.loaders.configs import EdgeConfig
 from tasks.train.loaders.negatives import NegativeSampler
 from tasks.train.loaders.neighbor import Neighborhoods
 

@@ -17,7 +17,8 @@ from tasks.sampling.labels import targets, without_labels
 from tasks.sampling.neighbors import Method, NeighborSampler
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.train.loaders.base import Array, LabelLoader, TrainingData
-from tasks.train.loaders.configs import NeighborConfig, SampledConfig
+from tasks.train.loaders.config_base import SampledConfig
+from tasks.train.loaders.configs import NeighborConfig
 from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precomputed_mean
 
 
