@@ -1,7 +1,7 @@
 """A stage called by its name with plain JSON values: what a Prefect task passes in and hands back.
 
-Prefect sees names, keys and small numbers only; manifests and arrays stay in the home. Who listens and who maps over
-shards is set around the call, since neither travels through Prefect.
+Prefect sees names, keys and small numbers only; manifests and arrays stay in the home. The listener, and the function
+that maps over shards, are set around the call: Prefect cannot pass them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ParentGoneError(Exception):
 
 @contextmanager
 def calling(listener: Listener, map_shards: MapShards) -> Iterator[None]:
-    """Say who hears the stages called inside the block, and how shards are mapped."""
+    """Set the listener of the stages called inside the block, and how shards are mapped."""
     listener_token, map_token = _LISTENER.set(listener), _MAP_SHARDS.set(map_shards)
     try:
         yield

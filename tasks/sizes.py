@@ -56,7 +56,7 @@ def counts_of(manifest: DatasetManifest | GraphManifest) -> Counts:
 
 
 def disk_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
-    """Estimate the size of a stage's artifact; None for those of which it says little.
+    """Estimate the size of a stage's artifact; None where counts say little.
 
     Parquet takes about 0.8 of the raw ids; a graph has 4 bytes an edge (8 above 2^31 nodes), 8 bytes a node for the
     offsets and one for ids and labels each, and the features in the recipe's precision. Both directions count where

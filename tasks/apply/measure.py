@@ -85,18 +85,12 @@ def rows_of(opened: Opened) -> Rows:
     """Return the validation rows of a graph."""
     store, task = opened.store, opened.store.manifest.task
     if task == "link":
-        positive, negative = opened.predictor.link_pairs(SPLIT)
-        return Rows(data_ids(store, positive), None, data_ids(store, negative))
+        positive, negative = (np.asarray(pairs) for pairs in opened.predictor.link_pairs(SPLIT))
+        return Rows(opened.ids.dense(positive), None, opened.ids.dense(negative))
     index = np.asarray(store[f"{SPLIT}_idx"], np.int64)
     if task == "graph":
         return Rows(index, np.asarray(store["graph_label"][index]), None)
-    return Rows(data_ids(store, index), np.asarray(store["label"][index]), None)
-
-
-def data_ids(store: GraphStore, nodes: Array) -> Array:
-    """Return what the data set calls nodes of a graph: int64, types end to end."""
-    ids = store.get("node_ids")
-    return np.asarray(nodes if ids is None else ids[np.asarray(nodes)], np.int64)
+    return Rows(opened.ids.dense(index), np.asarray(store["label"][index]), None)
 
 
 def find_nodes(store: GraphStore, ids: Array) -> Array:

@@ -29,14 +29,12 @@ _FORMATS: dict[OutputKind, dict[str, str]] = {
     "embeddings": {"parquet": ".parquet", "npy": ".npy"},
     "model": {"files": "", "safetensors": ".safetensors"},
 }
-_ID_FILES = {
-    ("predictions", "node"): "nodes",
-    ("predictions", "link"): "pairs",
-    ("predictions", "graph"): "graphs",
-    ("embeddings", "node"): "nodes",
-    ("embeddings", "link"): "nodes",
-    ("embeddings", "graph"): "graphs",
+_ID_FILES: dict[OutputKind, dict[str, str]] = {
+    "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs"},
+    "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs"},
+    "model": {},
 }
+"""By task, the file of ids that says what to score."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,16 @@ class OutputRequest:
 
     def check(self, task: str) -> None:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
-        request = _ID_FILES.get((self.what, task))
+        expected = _ID_FILES[self.what].get(task)
         for name, path in self.given.items():
-            if name != request:
-                raise RecipeError(f"--{name}: this is a model of {task}s" + (f"; give --{request}" if request else ""))
+            if name != expected:
+                raise RecipeError(
+                    f"--{name}: this is a model of {task}s" + (f"; give --{expected}" if expected else "")
+                )
             from tasks.ingest.tables.files import TableFiles
 
             TableFiles((path,)).column_names()
-        if request == "pairs" and not self.given:
+        if expected == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
             raise RecipeError("--node-type is for embeddings of nodes")

@@ -1,1 +1,1 @@
-"""Stage 6: metrics by split from the best checkpoint, and predictions under the users own ids."""
+"""Stage 6: metrics by split from the best checkpoint, and predictions under the users' own ids."""

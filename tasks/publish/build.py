@@ -21,8 +21,8 @@ from tasks.processes.code_version import code_version
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
 from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.gate import Candidate
-from tasks.publish.champion.judge import Judge, candidate, metric_name
+from tasks.publish.champion.gate import Candidate, gate_name
+from tasks.publish.champion.judge import Judge, candidate
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.report import Published, render
 from tasks.publish.tracking.description import describe, parameters
@@ -51,7 +51,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     # Before anything is stored: a mistake in the recipe must leave no half-published run.
     context.progress(0, _STEPS, "steps", "model")
     _write_files(context, recipe, parents, files)
-    challenge = Challenge(context, recipe, parents, files, metric_name(recipe, parents))
+    metric = gate_name(recipe.tracking.gate_metric, parents["evaluate"].manifest.metric)
+    challenge = Challenge(context, recipe, parents, files, metric)
     new = candidate(recipe, parents, challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
     tracker = Tracker(context.home, recipe.tracking.experiment)

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from configs.errors import IntegrityError, StageError
 from tasks.storage.file_names import beside, file_name
@@ -52,9 +52,18 @@ def describe_files(folder: Path) -> dict[str, FileEntry]:
 
 
 def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666) -> None:
-    """Write a file under another name, flush it to the disk, and rename it: it is whole or absent.
+    """Write a file whole or not at all; see `atomic_file`.
 
     `content` may come in parts, so that what is large need not be in memory at once.
+    """
+    with atomic_file(path, mode) as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Open a file under another name; when the block ends it is flushed to the disk and renamed: it is whole or absent.
+
     `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +71,7 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666
     draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-            file.writelines([content] if isinstance(content, bytes) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)

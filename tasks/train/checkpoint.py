@@ -7,7 +7,6 @@ from the user's own file is rebuilt with the copy of that file that lies beside 
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from configs.errors import IntegrityError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.storage.file_names import beside
+from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
 from tasks.train.embeddings.sparse import HostEmbedding, build_around_table, sparse_embedding
 from tasks.train.job import OWN_MODEL
@@ -31,16 +30,9 @@ _MOST = 1 << 40  # nodes, classes, columns
 
 
 def save_atomic(state: dict[str, Any], path: Path) -> None:
-    """Write under another name, flush to the disk, rename: a crash leaves the old file or the new one."""
-    draft = beside(path, f".{os.getpid()}")
-    try:
-        with draft.open("wb") as file:
-            torch.save({"format": FORMAT, **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    """Write a checkpoint: a crash leaves the old file or the new one."""
+    with atomic_file(path) as file:
+        torch.save({"format": FORMAT, **state}, file)
 
 
 def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict[str, Any]:
@@ -102,20 +94,18 @@ def rebuild_model(
         RecipeError: the user's own file is at neither place, is another one, or does not run here.
         RuntimeError, KeyError: the weights do not fit.
     """
-    known = {field.name for field in dataclasses.fields(GraphFacts)}
-    facts = of_kind(dict[str, Any], described["facts"], "the model's description")
-    sized = of_kind(GraphFacts, {key: value for key, value in facts.items() if key in known}, "the model's description")
-    sizes = [value for value in dataclasses.astuple(sized) if isinstance(value, int)]
-    sizes += [*sized.categories, *sized.edge_categories]
-    if sized.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
-        raise IntegrityError(f"the model's description is damaged: no graph has {sized}")
+    facts = of_kind(GraphFacts, described["facts"], "the model's description")
+    sizes = [value for value in dataclasses.astuple(facts) if isinstance(value, int)]
+    sizes += [*facts.categories, *facts.edge_categories]
+    if facts.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
+        raise IntegrityError(f"the model's description is damaged: no graph has {facts}")
     try:
         made = MODELS.config(config, own_file)
     except ValidationError as error:
         raise IntegrityError(f"the model's options are damaged: {error}") from error
     if described.get("table_on_host"):
-        return build_around_table(made, sized, weights).eval()
-    model: GraphModel = MODELS.create(made, sized)
+        return build_around_table(made, facts, weights).eval()
+    model: GraphModel = MODELS.create(made, facts)
     model.load_state_dict(weights)
     return model.eval()
 
@@ -132,7 +122,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Put the random generators back; other GPUs than its own are no rank's business."""
+    """Restore the random generators; a rank leaves other GPUs than its own alone."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.set_rng_state(state["cuda"][0])

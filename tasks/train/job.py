@@ -1,4 +1,4 @@
-"""What a worker process is told: one JSON file, read by every rank."""
+"""The job of a worker process: one JSON file, read by every rank."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cores() -> int:
 def threads_per_rank(train: TrainConfig) -> int:
     """Return the CPU threads of a rank: as the recipe says, else this machine's cores divided by its ranks.
 
-    Sums are taken in another order on another number of threads, so it is part of what decides a training's result.
+    Their number changes the order of sums, so it is part of what decides a training's result.
     """
     return train.threads or max(1, cores() // train.num_ranks)
 
@@ -49,7 +49,7 @@ def threads_per_rank(train: TrainConfig) -> int:
 def device_kind(train: TrainConfig) -> str:
     """Return `cpu` or `cuda`: what `train.device=auto` comes to on this machine, without importing torch.
 
-    Sums of a GPU are others than those of a CPU, so it is part of what decides a training's result.
+    A GPU adds in another order than a CPU, so the device is part of what decides a training's result.
     """
     if train.device != "auto":
         return train.device

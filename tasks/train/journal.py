@@ -1,4 +1,4 @@
-"""Where a training stands, and what it tells: metrics by step, progress for people, the outcome at the end."""
+"""The state of a training and its files: metrics by step, progress, result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tasks.train.job import METRICS, PROGRESS, RESULT
 
 _PROGRESS_SECONDS = 0.5
 _WARM_SECONDS = 5.0
-"""Steps are timed so long before it is said how long the others will take."""
+"""Steps are timed for so long before the remaining time is shown."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Journal:
         self.total_steps, self.epochs, self.world_size = total_steps, epochs, world_size
         self.writes = writes
         self.resumed_from_epoch = progress.epoch
-        self._began = self._said = time.monotonic()
+        self._began = self._written_at = time.monotonic()
         self._first_step = progress.step
         self._warm: tuple[int, float] | None = None
         """Step and time at which this process had taken its first step."""
@@ -86,11 +86,11 @@ class Journal:
                 self.progress.metrics_bytes = os.fstat(file.fileno()).st_size
 
     def write_progress(self, note: str = "", *, force: bool = False) -> None:
-        """Say how far the training is, twice a second at most."""
+        """Write how far the training is, twice a second at most."""
         now = time.monotonic()
-        if not self.writes or not (force or now - self._said >= _PROGRESS_SECONDS):
+        if not self.writes or not (force or now - self._written_at >= _PROGRESS_SECONDS):
             return
-        self._said = now
+        self._written_at = now
         progress = self.progress
         loss, seeds, _, seconds = progress.epoch_totals
         content = {
@@ -111,7 +111,7 @@ class Journal:
     def _seconds_left(self) -> float | None:
         """Estimate from the steps after the first (validations included); None until there are seconds of them.
 
-        The first step of a process compiles kernels and fills caches: it says nothing of the others.
+        The first step of a process compiles kernels and fills caches: it does not count.
         """
         step, now = self.progress.step, time.monotonic()
         if self._warm is None:

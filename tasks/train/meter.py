@@ -38,9 +38,8 @@ class Meter:
         """Bring the totals up to date. Raises RecipeError for a training that diverged."""
         if not self._unread:
             return
-        for value, (_, num_seeds) in zip(
-            torch.stack([loss for loss, _ in self._unread]).tolist(), self._unread, strict=True
-        ):
+        values = torch.stack([loss for loss, _ in self._unread]).tolist()
+        for value, (_, num_seeds) in zip(values, self._unread, strict=True):
             if not math.isfinite(value):
                 raise RecipeError(
                     f"the training diverged: the loss is {value} at step {self.progress.step + 1} (epoch "

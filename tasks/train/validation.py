@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
@@ -29,9 +28,8 @@ class Validation:
             raise DataError(f"{manifest.dataset} has no validation split, and that chooses the best epoch; give it one")
         self.job, self.ranks = job, ranks
         self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
-        scratch: Path = job.work
         # Not evaluate.batch_size: it changes last bits, and what is trained must not depend on how it is measured.
-        self.predictor = Predictor(store, device=device, scratch=scratch)
+        self.predictor = Predictor(store, device=device, scratch=job.work)
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -54,11 +55,9 @@ def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts)
 def known_weights(home: Home, model: ComponentConfig, train: TrainConfig, facts: GraphFacts) -> Weights | None:
     """Return what `count_weights` does, counted once in a home."""
     path = _path(home, model, train, facts)
-    try:
+    with suppress(FileNotFoundError, IntegrityError):
         remembered: Weights = of_kind(Weights, read_json(path), path)
         return remembered
-    except (FileNotFoundError, IntegrityError):
-        pass
     found = count_weights(model, train, facts)
     if found is not None:
         _write(path, found)

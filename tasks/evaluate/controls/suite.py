@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -22,14 +21,6 @@ _ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
 
 
-class LinearControl(Protocol):
-    """A linear model on own features."""
-
-    def predict(self, split: str, prediction: Prediction) -> Prediction | None:
-        """Score the rows that `prediction`, the model's, is about; None where that takes too long."""
-        ...
-
-
 class Controls:
     """The controls of a graph, fitted to its training split."""
 
@@ -40,11 +31,8 @@ class Controls:
         self._num_scores = num_scores
         self._task_type = graph.store.manifest.task_type
         self._constants = _constant_scores(graph.store, num_scores)
-        self._linear: LinearControl | None
-        if graph.store.manifest.task == "link":
-            self._linear = PairControl.fit(graph)
-        else:
-            self._linear = RowControl.fit(graph, num_scores)
+        is_link = graph.store.manifest.task == "link"
+        self._linear = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if self._linear is None:
             self.notes.append("the rows have no features of their own: there is no linear control")
 

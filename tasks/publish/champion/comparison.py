@@ -4,8 +4,8 @@ The champion reads the challenger's data as a prediction of its own would: throu
 `preprocess` section. Rows that it was trained on are left out for both, where they are known. Values that the two
 evaluations recorded are taken only where both measured the very same prepared rows.
 
-A champion that cannot read the data is a finding (`Compared.why_not`). A store that is away, a full disk or a process
-that died is none: the stage fails, and a rerun compares again.
+A champion that cannot read the data is a result (`Compared.why_not`). Where the store cannot be reached, the disk is
+full or a process died, the stage fails, and a rerun compares again.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.publish import profile
 from tasks.publish.champion.comparison import Challenge, data_text, prepared_digest
-from tasks.publish.champion.gate import Candidate, Compared, Decision, decide, gate_name, higher_is_better
+from tasks.publish.champion.gate import Candidate, Compared, Decision, decide, higher_is_better
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, find_version
 from tasks.stage import Parent
@@ -36,11 +36,6 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
         as_of=recipe.snapshot.as_of or "",
         unit=parents["partition"].manifest.report.get("snapshot", {}).get("unit", "number"),
     )
-
-
-def metric_name(recipe: Recipe, parents: dict[str, Parent]) -> str:
-    """Return the gate metric, `split/metric`."""
-    return gate_name(recipe.tracking.gate_metric, parents["evaluate"].manifest.metric)
 
 
 @dataclass

@@ -4,8 +4,8 @@ A published model brings hashes of the ids of its training rows (`trained.npy`),
 artifacts tell, as long as they are in the home. Rows of data without ids of its own are known by their numbers, which
 mean something within the very same data only.
 
-Where a training told a link from its reverse, hashes do too. A link that is asked about is known in either direction,
-unless both trainings told the two apart: so hashes of both kinds can be compared.
+Hashes distinguish a link from its reverse where the training did. Unless both trainings did, a link is looked up in
+both directions: so hashes of both kinds can be compared.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class LiveTracker:
         context: RunContext | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """Start the thread; connecting (seconds) happens there. `warn` hears, once, why tracking stopped."""
+        """Start the thread, which connects (seconds). `warn` is called once: when tracking stops, with the reason."""
         self._home = home
         self._recipe = recipe
         self._train_key = train_key
@@ -69,7 +69,7 @@ class LiveTracker:
         try:
             tracker = Tracker(self._home, self._recipe.tracking.experiment)
             if ending.is_ending():
-                return  # what never began need not be said to have ended
+                return  # a run that was never opened needs no end
             tracker.open_run(self._train_key, self._recipe.name, self._context)
             self.run_id, self.run_url = tracker.run_id, tracker.run_url
             self._follow(tracker)

@@ -1,8 +1,8 @@
 """MLflow: the run of a training, its metrics and its model.
 
-An MLflow run is of one flow run, and ends as that does. A retry of the flow run goes on in it; so does the flow run
-that takes up an interrupted training. One that finds its training done has a run of its own, with a link to the run of
-the training, and changes no other. Everything here can be repeated: what is stored already is not stored twice. A
+An MLflow run belongs to one flow run and ends with it. A retry of the flow run resumes it; so does the flow run that
+resumes an interrupted training. One that finds its training done has a run of its own, with a link to the run of the
+training, and changes no other. Everything here can be repeated: what is stored already is not stored twice. A
 server that is away is asked again with growing pauses; after that a StageError says what to do, and nothing is lost,
 since the training is in the artifact store and a rerun publishes it.
 

@@ -150,16 +150,7 @@ class SparseEmbedding(HostEmbedding):
         _spread(self.weight, table, self.ranks)
         wait_for_all()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: Any,
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing: Any,
-        unexpected: Any,
-        errors: Any,
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Only `restore` brings the table back: every rank loads the rest, one this."""
         assert f"{prefix}weight" not in state_dict
 

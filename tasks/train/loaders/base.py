@@ -29,7 +29,7 @@ class Loader:
 
     An epoch is either a walk over the split's seeds, and `batch` is asked for those at some positions; or, where
     `num_batches` is a number, so many batches that the loader itself lays out, and `epoch_batch` is asked for one of
-    them. Ranks that share an epoch split its positions or its batch numbers; how is the strategy's business. Every
+    them. Ranks that share an epoch split its positions or its batch numbers; how, the strategy decides. Every
     method may be called from several threads at once, in any order.
     """
 

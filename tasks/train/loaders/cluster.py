@@ -11,7 +11,7 @@ from numba import njit
 from configs.registry import LOADERS
 from models.block import Batch
 from tasks.sampling.neighbors import derive_key
-from tasks.storage.graph_store import id_dtype
+from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Array, TrainingData
 from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
@@ -88,9 +88,7 @@ class ClusterLoader(_LayoutLoader):
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Shuffle the clusters."""
         order = rng.permutation(len(self.starts))
-        groups = [
-            np.sort(order[i : i + self.clusters_per_batch]) for i in range(0, len(order), self.clusters_per_batch)
-        ]
+        groups = [np.sort(order[part]) for part in slices(len(order), self.clusters_per_batch)]
         order = np.concatenate(groups)
         starts, sizes = self.starts[order], (self.stops - self.starts)[order]
         ends = np.cumsum(sizes)
@@ -120,9 +118,8 @@ class RandomPartitionLoader(_LayoutLoader):
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Deal out the nodes."""
         num_nodes = len(self.indptr) - 1
-        cluster = (np.arange(num_nodes) % self.num_batches).astype(
-            np.uint16 if self.num_batches <= 1 << 16 else np.int64
-        )
+        kind = np.uint16 if self.num_batches <= 1 << 16 else np.int64
+        cluster = (np.arange(num_nodes) % self.num_batches).astype(kind)
         rng.shuffle(cluster)
         dtype = id_dtype(num_nodes)
         nodes, place = np.empty(num_nodes, dtype), np.empty(num_nodes, dtype)

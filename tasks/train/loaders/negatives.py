@@ -57,16 +57,8 @@ class NegativeSampler:
             draw_negatives(self.indptr, self.indices, key, _TRIES, negative)
         else:
             others = positive[:, 1] if self.kind == "in_batch" and len(positive) > 1 else positive[:0, 1]
-            draw_targets(
-                self.indptr,
-                self.indices,
-                positive,
-                np.ascontiguousarray(others),
-                self._keep,
-                self._alias,
-                key,
-                negative,
-            )
+            graph, table = (self.indptr, self.indices), (self._keep, self._alias)
+            draw_targets(*graph, positive, np.ascontiguousarray(others), *table, key, negative)
         return negative
 
 

@@ -117,9 +117,8 @@ class SubgraphLoader(Loader):
         count = select_edges(self.indptr, self.indices, nodes, self._bits.zeros, indptr, sources, edges)
         indices = recycled(count, np.int32)
         renumber(sources[:count], place, first, indices)
-        block = Block(
-            torch.from_numpy(indptr), torch.from_numpy(indices), len(nodes), symmetric=self.manifest.symmetric
-        )
+        csc = torch.from_numpy(indptr), torch.from_numpy(indices)
+        block = Block(*csc, len(nodes), symmetric=self.manifest.symmetric)
         return block, None if edges is None else edges[:count]
 
     def make_batch(self, nodes: Array, block: Block, positions: Array | None, key: int) -> Batch:

@@ -51,9 +51,9 @@ class _Helper:
         self._home = home
         self._store = ArtifactStore(home)
         self._began = time.time() if force else 0.0
-        self._say = message
-        self._said = ""
-        self._said_at = 0.0
+        self._message = message
+        self._last_message = ""
+        self._message_at = 0.0
         self._done: set[tuple[Path, int]] = set()
 
     def run(self) -> Path:
@@ -98,7 +98,7 @@ class _Helper:
             job = dataclasses.replace(Job.load(path), train=self._recipe.train)
         except OSError:  # it has just been removed
             return
-        self._say(f"machine {job.train.machine_rank} lends {job.train.num_ranks} rank(s)")
+        self._message(f"machine {job.train.machine_rank} lends {job.train.num_ranks} rank(s)")
         code = _run_ranks(job, path)
         if code == 0:
             self._done.add(version)
@@ -114,9 +114,9 @@ class _Helper:
         return folder if manifest.stat().st_mtime >= self._began else None
 
     def _wait(self, what: str) -> None:
-        if what != self._said or time.monotonic() - self._said_at > _MESSAGE_SECONDS:
-            self._say(what)
-            self._said, self._said_at = what, time.monotonic()
+        if what != self._last_message or time.monotonic() - self._message_at > _MESSAGE_SECONDS:
+            self._message(what)
+            self._last_message, self._message_at = what, time.monotonic()
         time.sleep(_LOOK_SECONDS)
 
 

@@ -10,22 +10,22 @@ _LINE_CHARACTERS = 2000
 
 
 class RankLogs:
-    """Follows `rank-N.log` files and says each whole line as `rank N: line`."""
+    """Follows `rank-N.log` files and passes on each whole line as `rank N: line`."""
 
     def __init__(self, folder: Path, message: Callable[[str], None]) -> None:
         self._folder = folder
-        self._say = message
+        self._message = message
         self._offsets: dict[Path, int] = {}
 
     def look(self) -> None:
-        """Say what is new. A rank that floods its log is cut short, and that is said; the file has it all."""
+        """Pass on what is new; of many lines the first, with a note where the others are."""
         for path in sorted(self._folder.glob("rank-*.log")):
             rank = path.stem.replace("-", " ")
             lines = self._new_lines(path)
             for line in lines[:_LINES_A_LOOK]:
-                self._say(f"{rank}: {line[:_LINE_CHARACTERS]}")
+                self._message(f"{rank}: {line[:_LINE_CHARACTERS]}")
             if len(lines) > _LINES_A_LOOK:
-                self._say(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
+                self._message(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
 
     def start_again(self) -> None:
         """The logs are those of a new attempt."""
