@@ -77,9 +77,7 @@ def _all_parents(stage: Stage[Any], recipe: Recipe, home: Home, keys: dict[str, 
     return parents | {name: parent for name, parent in found.items() if parent is not None}
 
 
-def find_stage(
-    name: str, recipe: Recipe, parents: dict[str, str], home: Home, *, deep: bool = False
-) -> StageOutcome[Any] | None:
+def find_stage(name: str, recipe: Recipe, parents: dict[str, str], home: Home) -> StageOutcome[Any] | None:
     """Return the verified artifact of a stage without building anything; None where there is none.
 
     Raises:
@@ -87,7 +85,7 @@ def find_stage(
         IntegrityError: the artifact or a parent is damaged.
     """
     key, store = expected_key(name, recipe, parents, home), ArtifactStore(home)
-    manifest = store.load(name, key, load_stage(name).manifest, deep=deep)
+    manifest = store.load(name, key, load_stage(name).manifest)
     return None if manifest is None else StageOutcome(manifest, store.folder(name, key), True, 0.0)
 
 

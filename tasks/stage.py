@@ -206,7 +206,7 @@ def run_stage(
         if first_forced:  # only now: another run's work must not pass for this one's
             write_atomic(mark, current_run().flow_run_id.encode())
         context = StageContext(stage.name, work, home, PickleCache(home), listener, map_shards)
-        manifest = _build(stage, recipe, parents, context, key, config, sources)
+        manifest = _build(stage, recipe, parents, context, {"key": key, "config": config}, sources)
         folder = store.commit(work, manifest)
     return StageOutcome(manifest, folder, False, time.perf_counter() - started, repaired)
 
@@ -216,8 +216,7 @@ def _build(
     recipe: Recipe,
     parents: dict[str, Parent],
     context: StageContext,
-    key: str,
-    config: dict[str, Any],
+    identity: dict[str, Any],
     sources: SourceDigests,
 ) -> M:
     """Build into `context.work` and return the manifest; a failed build leaves only what can be resumed."""
@@ -237,15 +236,13 @@ def _build(
         with ending.closing(clean_up), PeakMemory() as memory:
             context.work.mkdir(parents=True, exist_ok=True)
             fields = stage.build(context, recipe, parents)
-        _refuse_change(stage, recipe, config, sources)
+        _refuse_change(stage, recipe, identity["config"], sources)
     except BaseException:
         clean_up()
         raise
     return stage.manifest(
         stage=stage.name,
         stage_version=stage.version,
-        key=key,
-        config=config,
         parents=_digests(stage, parents),
         files=describe_files(context.work),
         code_version=code_version(),
@@ -253,6 +250,7 @@ def _build(
         seconds=round(time.perf_counter() - started, 3),
         peak_bytes=memory.peak_bytes,
         warnings=tuple(context.warnings),
+        **identity,
         **fields,
     )
 

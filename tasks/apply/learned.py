@@ -143,8 +143,7 @@ class _FittedTransform(ColumnTransform):
 class LearnedTransform(_FittedTransform):
     """Another transform as it was fitted on a model's training data; `graphmill predict` puts it into recipes."""
 
-    class Config(FittedConfig):
-        """Options of learned."""
+    Config = FittedConfig
 
     def __init__(self, config: FittedConfig) -> None:
         super().__init__(config)  # type: ignore[arg-type]
@@ -169,8 +168,7 @@ class LearnedTransform(_FittedTransform):
 class Recode(_FittedTransform):
     """Turn codes of categories into those of a model's training data; `graphmill predict` puts it into recipes."""
 
-    class Config(FittedConfig):
-        """Options of recode."""
+    Config = FittedConfig
 
     takes = ("categorical",)
 

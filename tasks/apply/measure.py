@@ -8,6 +8,7 @@ both score the same items, links the same negatives too, and both are judged by 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ class Measuring:
         self.first = self._open(job.models[0])
         graph = self.first.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), graph)
-        self.extras = secondary_evaluators(graph, self.evaluator)
+        self._measure = partial(measure, self.evaluator, secondary_evaluators(graph, self.evaluator))
         self.rows = rows_of(self.first)
 
     def run(self) -> dict[str, Any]:
@@ -201,9 +202,6 @@ class Measuring:
     def _value(self, opened: Opened, model: Measured) -> float:
         prediction = self._predict(opened, model)
         return float(metric_of(self.job.metric, self._measure(prediction)))
-
-    def _measure(self, prediction: Prediction) -> dict[str, float]:
-        return measure(self.evaluator, self.extras, prediction)
 
     def _predict(self, opened: Opened, model: Measured) -> Prediction:
         order = label_order(model.labels, self.job.models[0].labels)

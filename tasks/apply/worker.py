@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,14 @@ from tasks.storage.ids import find_rows
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from models.block import Batch
+
 _ROWS = 1 << 16
+Output = tuple[slice, dict[str, pa.Array], Array]
+"""Place among the nodes or graphs wanted, columns of ids (n,) each, and what the model computes: float32 (n, C)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +57,6 @@ class ServeJob(ScoringJob):
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
 
 
-class Scored(NamedTuple):
-    """Some nodes or graphs with what the model says of them."""
-
-    ids: dict[str, pa.Array]
-    """Columns that name them, (n,) each."""
-    items: Array
-    """Nodes or graphs, int64 (n,)."""
-    label: Array
-    scores: Array
-    """float32 (n, C)."""
-
-
 class Serving:
     """One model on one graph."""
 
@@ -76,7 +71,6 @@ class Serving:
         check_facts(self.model, self.manifest)
         if not job.own_graph:
             refuse_node_embeddings(self.model)
-        self.rows = 0
 
     def run(self) -> dict[str, Any]:
         """Write what is wanted; returns the files (in the work folder), rows and columns."""
@@ -85,17 +79,13 @@ class Serving:
         task, embeddings = self.manifest.task, self.job.what == "embeddings"
         with evaluating(self.model):
             if task == "link" and not embeddings:
-                return {"files": self._pairs(), "rows": self.rows}
+                return self._write_pairs()
             items = self._graphs() if task == "graph" else self._nodes(self._node_type())
             if not len(items):
                 raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
-            if embeddings:
-                vectors = self._graph_vectors(items) if task == "graph" else self._node_vectors(items)
-                files = self._embeddings(len(items), vectors)
-                return {"files": files, "rows": self.rows, "dim": int(self.model.head_dim)}
-            scored = self._graph_scores(items) if task == "graph" else self._node_scores(items)
-            files = self._items(len(items), scored)
-            return {"files": files, "rows": self.rows, "classes": self.job.classes}
+            outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
+            write = self._write_embeddings if embeddings else self._write_predictions
+            return {"rows": len(items), **write(items, outputs)}
 
     # ---- which nodes and graphs
 
@@ -130,37 +120,62 @@ class Serving:
         """Return the columns of a file of ids; `columns` names them, and the id table that each one's ids are of."""
         return read_ids(path, {name: ids_are_texts(self.dataset, table) for name, table in columns.items()})
 
-    # ---- predictions
+    # ---- scores or vectors
 
-    def _node_scores(self, nodes: Array) -> Iterator[Scored]:
-        label = self.store["label"]
-        for part, vectors in self._vectors(nodes):
-            scores = self.model.score(vectors).cpu().numpy()
-            yield Scored(self.ids.columns(nodes[part]), nodes[part], np.asarray(label[nodes[part]]), scores)
+    def _node_outputs(self, nodes: Array) -> Iterator[Output]:
+        """Yield the scores or the vectors of nodes, int64 (n,), some at a time."""
+        if 2 * len(nodes) > self.manifest.num_nodes:
+            vectors, rows = self.predictor.node_vectors(self.model), nodes
+        else:
+            distinct, rows = np.unique(nodes, return_inverse=True)
+            vectors = self.predictor.node_vectors(self.model, distinct)
+        finish = self.model.finish if self.job.what == "embeddings" else self.model.score
+        for part in slices(len(nodes), _ROWS):
+            values = finish(self.predictor.tensor(vectors[rows[part]]))
+            yield part, self.ids.columns(nodes[part]), values.cpu().numpy()
+            report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
-    def _graph_scores(self, graphs: Array) -> Iterator[Scored]:
-        label = self.store["graph_label"]
-        for part, batch in self._batches(graphs):
-            some, scores = graphs[part], self.model(batch).cpu().numpy()
-            yield Scored(self.ids.graph_columns(some), some, np.asarray(label[some]), scores)
+    def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
+        """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
+        compute = self._pooled if self.job.what == "embeddings" else self.model
+        for part, batch in self.predictor.graph_batches(self.model, graphs):
+            yield part, self.ids.graph_columns(graphs[part]), compute(batch).cpu().numpy()
+            report_progress(part.stop, len(graphs), "graphs", self.job.what)
 
-    def _items(self, count: int, scored: Iterator[Scored]) -> list[str]:
-        task_type, work = self.manifest.task_type, self.job.work
-        if self.job.label_order is not None:
-            scored = (one._replace(scores=one.scores[:, self.job.label_order]) for one in scored)
+    def _pooled(self, batch: Batch) -> Tensor:
+        from models.kernels.segment import segment_reduce
+        from models.output_heads import GraphHead
+
+        head = self.model.head
+        if not isinstance(head, GraphHead):
+            raise RecipeError(f"{self.model.config.name} has a head of its own: it has no vectors of graphs to export")
+        assert batch.graph_offsets is not None
+        return segment_reduce(self.model.finish(self.model.represent(batch)), batch.graph_offsets, head.pooling)
+
+    # ---- files
+
+    def _write_embeddings(self, items: Array, outputs: Iterator[Output]) -> dict[str, Any]:
+        path, dim = self.job.work / f"embeddings.{self.job.format}", int(self.model.head_dim)
+        with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, len(items), dim) as writer:
+            for _, ids, vectors in outputs:
+                writer.add(ids, vectors)
+        return {"files": [file.name for file in writer.files], "dim": dim}
+
+    def _write_predictions(self, items: Array, outputs: Iterator[Output]) -> dict[str, Any]:
+        task_type, work, order = self.manifest.task_type, self.job.work, self.job.label_order
+        if order is not None:
+            outputs = ((part, ids, scores[:, order]) for part, ids, scores in outputs)
         if self.job.format == "npy":
-            with NpyVectors(work / "predictions.npy", count, self.model.facts.out_dim) as matrix:
-                for one in scored:
-                    matrix.add(one.ids, as_probabilities(one.scores, task_type))
-                    self.rows += len(one.items)
-            return [path.name for path in matrix.files]
-        splits = self._splits()
+            with NpyVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:
+                for _, ids, scores in outputs:
+                    matrix.add(ids, as_probabilities(scores, task_type))
+            return {"files": [path.name for path in matrix.files], "classes": self.job.classes}
+        splits, labels = self._splits(), self.store["graph_label" if self.manifest.task == "graph" else "label"]
         with PredictionWriter(work, task_type, self.job.classes, self.data_classes) as writer:
-            for one in scored:
-                split = _SPLIT_NAMES.take(pa.array(splits[one.items]))
-                writer.items(one.ids, split, one.label, one.scores)
-                self.rows += len(one.items)
-        return [writer.path.name]
+            for part, ids, scores in outputs:
+                split = _SPLIT_NAMES.take(pa.array(splits[items[part]]))
+                writer.items(ids, split, np.asarray(labels[items[part]]), scores)
+        return {"files": [writer.path.name], "classes": self.job.classes}
 
     def _splits(self) -> Array:
         """Return the split of each node or graph: int8, its place in `_SPLIT_NAMES`."""
@@ -172,7 +187,7 @@ class Serving:
                 codes[index] = code
         return codes
 
-    def _pairs(self) -> list[str]:
+    def _write_pairs(self) -> dict[str, Any]:
         source_type, target_type = self._end_types()
         path = self.job.given["pairs"]
         sources, targets = self._read_id_file(path, source=f"ids/{source_type}", target=f"ids/{target_type}")
@@ -191,57 +206,13 @@ class Serving:
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
                 writer.pairs(named, self.predictor.pair_scores(self.model, vectors, place[part]))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
-        self.rows = len(pairs)
-        return [writer.path.name]
+        return {"files": [writer.path.name], "rows": len(pairs)}
 
     def _end_types(self) -> tuple[str, str]:
         types = self.dataset.manifest.edge_types
         if len(self.manifest.node_types) == 1:
             return self.manifest.node_types[0], self.manifest.node_types[0]
         return types[0].source, types[0].target  # preprocess refuses held-out edges of several relations
-
-    # ---- vectors
-
-    def _embeddings(self, count: int, found: Iterator[tuple[dict[str, pa.Array], Array]]) -> list[str]:
-        path, dim = self.job.work / f"embeddings.{self.job.format}", int(self.model.head_dim)
-        with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, count, dim) as writer:
-            for ids, vectors in found:
-                writer.add(ids, vectors)
-                self.rows += len(vectors)
-        return [file.name for file in writer.files]
-
-    def _node_vectors(self, nodes: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
-        for part, vectors in self._vectors(nodes):
-            yield self.ids.columns(nodes[part]), self.model.finish(vectors).cpu().numpy()
-
-    def _graph_vectors(self, graphs: Array) -> Iterator[tuple[dict[str, pa.Array], Array]]:
-        from models.kernels.segment import segment_reduce
-        from models.output_heads import GraphHead
-
-        head = self.model.head
-        if not isinstance(head, GraphHead):
-            raise RecipeError(f"{self.model.config.name} has a head of its own: it has no vectors of graphs to export")
-        for part, batch in self._batches(graphs):
-            assert batch.graph_offsets is not None
-            x = self.model.finish(self.model.represent(batch))
-            pooled = segment_reduce(x, batch.graph_offsets, head.pooling)
-            yield self.ids.graph_columns(graphs[part]), pooled.cpu().numpy()
-
-    def _batches(self, graphs: Array) -> Iterator[tuple[slice, Any]]:
-        for part, batch in self.predictor.graph_batches(self.model, graphs):
-            yield part, batch
-            report_progress(part.stop, len(graphs), "graphs", self.job.what)
-
-    def _vectors(self, nodes: Array) -> Iterator[tuple[slice, Any]]:
-        """Yield the model's vectors of nodes, int64 (n,), on the device, some at a time."""
-        if 2 * len(nodes) > self.manifest.num_nodes:
-            vectors, rows = self.predictor.node_vectors(self.model), nodes
-        else:
-            distinct, rows = np.unique(nodes, return_inverse=True)
-            vectors = self.predictor.node_vectors(self.model, distinct)
-        for part in slices(len(nodes), _ROWS):
-            yield part, self.predictor.tensor(vectors[rows[part]])
-            report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
 
 _SPLIT_NAMES = pa.array([*SPLITS, None], pa.string())

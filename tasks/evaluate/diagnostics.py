@@ -13,6 +13,7 @@ from tasks.evaluators.prediction import Prediction
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000
 _BINS = 40
+_CALIBRATION_BINS = 10
 _POINTS = 200
 OTHER = "other"
 
@@ -65,19 +66,19 @@ def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, A
     }
 
 
-def top_confusion(counts: Array, names: list[str], top: int = TOP_CLASSES) -> dict[str, Any]:
-    """Return the confusion matrix of the `top` classes with most true rows; the rest is pooled as `other`.
+def top_confusion(counts: Array, names: list[str]) -> dict[str, Any]:
+    """Return the confusion matrix of the 30 classes with most true rows; the rest is pooled as `other`.
 
     Returns:
         `classes` (names) and `counts` (true class down, predicted across).
     """
     num_classes = len(counts)
-    if num_classes <= top + 1:
+    if num_classes <= TOP_CLASSES + 1:
         return {"classes": names[:num_classes], "counts": counts.tolist()}
-    keep = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:top])
-    group = np.full(num_classes, top)
-    group[keep] = np.arange(top)
-    pooled = np.zeros((top + 1, top + 1), np.int64)
+    keep = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[:TOP_CLASSES])
+    group = np.full(num_classes, TOP_CLASSES)
+    group[keep] = np.arange(TOP_CLASSES)
+    pooled = np.zeros((TOP_CLASSES + 1, TOP_CLASSES + 1), np.int64)
     np.add.at(pooled, (group[:, None], group[None, :]), counts)
     return {"classes": [names[c] for c in keep] + [OTHER], "counts": pooled.tolist()}
 
@@ -101,27 +102,27 @@ def per_class(counts: Array, names: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def calibration(confidence: Floats, right: Array, bins: int = 10) -> dict[str, Any]:
+def calibration(confidence: Floats, right: Array) -> dict[str, Any]:
     """Return, for bins of the predicted class's probability, rows, mean confidence and accuracy; and the ECE.
 
     ECE: mean over rows of |accuracy - confidence| of their bin (Guo et al. 2017, On Calibration of Modern Neural
     Networks, section 2).
     """
-    place = np.minimum((confidence * bins).astype(np.int64), bins - 1)
-    rows = np.bincount(place, minlength=bins)
-    mean = np.bincount(place, confidence, minlength=bins) / np.maximum(1, rows)
-    accuracy = np.bincount(place, right.astype(np.float64), minlength=bins) / np.maximum(1, rows)
+    place = np.minimum((confidence * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
+    rows = np.bincount(place, minlength=_CALIBRATION_BINS)
+    mean = np.bincount(place, confidence, minlength=_CALIBRATION_BINS) / np.maximum(1, rows)
+    accuracy = np.bincount(place, right.astype(np.float64), minlength=_CALIBRATION_BINS) / np.maximum(1, rows)
     ece = float(np.sum(rows * np.abs(accuracy - mean)) / max(1, rows.sum()))
     return {"rows": rows.tolist(), "confidence": mean.tolist(), "accuracy": accuracy.tolist(), "ece": ece}
 
 
-def roc_curve(label: Array, score: Floats, points: int = _POINTS) -> dict[str, list[float]]:
+def roc_curve(label: Array, score: Floats) -> dict[str, list[float]]:
     """Return false and true positive rates at evenly spaced ranks of the score."""
     order = np.argsort(-score, kind="stable")
     hit = label[order] == 1
     last_of_score = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
     right, wrong = np.cumsum(hit)[last_of_score], np.cumsum(~hit)[last_of_score]
-    chosen = np.unique(np.linspace(0, len(right) - 1, points).round().astype(np.int64))
+    chosen = np.unique(np.linspace(0, len(right) - 1, _POINTS).round().astype(np.int64))
     return {
         "false_positive": [0.0, *(wrong[chosen] / max(1, wrong[-1])).tolist()],
         "true_positive": [0.0, *(right[chosen] / max(1, right[-1])).tolist()],

@@ -7,14 +7,14 @@ stays small. It writes its outcome into the work folder and says on standard out
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
@@ -67,7 +67,7 @@ class Evaluation:
         self.model, self.predictor = opened.model, opened.predictor
         manifest = self.store.manifest
         self.evaluator = make_evaluator(EVALUATORS.config(job.evaluator), manifest)
-        self.extras = secondary_evaluators(manifest, self.evaluator)
+        self._measure = partial(measure, self.evaluator, secondary_evaluators(manifest, self.evaluator))
         self.writer = PredictionWriter(job.work, manifest.task_type, self.names)
         self.notes: list[str] = []
         self.rows = 0
@@ -101,9 +101,6 @@ class Evaluation:
             "rows": self.rows,
         }
 
-    def _measure(self, prediction: Prediction) -> dict[str, float]:
-        return measure(self.evaluator, self.extras, prediction)
-
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:
         """Score the nodes of all splits, and those of no split for the file, in one pass through the layers."""
         indices = {split: self.predictor.split_array(f"{split}_idx") for split in self.job.splits}
@@ -114,10 +111,10 @@ class Evaluation:
         label = self.store["label"]
         for split, index in indices.items():
             place = np.searchsorted(everything, index)
-            yield split, self._items(self.ids.columns, index, split, np.asarray(label[index]), scores[place])
+            yield split, self._items(index, split, Prediction(scores=scores[place], label=np.asarray(label[index])))
         if len(rest):
-            rest_scores = scores[np.searchsorted(everything, rest)]
-            self._items(self.ids.columns, rest, None, np.asarray(label[rest]), rest_scores)
+            place = np.searchsorted(everything, rest)
+            self._items(rest, None, Prediction(scores=scores[place], label=np.asarray(label[rest])))
 
     def _unsplit(self) -> Array:
         """Nodes of the labelled type that are in no split, ascending."""
@@ -136,23 +133,17 @@ class Evaluation:
     def _graphs(self) -> Iterator[tuple[str, Prediction]]:
         for split in self.job.splits:
             prediction = self.predictor.predict(self.model, split)
-            assert prediction.label is not None
-            assert prediction.scores is not None
-            index = self.store[f"{split}_idx"]
-            yield split, self._items(self.ids.graph_columns, index, split, prediction.label, prediction.scores)
+            yield split, self._items(self.store[f"{split}_idx"], split, prediction)
 
-    def _items(
-        self,
-        ids_of: Callable[[Array], dict[str, pa.Array]],
-        index: Array,
-        split: str | None,
-        label: Array,
-        scores: Array,
-    ) -> Prediction:
+    def _items(self, index: Array, split: str | None, prediction: Prediction) -> Prediction:
+        """Write what is predicted of nodes or graphs, where that is wanted."""
         self.rows += len(index)
         if self.job.predictions:
-            self.writer.items(ids_of(index), split, label, scores)
-        return Prediction(scores=scores, label=label)
+            assert prediction.label is not None
+            assert prediction.scores is not None
+            ids = self.ids.graph_columns(index) if self.store.manifest.task == "graph" else self.ids.columns(index)
+            self.writer.items(ids, split, prediction.label, prediction.scores)
+        return prediction
 
     def _links(self) -> Iterator[tuple[str, Prediction]]:
         for split in self.job.splits:

@@ -59,7 +59,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
     try:
         with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():
-            fields = _publish(context, recipe, parents, tracker, challenge, new)
+            fields = _publish(challenge, tracker, new)
     except BaseException as error:
         _close_quietly(tracker, "FAILED" if isinstance(error, Exception) else "KILLED")
         raise
@@ -68,20 +68,14 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return fields
 
 
-def _publish(
-    context: StageContext,
-    recipe: Recipe,
-    parents: dict[str, Parent],
-    tracker: Tracker,
-    challenge: Challenge,
-    new: Candidate,
-) -> dict[str, Any]:
+def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str, Any]:
+    context, recipe, parents = challenge.context, challenge.recipe, challenge.parents
     log_run(tracker, recipe, parents)
     context.progress(2, _STEPS, "steps", "model")
-    model_id = _log_model(recipe, parents, tracker, challenge.files)
+    model_id = _log_model(challenge, tracker)
     context.progress(3, _STEPS, "steps", "registry")
     name = recipe.tracking.model_name or recipe.name
-    version, gate = _register(context, challenge, tracker, name, model_id, new)
+    version, gate = _register(challenge, tracker, name, model_id, new)
     shutil.rmtree(challenge.files)
     context.progress(4, _STEPS, "steps", "report")
     run_context = current_run()
@@ -149,11 +143,12 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     write_trained(files, parents["partition"], parents["ingest"])
 
 
-def _log_model(recipe: Recipe, parents: dict[str, Parent], tracker: Tracker, files: Path) -> str:
-    """The model's files, and the final metrics attached to them."""
+def _log_model(challenge: Challenge, tracker: Tracker) -> str:
+    """Log the model's files, with the final metrics attached to them; return MLflow's id."""
+    parents, files = challenge.parents, challenge.files
     train: RunResult = parents["train"].manifest
     params = {**flatten(train.model, "model"), "dataset": parents["ingest"].manifest.dataset, "seed": str(train.seed)}
-    model_id = tracker.log_model(files, recipe.name, model_digest(files), params)
+    model_id = tracker.log_model(files, challenge.recipe.name, model_digest(files), params)
     log_finals(tracker, parents, model_id)
     return model_id
 
@@ -170,10 +165,10 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
 
 
 def _register(
-    context: StageContext, challenge: Challenge, tracker: Tracker, name: str, model_id: str, new: Candidate
+    challenge: Challenge, tracker: Tracker, name: str, model_id: str, new: Candidate
 ) -> tuple[str, dict[str, Any]]:
-    """Make the model a version, let the gate decide on it, and say so; returns the version and `Judge.record`."""
-    recipe, train = challenge.recipe, challenge.parents["train"].manifest
+    """Register the model, let the gate decide on the version, and report it; returns the version and `Judge.record`."""
+    context, recipe, train = challenge.context, challenge.recipe, challenge.parents["train"].manifest
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
     judge = Judge(challenge, tracker, name, new, current_run().leave_champion)

@@ -21,7 +21,6 @@ from tasks.publish.plots.figures import (
     thousands,
 )
 
-_TEXT_CELLS = 12
 _TOP = 30
 
 
@@ -52,8 +51,7 @@ def confusion(found: Mapping[str, Any]) -> Canvas:
     share = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     side = min(8.0, 3.0 + 0.16 * max(6, len(names)))
     canvas, ax = canvas_of_one(side + 1.1, side)
-    texts = [[f"{value:.0f}" for value in row] for row in share] if len(names) <= _TEXT_CELLS else None
-    heat(canvas, share, names, "% of the true class", texts)
+    heat(canvas, share, names, "% of the true class", share, "{:.0f}".format)
     ax.set(title="Confusion matrix", xlabel="predicted", ylabel="true")
     return canvas
 

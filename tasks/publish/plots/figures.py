@@ -38,6 +38,8 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: searchable, and in the page's font
 }
 _PIXELS_AN_INCH = 90
+_MOST_TEXT_ROWS = 12
+"""Of a heat map with texts in its cells."""
 _CHARS_A_LINE = 45
 """Of names side by side below a figure of the usual width."""
 
@@ -71,12 +73,12 @@ class Canvas:
         grid = self.figure.subplots(1, columns, squeeze=False)
         self.axes: list[Any] = list(grid[0])
 
-    def svg(self, label: str, salt: str = "") -> str:
+    def svg(self, label: str) -> str:
         """Return an `<svg>` element that fits its column; `label` is read to those who do not see it."""
         import matplotlib as mpl
 
         buffer = io.StringIO()
-        with mpl.rc_context({**_STYLE, "svg.hashsalt": salt or label}):  # ids must differ between figures of a page
+        with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):  # ids must differ between figures of a page
             self.figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
         return _inline(buffer.getvalue(), label, self.width)
 
@@ -139,8 +141,10 @@ def side_by_side(size: int, number: int, count: int) -> tuple[NDArray[Any], floa
     return np.arange(size) + (number - (count - 1) / 2) * width, width
 
 
-def heat(canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, texts: Any | None = None) -> None:
-    """A heat map with the same names down and across, and text in its cells (where `texts` is given)."""
+def heat(
+    canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, values: Any, text: Callable[[float], str]
+) -> None:
+    """A heat map with the same names down and across; where cells are few, they have texts of `values`."""
     (ax,) = canvas.axes
     image = ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
     step = max(1, -(-len(names) // 32))
@@ -153,12 +157,11 @@ def heat(canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, texts: An
     bar = canvas.figure.colorbar(image, ax=ax, shrink=0.8)
     bar.set_label(unit)
     bar.outline.set_visible(False)
-    if texts is not None:
+    if len(names) <= _MOST_TEXT_ROWS:
         low, high = float(np.min(matrix)), float(np.max(matrix))
-        for i, row in enumerate(texts):
-            for j, text in enumerate(row):
-                bright = (matrix[i][j] - low) > 0.6 * (high - low)
-                ax.text(j, i, text, ha="center", va="center", fontsize=8, color="#111111" if bright else "#f5f5f5")
+        for (i, j), value in np.ndenumerate(values):
+            color = "#111111" if (matrix[i][j] - low) > 0.6 * (high - low) else "#f5f5f5"
+            ax.text(j, i, text(value), ha="center", va="center", fontsize=8, color=color)
 
 
 def legend(ax: Any, entries: int) -> None:

@@ -29,7 +29,6 @@ from tasks.publish.tracking.records import Record, read_records, unique_by_step
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import DatasetManifest, EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
 
-_TEXT_CELLS = 12
 _TOP = 30
 
 
@@ -134,8 +133,7 @@ def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
     counts = np.asarray(matrix, float)
     names = [str(p) for p in range(len(counts))]
     canvas, ax = canvas_of_one(5.2, 4.2)
-    texts = [[compact(value) for value in row] for row in counts] if len(counts) <= _TEXT_CELLS else None
-    heat(canvas, np.log10(np.maximum(counts, 0.5)), names, "log10 of edges", texts)
+    heat(canvas, np.log10(np.maximum(counts, 0.5)), names, "log10 of edges", counts, compact)
     ax.set(title="Edges between parts", xlabel="part of the target", ylabel="part of the source")
     return canvas
 

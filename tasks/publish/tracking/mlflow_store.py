@@ -188,9 +188,9 @@ class Tracker(MlflowRegistry):
         given = [DatasetInput(data, [InputTag("mlflow.data.context", "training")])]
         self.call(self.client.log_inputs, self.run_id, given)
 
-    def log_artifact(self, path: Path, folder: str | None = None) -> None:
+    def log_artifact(self, path: Path) -> None:
         """Copy a file into the run's artifacts; one of that name is replaced."""
-        self.call(self.client.log_artifact, self.run_id, str(path), folder)
+        self.call(self.client.log_artifact, self.run_id, str(path))
 
     # ---- the model
 

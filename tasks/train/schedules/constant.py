@@ -10,8 +10,7 @@ from tasks.train.schedules.base import Schedule, ScheduleConfig
 class Constant(Schedule):
     """Stays at the peak."""
 
-    class Config(ScheduleConfig):
-        """No options of its own."""
+    Config = ScheduleConfig
 
     def factor(self, done: float) -> float:
         """All of it."""

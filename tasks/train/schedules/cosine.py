@@ -12,8 +12,7 @@ from tasks.train.schedules.base import Schedule, ScheduleConfig
 class Cosine(Schedule):
     """Falls to 0 as half a cosine (Loshchilov and Hutter, arXiv:1608.03983, without restarts)."""
 
-    class Config(ScheduleConfig):
-        """No options of its own."""
+    Config = ScheduleConfig
 
     def factor(self, done: float) -> float:
         """Slowly at first and in the end."""

@@ -10,8 +10,7 @@ from tasks.train.schedules.base import Schedule, ScheduleConfig
 class Linear(Schedule):
     """Falls to 0 in a line."""
 
-    class Config(ScheduleConfig):
-        """No options of its own."""
+    Config = ScheduleConfig
 
     def factor(self, done: float) -> float:
         """Evenly."""

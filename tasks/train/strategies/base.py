@@ -2,17 +2,7 @@
 
 A run is a number of rounds; in a round every rank takes the same number of batches, and after it the model is
 validated. A strategy says which graph a rank's loader reads, which epoch of the data a rank is in, and which of the
-epoch's items (seeds, or batches of a loader that makes its own) it takes in a step. A new one is a file in this folder:
-
-    @STRATEGIES.register("mine")
-    class Mine(Strategy):
-        \"\"\"One line for people.\"\"\"
-
-        class Config(ComponentConfig):
-            alpha: float = 0.1
-
-        def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
-            ...
+epoch's items (seeds, or batches of a loader that makes its own) it takes in a step.
 """
 
 from __future__ import annotations

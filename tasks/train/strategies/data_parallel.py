@@ -8,7 +8,4 @@ from tasks.train.strategies.base import Strategy
 
 @STRATEGIES.register("data_parallel")
 class DataParallel(Strategy):
-    """An epoch's seeds (or clusters) are split over ranks; gradients are averaged (DistributedDataParallel).
-
-    The learning of one rank with batches `world_size` times as large.
-    """
+    """Learns as one rank with batches `world_size` times as large."""

@@ -14,10 +14,9 @@ from tasks.train.strategies.base import Strategy
 
 @STRATEGIES.register("parallel_epochs")
 class ParallelEpochs(Strategy):
-    """W ranks take W epochs of the data at once, each shuffled or clustered by itself; gradients are averaged.
+    """Rank r is in epoch i * W + r of the data in round i, so that no two ranks see the same clusters.
 
-    Made for loaders that cut the whole graph at random, such as random_partition: each rank cuts it its own way, as
-    epoch r * W + rank of round r, so that no two ranks see the same clusters, and one rank sees what it would without
+    Made for loaders that cut the whole graph at random, such as random_partition. One rank sees what it would without
     this strategy. `train.epochs` counts epochs of the data: a run takes epochs / W rounds, a W-th of the steps. Raise
     the learning rate for it (train.lr_scaling, with train.schedule.warmup_steps).
     """

@@ -23,12 +23,11 @@ _LOADERS = ("neighbor", "full", "edge", "full_edge")
 
 @STRATEGIES.register("partition_parallel")
 class PartitionParallel(Strategy):
-    """A rank holds its parts of the partition and a halo around them, and trains on the seeds of its parts only.
+    """Ranks take equally many steps and seeds: a part with fewer training nodes than the largest starts its order over.
 
-    Memory for features and edges falls with the ranks. Messages stop at the halo's rim, so with more layers than
-    halo hops vectors near the rim differ from the whole graph's; validation uses the whole graph. Gradients are
-    averaged (DistributedDataParallel). Ranks take equally many steps and equally many seeds in each: where a part has
-    fewer training nodes than the largest, its order of seeds starts over.
+    Memory for features and edges falls with the ranks. Messages stop at the halo's rim, so with more layers than halo
+    hops vectors near the rim differ from the whole graph's; validation uses the whole graph. Gradients are averaged
+    (DistributedDataParallel).
     """
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
