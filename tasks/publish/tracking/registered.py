@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
@@ -17,7 +16,13 @@ from tasks.publish.tracking.store_uris import local_path, public_uri
 from tasks.publish.tracking.version_tags import candidate_of
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
-from tasks.storage.home import Home
+
+if TYPE_CHECKING:
+    from tasks.publish.tracking.mlflow_registry import MlflowRegistry
+    from tasks.publish.tracking.registry import SqliteRegistry
+
+    Registry: TypeAlias = MlflowRegistry | SqliteRegistry
+    """All calls of both raise StageError where the store cannot be reached."""
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}
@@ -37,41 +42,6 @@ class StoredVersion:
     run_id: str
     created_ms: int
     tags: dict[str, str] = field(default_factory=dict)
-
-
-class Registry(Protocol):
-    """What reads registered models; all raise StageError where the store cannot be reached."""
-
-    home: Home
-    uri: str
-
-    def model_names(self) -> list[str]:
-        """Return the names of all registered models, sorted."""
-        ...
-
-    def aliases(self, name: str) -> dict[str, str]:
-        """Return a model's aliases and their versions."""
-        ...
-
-    def model_tags(self, name: str) -> dict[str, str]:
-        """Return a model's own tags."""
-        ...
-
-    def versions(self, name: str) -> list[StoredVersion]:
-        """Return a model's versions."""
-        ...
-
-    def place_of(self, name: str, version: str) -> str:
-        """Return the URI at which the registry says that a model version's files are."""
-        ...
-
-    def own_folders(self) -> Iterator[Path]:
-        """Yield the folders of this machine that the store keeps its artifacts in; the home's, first of all."""
-        ...
-
-    def download(self, uri: str, folder: Path) -> None:
-        """Copy what lies at a URI of artifacts into a folder that exists."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from configs.errors import RecipeError, StageError
-from tasks.publish.tracking.registered import Registry, StoredVersion
+from tasks.publish.tracking.registered import StoredVersion
 from tasks.publish.tracking.store_uris import local_path, tracking_target, tracking_uri
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
+    from tasks.publish.tracking.mlflow_registry import MlflowRegistry
     from tasks.publish.tracking.mlflow_store import Tracker
 
 REVISION = "dc11669786a5"
@@ -103,13 +104,13 @@ class SqliteRegistry:
         self._through_mlflow.download(uri, folder)
 
     @cached_property
-    def _through_mlflow(self) -> Registry:
+    def _through_mlflow(self) -> MlflowRegistry:
         from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 
         return MlflowRegistry(self.home)
 
 
-def open_registry(home: Home) -> Registry:
+def open_registry(home: Home) -> SqliteRegistry | MlflowRegistry:
     """Connect to the store of registered models for reading, without making one.
 
     Raises:

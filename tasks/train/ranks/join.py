@@ -14,7 +14,7 @@ from pathlib import Path
 
 from configs.errors import IntegrityError, RecipeError
 from configs.schema import STAGES, Recipe
-from tasks.calls import ParentGoneError, expected_key, find_stage, load_stage
+from tasks.calls import ParentGoneError, expected_key, find_stage
 from tasks.processes.children import describe_exit, end_group
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
@@ -75,11 +75,11 @@ class _Helper:
         keys: dict[str, str] = {}
         try:
             for name in STAGES[: STAGES.index("train")]:
-                found = find_stage(name, self._recipe, _own_keys(name, keys), self._home)
+                found = find_stage(name, self._recipe, keys, self._home)
                 if found is None:
                     return None
                 keys[name] = found.manifest.key
-            return expected_key("train", self._recipe, _own_keys("train", keys), self._home)
+            return expected_key("train", self._recipe, keys, self._home)
         except (ParentGoneError, IntegrityError):  # machine 0 makes it again
             return None
 
@@ -118,10 +118,6 @@ class _Helper:
             self._message(what)
             self._last_message, self._message_at = what, time.monotonic()
         time.sleep(_LOOK_SECONDS)
-
-
-def _own_keys(name: str, keys: dict[str, str]) -> dict[str, str]:
-    return {parent: keys[parent] for parent in load_stage(name).parents}
 
 
 def _version(path: Path) -> tuple[Path, int]:
