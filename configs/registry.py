@@ -92,14 +92,15 @@ class Registry:
         self._elsewhere[name] = f"{self.package}.{module}"
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[C], C]:
-        """Class decorator: make the component known as `name` and tell its `Config` so.
+        """Class decorator: make the component known as `name`; one whose options stand apart needs no nested `Config`.
 
         One that is not `listed` is for graphmill's own use: no list or message offers it to a recipe.
         """
 
         def add(cls: C) -> C:
             self._read_options()
-            config = cls.__dict__.get("Config", self._configs.get(name))
+            apart = self._configs.get(name) if cls.__module__ == self._module_names.get(name) else None
+            config = cls.__dict__.get("Config", apart)
             if not (isinstance(config, type) and issubclass(config, ComponentConfig)):
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a nested class Config(ComponentConfig)")
             if not (cls.__doc__ or "").strip():

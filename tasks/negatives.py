@@ -143,7 +143,7 @@ def replace_gone(candidates: Array) -> tuple[NDArray[np.bool_], Array]:
     stay: NDArray[np.bool_] = np.any(valid, axis=1)
     candidates, valid = candidates[stay], valid[stay]
     num_candidates = candidates.shape[1]
-    # Distance to the next valid one, cyclically: from behind over two rounds.
+    # Place of the next valid one, cyclically: a running minimum from the end over two copies of the row.
     place = np.where(np.concatenate([valid, valid], 1), np.arange(2 * num_candidates), 2 * num_candidates)
     following = np.minimum.accumulate(place[:, ::-1], axis=1)[:, ::-1][:, :num_candidates] % num_candidates
     return stay, np.take_along_axis(candidates, following[:, :, None], axis=1)

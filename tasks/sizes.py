@@ -19,11 +19,11 @@ from tasks.storage.manifests import DatasetManifest, GraphManifest
 PROCESS_BYTES = 400_000_000
 # Memory a row (node or edge) of preprocessing: 1.3 GB for 22 M rows (20 M edges, 2 M nodes, 64 features; 2026-11).
 BYTES_A_ROW = 60
-# In memory at the least: offsets, and where the next edge goes (measured with 40 M nodes: 17).
+# Least memory: offsets, and the place of the next edge (measured with 40 M nodes: 17).
 BYTES_A_NODE = 16
-# Of negatives that are drawn: both ids, and the set of pairs that must be no edges.
+# A drawn negative: both ids, and its entry in the set of pairs that is compared with the edges.
 BYTES_A_PAIR = 40
-# Ids of users' own are looked up in memory.
+# Users' own ids are looked up in memory.
 _BYTES_AN_ID = 40
 
 

@@ -225,7 +225,7 @@ def _build(
     def clean_up() -> None:
         if stage.resumable:
             return
-        # A signal's thread may run this while the builder still writes: under another name it finds the folder no more.
+        # A signal's thread may run this while the builder still writes: after the rename it cannot.
         gone = beside(context.work, ".gone")
         with suppress(OSError):
             context.work.rename(gone)

@@ -106,7 +106,7 @@ def _unfitted(config: ComponentConfig) -> Learned:
     return Learned(config.model_dump(mode="json"), None)
 
 
-# States by their digest, for the transforms below: found where columns are put together, then sent to the workers.
+# States by their digest, for the transforms below, which send them to the workers.
 _STATES: dict[str, dict[str, State]] = {}
 
 

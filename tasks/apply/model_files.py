@@ -172,7 +172,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     with _open_weights(path) as file:
         tensors: dict[str, Tensor] = file.get_tensors()
-    # An earlier graphmill laid tensors out by name: a number may begin where none of its kind does.
+    # An earlier graphmill ordered tensors by name, so that some may be misaligned.
     return {name: x if x.data_ptr() % x.element_size() == 0 else x.clone() for name, x in tensors.items()}
 
 

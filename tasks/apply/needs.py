@@ -1,4 +1,4 @@
-"""What a model expects of data, as its training saw it: written when it is published, compared before it is used.
+"""What a model expects of data, as its training saw it: written when it is published, checked before it is used.
 
 Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
 categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
@@ -82,9 +82,9 @@ class DataNeeds:
             values = read_values(folder, FILES)
         except FileNotFoundError:
             return None
-        # An earlier graphmill did not take down the labels' names.
+        # An earlier graphmill did not record the labels' names.
         if isinstance(values, dict) and set(values) | {"labels"} != {field.name for field in fields(cls)}:
-            return None  # it took down other things
+            return None  # it recorded other things
         return of_kind(cls, values, folder / f"{FILES}.json")
 
 

@@ -23,7 +23,7 @@ class ParquetVectors(ParquetOutput):
     """Columns of ids and one of fixed-size lists of float32."""
 
     def __init__(self, path: Path) -> None:
-        # As the data sets' features: numbers of a vector hardly repeat, their bytes do.
+        # As for features of data sets: numbers hardly repeat, but their single bytes do.
         super().__init__(path, use_dictionary=False, column_encoding={f"{VECTOR}.list.element": "BYTE_STREAM_SPLIT"})
         self.files = [path]
 

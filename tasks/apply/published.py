@@ -173,8 +173,8 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     changed = [text for text in overrides if text.partition("=")[0].partition(".")[0] == "model"]
     if changed:
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
-    # Where the model is the user's own, the file may have gone from where it was.
+    # A user's own model: its file may be gone from its place.
     model = MODELS.config(values["model"], folder / OWN_MODEL)
-    # How it was tracked matters no more, and an earlier graphmill may have known other ways.
+    # Tracking does not matter here, and an earlier graphmill may have had other options.
     recorded = upgraded({**values, "model": model, "tracking": {}})
     return build_recipe(recorded, overrides, source=str(place))

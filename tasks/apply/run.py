@@ -143,7 +143,7 @@ def write_outputs(
         try:
             with PeakMemory() as memory:
                 fields = run_job("tasks.apply.worker", job, context)
-            # The ids first: whoever sees the matrix finds them too.
+            # The ids first: a matrix that is there has its ids.
             for file in reversed(fields.pop("files")):
                 (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
         finally:

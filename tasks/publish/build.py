@@ -158,7 +158,7 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
     evaluation: EvalReport = parents["evaluate"].manifest
     values = {f"final/{split}/{key}": v for split, found in evaluation.metrics.items() for key, v in found.items()}
     for name, splits in evaluation.controls.items():
-        # MLflow sorts by name: what a model scored (final) stands before what it has to beat.
+        # MLflow sorts by name: so the model's own metrics (final) stand first.
         for split, found in splits.items():
             values |= {f"simple_control/{name}/{split}/{key}": value for key, value in found.items()}
     tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)

@@ -74,7 +74,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     data = parents["ingest"].manifest
     graph = next((parents[s] for s in ("partition", "components", "preprocess") if s in parents), None)
     taken = graph is not None and "snapshot" in graph.manifest.report  # the rest of the data set does not exist yet
-    # Held-out pairs and components that went are in it no longer.
+    # Without held-out pairs and components that were filtered out.
     splits = data.splits if graph is None else graph.manifest.splits
     facts = [
         ("data set", data.dataset),

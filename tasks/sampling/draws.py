@@ -126,12 +126,12 @@ def draw_uniform(indptr, nodes, fanout, key, counts, degree, positions):  # type
         d = indptr[v + 1] - low
         degree[i] = d
         if d <= fanout:
-            # A loop of always the same length is predicted; what it writes too much is overwritten.
+            # A loop of constant length is predicted well; what it writes beyond d is overwritten.
             for j in range(fanout if fanout <= SMALL_FANOUT else d):
                 positions[w + j] = low + j
             w += d
         else:
-            # Floyd looks through what it has taken, the scan through all there is; about equal on this line.
+            # Floyd searches the edges taken, the scan visits all edges: here both cost about the same.
             if fanout <= SMALL_FANOUT or fanout * fanout <= 16 * d:
                 _floyd(low, d, fanout, stream(key, v), positions, w)
             else:

@@ -67,7 +67,7 @@ def _earliest(weight, low, high, state, positions, first, last, times, places, s
     for position in range(low, high):
         state += STEP
         u, a = unit(state), np.float64(weight[position])
-        # -log u >= 1 - u: most edges are too late already by that, which spares their logarithm.
+        # -log u >= 1 - u: this bound rules most edges out without a logarithm.
         if a > 0 and 1.0 - u < times[0] * a:
             time = -math.log(u) / a
             if time < times[0] and not _is_taken(position, positions, first, last):

@@ -70,7 +70,7 @@ class Trainer:
         self.validation = Validation(job, ranks, store, device)
 
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        # Of the whole graph: in a part of it `auto` may mean another.
+        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
         labelled = store
         if job.teacher is not None:
@@ -86,9 +86,9 @@ class Trainer:
         loader: Loader = LOADERS.create(options, data)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
-        # Whether a step's batches may count unequally; all ranks must agree, as each asks the others for its sum.
+        # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
         self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0
-        # Shares near one keep float16's gradients in range; it must be the same number on all ranks.
+        # Divisor that keeps shares near one, and float16's gradients in range; the same on all ranks.
         self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.batches_per_round))
         self.epochs_per_round = strategy.epochs_per_round
 
@@ -96,7 +96,7 @@ class Trainer:
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
-        # Once a home: machines that share none keep a copy of the outcome each.
+        # One rank writes into each home: machines that do not share one keep a copy each.
         self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
         self._checkpoint_at = time.monotonic()
         self._restore()

@@ -45,7 +45,7 @@ class Optimization:
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
-        # Each rank follows the statistics of its own batches: batch norm's running ones are averaged after each step.
+        # Batch norm's running statistics differ by rank; they are averaged after each step.
         saved = model.state_dict().keys()  # other buffers are constants
         self._statistics = [b for name, b in model.named_buffers() if name in saved and b.is_floating_point()]
 
@@ -85,7 +85,7 @@ class Optimization:
             self.scaler.unscale_(self.optimizer)
             self._clip(self.train.clip_norm, rows)
         if self.embedding is not None and rows is not None:
-            # It follows the schedule and the rule for ranks that the dense parameters follow.
+            # The same schedule and scaling by ranks as for the dense parameters.
             factor = self.rate / self.train.learning_rate
             self.embedding.step(*rows, self.embedding.learning_rate * factor, number)
         scale = self.scaler.get_scale()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _STATES = {"adam": 2, "adamw": 2, "sgd": 1, "sparse_adam": 2, "row_adagrad": 0, "": 0}
 """Numbers that an optimizer keeps for each weight (Adagrad by row: one a row, which is nothing beside it)."""
-# Arrays of a layer's output's size that are kept for gradients: sum over neighbours, output, norm, activation.
+# Arrays kept for gradients, each of the size of a layer's output: sum over neighbours, output, norm, activation.
 _ARRAYS_A_LAYER = 4
 
 

@@ -28,7 +28,7 @@ class Validation:
             raise DataError(f"{manifest.dataset} has no validation split, and that chooses the best epoch; give it one")
         self.job, self.ranks = job, ranks
         self.evaluator = make_evaluator(job.evaluate.evaluator, manifest)
-        # Not evaluate.batch_size: it changes last bits, and what is trained must not depend on how it is measured.
+        # Not evaluate.batch_size: it changes the last bits of metrics, and training must not depend on it.
         self.predictor = Predictor(store, device=device, scratch=job.work)
 
     def measure(self, model: GraphModel) -> dict[str, float]:

@@ -40,7 +40,7 @@ def count_weights(model: ComponentConfig, train: TrainConfig, facts: GraphFacts)
     import torch
 
     try:
-        # Tensors on the device "meta" have shapes and no memory. The draws of initial weights must not shift others.
+        # Tensors on the device "meta" have shapes and no memory. Drawing initial weights must not shift other draws.
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             made = MODELS.create(model, facts)
     except GraphmillError:

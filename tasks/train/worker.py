@@ -1,4 +1,4 @@
-"""What every rank runs: `python -m tasks.train.worker JOB`, by itself or under torchrun.
+"""The program of every rank: `python -m tasks.train.worker JOB`, by itself or under torchrun.
 
 Its output goes to `logs/rank-N.log` in the work folder; the supervisor (launch.py) reads that, `progress.json` and
 `metrics.jsonl`. What would happen again (a mistake in the recipe, no memory, a bug in a model) goes to `error.json` and
@@ -57,6 +57,6 @@ if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not through the interpreter's own end: threads of gloo and torch that are still about when it takes their state
-    # away abort the process ("terminate called without an active exception"), and torchrun would start all over.
+    # The interpreter's normal exit aborts the process where threads of gloo or torch still run ("terminate called
+    # without an active exception"), and torchrun would restart the job.
     os._exit(code)

@@ -52,7 +52,7 @@ def with_move(history: Sequence[Move], version: str, before: str | None, how: Mo
 def champion_before(history: Sequence[Move], champion: str) -> str | None:
     """Return the version that was champion before the present one; None where that is not known."""
     moves = list(history)
-    # A move is written down before the alias follows: one that was killed in between never happened.
+    # A move is written down before the alias is moved; if killed in between, it did not happen.
     while moves and moves[-1].version != champion and moves[-1].before == champion:
         moves.pop()
     if not moves:

@@ -22,7 +22,7 @@ def candidate(recipe: Recipe, parents: dict[str, Parent], challenge: Challenge) 
     """
     evaluation = parents["evaluate"].manifest
     primary_higher = bool(evaluation.report.get("higher_is_better", True))
-    # Snapshots of one data set are not one set of data.
+    # Snapshots of one data set hold different data.
     dataset = parents["ingest" if recipe.snapshot.as_of is None else "preprocess"].manifest.digest
     value, controls = challenge.own_value()
     return Candidate(

@@ -70,7 +70,7 @@ def row_names(graph: Parent, ingest: Parent) -> str:
     options = manifest.config.get("dataset", {})
     if options.get("name") == "tables":
         nodes = [one for one in options.get("nodes") or () if one["type"] == manifest.target_type]
-        # The user's own, also where no table of them is needed since they are 0, 1, 2, ...
+        # Ids 0, 1, 2, ... need no table, and are the user's own too.
         if all(one["id"] is not None or one["count"] is not None for one in nodes):
             return "ids"
     tables = ["ids/graphs"] if graph.manifest.task == "graph" else [f"ids/{t.name}" for t in manifest.node_types]
@@ -109,7 +109,7 @@ def trained_on(files: Path, lineage: dict[str, Any], home: Home, graph: Parent, 
 def _published(files: Path) -> _TrainingRows | None:
     try:
         facts = json.loads((files / FACTS).read_text(encoding="utf-8"))
-        # An earlier graphmill did not say: then a pair counts as known either way.
+        # An earlier graphmill did not record it: then a pair is looked up in both directions.
         directed = bool(facts.get("directed", False))
         return _TrainingRows(str(facts["names"]), directed, np.load(files / HASHES, allow_pickle=False))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or damaged: not known then

@@ -211,7 +211,7 @@ class MlflowRegistry:
         raise AssertionError("the last attempt returns or raises")
 
     def _explain(self, error: Exception) -> str:
-        # All lines: the first one may say no more than that something failed, and the next ones what.
+        # All lines: often only the later ones say what failed.
         text = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:400]
         return (
             f"MLflow at {public_uri(self.uri)} did not do it: {text}. The training is kept; run again when it answers "

@@ -14,8 +14,6 @@ from tasks.train.strategies.base import Ranks
 class DenseEmbeddings:
     """The model as it is."""
 
-    Config = DenseConfig
-
     def __init__(self, config: DenseConfig) -> None:
         self.config = config
 

@@ -40,8 +40,6 @@ _SPREAD_ROWS = 1 << 18
 class SparseEmbeddings:
     """Puts a table of rows where the model would have a parameter."""
 
-    Config = SparseConfig
-
     def __init__(self, config: SparseConfig) -> None:
         self.config = config
 

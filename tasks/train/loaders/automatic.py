@@ -11,8 +11,6 @@ from tasks.train.loaders.configs import AutoConfig
 class AutoLoader:
     """Makes the loader that its options resolve to."""
 
-    Config = AutoConfig
-
     def __new__(cls, config: AutoConfig, data: TrainingData) -> Loader:  # type: ignore[misc]
         """Return another loader."""
         made: Loader = LOADERS.create(config.resolve(data.store.manifest), data)

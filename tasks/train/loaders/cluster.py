@@ -73,8 +73,6 @@ class ClusterLoader(_LayoutLoader):
     them. Degrees are those within the batch, as there ("re-normalised"). Parts without nodes are left out.
     """
 
-    Config = ClusterConfig
-
     def __init__(self, config: ClusterConfig, data: TrainingData) -> None:
         super().__init__(data)
         manifest = data.store.manifest
@@ -108,8 +106,6 @@ class RandomPartitionLoader(_LayoutLoader):
     itself; here clusters differ by at most one node. An epoch sees every node once and, in the mean, one edge in
     num_clusters. Degrees are those within the batch.
     """
-
-    Config = RandomPartitionConfig
 
     def __init__(self, config: RandomPartitionConfig, data: TrainingData) -> None:
         super().__init__(data)

@@ -17,8 +17,8 @@ from tasks.train.loaders.config_base import LoaderConfig, NegativesConfig, Sampl
 if TYPE_CHECKING:
     from tasks.storage.manifests import GraphManifest
 
-# Link tasks: below this many edges encoding the whole graph costs no more than sampling around a batch of pairs, whose
-# neighbourhoods then cover most of it.
+# Link tasks: up to this many edges, encoding the whole graph costs no more than sampling around a batch of pairs, whose
+# neighbourhoods cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 

@@ -42,8 +42,6 @@ class EdgeLoader(Loader):
     Left in, an edge would tell the model its own answer.
     """
 
-    Config = EdgeConfig
-
     def __init__(self, config: EdgeConfig, data: TrainingData) -> None:
         """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
         self.pairs = PairSource(data.store, config)

@@ -20,7 +20,6 @@ from tasks.train.loaders.edge import PairSource
 class FullLoader(LabelLoader):
     """Messages pass along all edges; the loss is taken on the seeds."""
 
-    Config = FullConfig
     whole_split = True
 
     def __init__(self, config: FullConfig, data: TrainingData) -> None:
@@ -53,8 +52,6 @@ class FullEdgeLoader(Loader):
     `leave_out_positives` asks for the edge loader's way: then a step has a graph of its own, made in one pass over the
     edges.
     """
-
-    Config = FullEdgeConfig
 
     def __init__(self, config: FullEdgeConfig, data: TrainingData) -> None:
         self.pairs = PairSource(data.store, config)

@@ -13,8 +13,6 @@ from tasks.train.loaders.configs import GraphConfig
 class GraphLoader(LabelLoader):
     """Seeds are the graphs of the training split."""
 
-    Config = GraphConfig
-
     def __init__(self, config: GraphConfig, data: TrainingData) -> None:
         store = data.store
         super().__init__(store.manifest, store["train_idx"], store["graph_label"])

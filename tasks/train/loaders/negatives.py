@@ -29,7 +29,7 @@ from tasks.sampling.neighbors import draw_negatives
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array
 
-# A draw hits an edge with the density of the graph as probability: after so many tries it hardly matters which pair.
+# A draw hits an edge with a probability equal to the graph's density, so that more tries hardly ever matter.
 _TRIES = 16
 _TRIES_IN_BATCH = 8
 _DEGREE_POWER = 0.75

@@ -26,8 +26,6 @@ from tasks.train.loaders.first_hop import FirstHop, choose_first_hop, precompute
 class NeighborLoader(LabelLoader):
     """Seeds are labelled nodes; each layer sees a sample of in-edges (arXiv:1706.02216, section 3.1)."""
 
-    Config = NeighborConfig
-
     def __init__(self, config: NeighborConfig, data: TrainingData) -> None:
         """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
         store = data.store
@@ -113,8 +111,8 @@ class Neighborhoods:
         inputs, mean = self.features.inputs_and_mean(nodes, outer.indptr, outer.indices)
         degree = outer.degree
         if outer.weight is not None:
-            # LABOR's weights are alike for all edges into a node: they cancel out in the mean, and a sum is the mean
-            # times their sum.
+            # LABOR's weights are equal for all edges into a node: the mean needs none, and a sum is the mean times
+            # their sum.
             degree = _weight_sums(outer.indptr, outer.weight)
         return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
 

@@ -34,8 +34,6 @@ class PrecomputedLoader(LabelLoader):
     (https://arxiv.org/abs/2004.11198).
     """
 
-    Config = PrecomputedConfig
-
     def __init__(self, config: PrecomputedConfig, data: TrainingData) -> None:
         """Propagate, or take what another rank left in `scratch`; see `propagated`.
 

@@ -66,8 +66,6 @@ class SaintLoader(SubgraphLoader):
 class SaintNodeLoader(SaintLoader):
     """Nodes are drawn by degree."""
 
-    Config = SaintNodeConfig
-
     def __init__(self, config: SaintNodeConfig, data: TrainingData) -> None:
         super().__init__(config, data, NodeDraws(data.store))
 
@@ -75,8 +73,6 @@ class SaintNodeLoader(SaintLoader):
 @LOADERS.register("saint_edge")
 class SaintEdgeLoader(SaintLoader):
     """Edges are drawn, and have both ends in the subgraph."""
-
-    Config = SaintEdgeConfig
 
     def __init__(self, config: SaintEdgeConfig, data: TrainingData) -> None:
         """Raises RecipeError where there are no edges."""
@@ -86,8 +82,6 @@ class SaintEdgeLoader(SaintLoader):
 @LOADERS.register("saint_walk")
 class SaintWalkLoader(SaintLoader):
     """Random walks are drawn by their roots."""
-
-    Config = SaintWalkConfig
 
     def __init__(self, config: SaintWalkConfig, data: TrainingData) -> None:
         super().__init__(config, data, WalkDraws(data.store, config.walk_length, data.seed))

@@ -38,7 +38,7 @@ from tasks.sampling.saint_loops import (
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array
 
-# So many walks from every node: each is then met about (walk_length + 1) times as often, and the starts are no chance.
+# Walks from every node; a node is then met about (walk_length + 1) times as often.
 _WALKS_A_NODE = 8
 _PRESAMPLE = 1  # purpose of a key
 

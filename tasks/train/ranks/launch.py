@@ -26,7 +26,7 @@ from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
 _SUPERVISOR_LOG = "launch.log"
-# NFS clients may take a name for absent for so long after it has appeared (acdirmax).
+# An NFS client may not see a new file for so long (acdirmax).
 _NETWORK_FILE_SECONDS = 60.0
 
 
@@ -114,7 +114,7 @@ def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
             f"--node-rank={train.machine_rank}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={train.rendezvous}",
-            # Said outright: torchrun would guess it from names, and a Service's name is no machine's.
+            # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
             f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'}",
             f"--rdzv-id={run_id[:16]}",
             f"--max-restarts={train.max_restarts}",  # machines have to start again together

@@ -79,7 +79,7 @@ def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | N
     width = len(facts.label_scale)
     if not width:
         return None
-    # Models of before there was a scale count as the labels do.
+    # Models of earlier versions have no scale: they compute in the labels' units.
     mean, scale = earlier.get("label_mean") or [0.0] * width, earlier.get("label_scale") or [1.0] * width
     for was, one, now, deviation in zip(mean, scale, facts.label_mean, facts.label_scale, strict=True):
         if max(deviation / one, one / deviation, abs(now - was) / one) > _FAR:
@@ -143,7 +143,7 @@ def _refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Grap
         rows = here[then[split]]
         seen = _row_keys(store, rows[(rows >= 0).reshape(len(rows), -1).all(1)])
         for name in held:
-            # In splits of OGB's own a pair may train and be tested in one snapshot too.
+            # In OGB's own splits a pair may be in train and in test at once.
             keys = np.setdiff1d(_row_keys(store, own[name]), _row_keys(store, own["train"]))
             if count := int(np.isin(keys, seen).sum()):
                 what = "edges" if array == "edges" else "nodes"
