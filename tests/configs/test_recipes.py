@@ -17,7 +17,7 @@ from pydantic import Field
 from configs.base import ComponentConfig, cache_view
 from configs.errors import RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
-from configs.registry import MODELS, Registry
+from configs.registry import EVALUATORS, MODELS, Registry
 from configs.schema import STAGES, Recipe, TrainConfig
 from flows.commands.components import commented_yaml
 from flows.commands.recipe_schema import recipe_schema
@@ -306,6 +306,23 @@ def test_registry_refuses_what_users_could_not_read() -> None:
         registry.register("bare")(Bare)
     with pytest.raises(TypeError, match="needs a nested class Config"):
         registry.register("plain")(int)
+
+
+def test_only_the_module_that_options_name_may_leave_its_config_out() -> None:
+    class Options(ComponentConfig):
+        """Options that stand apart."""
+
+    class Component:
+        """A component."""
+
+    registry = Registry("thing", "tests")
+    registry.options("other", "elsewhere")(Options)
+    with pytest.raises(TypeError, match="needs a nested class Config"):
+        registry.register("other")(Component)
+    assert not hasattr(Component, "Config")
+    Component.__module__ = "tests.elsewhere"
+    assert registry.register("other")(Component).Config is Options
+    assert EVALUATORS.get("mae").Config is EVALUATORS.config_class("mae")
 
 
 def test_every_option_of_a_recipe_is_described() -> None:
