@@ -2,11 +2,8 @@
 
 An MLflow run belongs to one flow run and ends with it. A retry of the flow run resumes it; so does the flow run that
 resumes an interrupted training. One that finds its training done has a run of its own, with a link to the run of the
-training, and changes no other. Everything here can be repeated: what is stored already is not stored twice. A
-server that is away is asked again with growing pauses; after that a StageError says what to do, and nothing is lost,
-since the training is in the artifact store and a rerun publishes it.
-
-The store is SQLite with local artifacts under the home, or what `MLFLOW_TRACKING_URI` says.
+training, and changes no other. What is stored already is not stored twice. Where MLflow cannot be reached nothing is
+lost: the training is in the artifact store, and a rerun publishes it.
 """
 
 from __future__ import annotations
