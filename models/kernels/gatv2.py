@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import reference_softmax
 from models.kernels.attention_heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
+from models.kernels.edge_softmax import reference_edge_softmax
 from models.kernels.exponentials import exp
 from models.kernels.memory import empty
 from models.kernels.ranges import out_edges, range_number
@@ -109,7 +109,7 @@ def reference_gatv2_attention(
     rows, sources = adj.targets(), adj.indices.long()
     messages = x_src[sources]
     scores = (attn * F.leaky_relu(messages + x_dst[rows], negative_slope)).sum(2)
-    weights = reference_softmax(adj, rows, scores)
+    weights = reference_edge_softmax(adj, scores)
     if dropout > 0:
         weights = weights * EdgeDropout.of(dropout, key).mask(weights)
     messages = (weights.unsqueeze(2) * messages).to(x_src.dtype)

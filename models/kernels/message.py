@@ -11,8 +11,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import reference_softmax
 from models.kernels.backends import choose
+from models.kernels.edge_softmax import reference_edge_softmax
 from models.kernels.message_rows import LARGEST, mean_rows, mean_rows_backward, sum_rows, sum_rows_backward
 from models.kernels.ranges import few_ranges, out_edges
 from models.kernels.threads import run_rows
@@ -125,9 +125,9 @@ def reference_softmax_aggregate(
     adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7
 ) -> Tensor:
     """Do `softmax_aggregate` by gather and scatter, E x D messages and all."""
-    rows, messages = adj.targets(), F.relu(_values(adj, x, edge)) + eps
-    weighted = reference_softmax(adj, rows, beta * messages) * messages
-    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, weighted.to(x.dtype))
+    messages = F.relu(_values(adj, x, edge)) + eps
+    weighted = reference_edge_softmax(adj, beta * messages) * messages
+    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, adj.targets(), weighted.to(x.dtype))
 
 
 def reference_power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
