@@ -24,8 +24,10 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any
 
+from flows.deploy.deployments import all_pages
 from flows.hooks import bury_dead_runs
 from flows.run_records import RunRecord, all_runs, is_alive
 from flows.services.bootstrap import RUN_TAG
@@ -40,7 +42,6 @@ _PENDING_ELSEWHERE_SECONDS = 1800.0
 _CANCELLING_SECONDS = 45.0
 _GONE_SECONDS = 300.0
 _FORGET_SECONDS = 3 * 86400.0
-_PAGE = 200
 _AFTER_CRASH = "after a crash"
 logger = logging.getLogger("graphmill.recovery")
 
@@ -170,12 +171,7 @@ class Recovery:
             end_time=ended,
             tags=FlowRunFilterTags(all_=[RUN_TAG]),
         )
-        found: list[Any] = []
-        while True:
-            page = self._client.read_flow_runs(flow_run_filter=wanted, limit=_PAGE, offset=len(found))
-            found += page
-            if len(page) < _PAGE:
-                return found
+        return all_pages(partial(self._client.read_flow_runs, flow_run_filter=wanted))
 
     @staticmethod
     def _age(run: Any) -> float:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
+from configs.load import dump_recipe
+from configs.schema import Recipe
 from tasks.calls import StageRecord
 from tasks.processes import ending
 from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
@@ -107,6 +109,22 @@ class RunRecord(BaseModel):
     def write(self, home: Home) -> None:
         """Write the record, whole or not at all."""
         write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
+
+
+def new_record(
+    recipe: Recipe, source: str, overrides: list[str], tags: Iterable[str], selected: Iterable[str]
+) -> RunRecord:
+    """Return the record of a run that begins now; its id is Prefect's, and is filled in when that is known."""
+    return RunRecord(
+        id="",
+        recipe=recipe.name,
+        source=source,
+        overrides=overrides,
+        tags=sorted(tags),
+        config=dump_recipe(recipe),
+        started_at=now_text(),
+        selected=list(selected),
+    )
 
 
 def now_text() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from flows.backfill.actions import Planned
 from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text, read_status
-from flows.terminal.console import format_seconds, out, table
+from flows.terminal.console import format_seconds, out, print_facts, table
 
 _LOOK_SECONDS = 2.0
 _SHOWN_ROWS = 40
@@ -39,8 +39,7 @@ def show_created(backfill: Backfill, planned: list[Planned]) -> None:
         markup=False,
     )
     out().print(champion_text(backfill), markup=False)
-    out().print(f"watch     graphmill backfill watch {backfill.id}", markup=False)
-    out().print(f"report    graphmill backfill report {backfill.id}", markup=False)
+    print_facts(out(), [(name, f"graphmill backfill {name} {backfill.id}") for name in ("watch", "report")])
 
 
 def champion_text(backfill: Backfill) -> str:

@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.services.settings import SERVICES, ServiceSettings, log_path, read_settings
 from flows.services.state import is_same, is_up, read_state
-from flows.terminal.console import format_seconds, out, table
+from flows.terminal.console import format_seconds, out, print_facts, table
 from tasks.storage.home import Home
 
 
@@ -36,8 +36,7 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    out().print(f"database  {_database_words(home, settings)}", markup=False, soft_wrap=True)
-    out().print(f"logs      {log_path(home, 'worker').parent}", markup=False, soft_wrap=True)
+    print_facts(out(), [("database", _database_words(home, settings)), ("logs", str(log_path(home, "worker").parent))])
     return healthy
 
 
