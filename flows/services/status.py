@@ -26,13 +26,13 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     if settings is None or not (up or any(is_same(service) for service in state.services.values())):
         out().print("graphmill is not up; start it with: graphmill up")
         return False
-    urls = _urls(settings)
+    places = _places(settings)
     rows = table("service", "", "where", "for", "restarts", right=("restarts",))
     for service in state.services.values():
         lives = is_same(service)
         word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
         age = format_seconds(time.time() - service.created) if lives else ""
-        rows.add_row(service.name, word, urls[service.name], age, str(service.restarts))
+        rows.add_row(service.name, word, places[service.name], age, str(service.restarts))
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
@@ -42,13 +42,10 @@ def show_status(home: Home, *, as_json: bool) -> bool:
 
 def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
     state = read_state(home)
-    urls = _urls(settings) if settings else {}
     return {
         "up": up,
         "healthy": up and state.healthy,
-        "prefect_url": urls.get("prefect"),
-        "mlflow_url": urls.get("mlflow"),
-        "pool": settings.pool if settings else None,
+        **{name: getattr(settings, name, None) for name in ("prefect_url", "mlflow_url", "pool")},
         "services": {
             name: {**service.model_dump(exclude={"name", "created", "born"}), "log": str(log_path(home, name))}
             for name, service in state.services.items()
@@ -56,7 +53,7 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
     }
 
 
-def _urls(settings: ServiceSettings) -> dict[str, str]:
+def _places(settings: ServiceSettings) -> dict[str, str]:
     pool = f"pool {settings.pool}, limit {settings.limit}"
     return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
 
