@@ -60,14 +60,14 @@ class Recovery:
         for record in bury_dead_runs(self._home):
             logger.warning("%s (%s): %s", record.recipe, record.id, record.error)
         records = {record.id: record for record in all_runs(self._home)}
-        for run in self._runs("CRASHED", ended_within_seconds=_FORGET_SECONDS):
-            self._start_again(run, records.get(str(run.id)))
-        for run in self._runs("PENDING"):
-            self._give_back(run, records.get(str(run.id)))
-        for run in self._runs("CANCELLING"):
-            self._end(run, records.get(str(run.id)))
-        for run in self._runs("RUNNING"):
-            self._bury(run, records.get(str(run.id)))
+        for state, mend in (
+            ("CRASHED", self._start_again),
+            ("PENDING", self._give_back),
+            ("CANCELLING", self._end),
+            ("RUNNING", self._mark_crashed),
+        ):
+            for run in self._runs(state):
+                mend(run, records.get(str(run.id)))
         self._look_after_backfills()
 
     def _start_again(self, run: Any, record: RunRecord | None) -> None:
@@ -117,7 +117,7 @@ class Recovery:
         elif record is None or record.host == self._host or self._is_gone(run, record.host):
             self._client.set_flow_run_state(run.id, Cancelled(message="cancelled"), force=True)
 
-    def _bury(self, run: Any, record: RunRecord | None) -> None:
+    def _mark_crashed(self, run: Any, record: RunRecord | None) -> None:
         """Mark a run as crashed that died with its machine while the server was away: nobody noticed its silence."""
         from prefect.states import Crashed
 
@@ -151,8 +151,8 @@ class Recovery:
             if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
                 logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
-    def _runs(self, state: str, ended_within_seconds: float | None = None) -> list[Any]:
-        """Return graphmill's runs in a state: all of them, a backfill's were due when it was made."""
+    def _runs(self, state: str) -> list[Any]:
+        """Return graphmill's runs in a state, however old they are; of those that crashed the last days' only."""
         from prefect.client.schemas.filters import (
             FlowRunFilter,
             FlowRunFilterEndTime,
@@ -163,8 +163,8 @@ class Recovery:
         from prefect.client.schemas.objects import StateType
 
         ended = None
-        if ended_within_seconds is not None:
-            since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ended_within_seconds)
+        if state == "CRASHED":
+            since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_FORGET_SECONDS)
             ended = FlowRunFilterEndTime(after_=since)
         wanted = FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType(state)])),
