@@ -15,7 +15,7 @@ from flows.commands import home, models, outputs, recipes, start, trust
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
-from flows.terminal.options import HomeOption, VerboseOption, before
+from flows.terminal.options import HomeOption, VerboseOption, global_options
 
 _EPILOG = """Examples:
 
@@ -62,8 +62,8 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    before.home, before.verbose = home, verbose
-    before.debug = debug or os.environ.get("GRAPHMILL_DEBUG", "") not in ("", "0")
+    global_options.home, global_options.verbose = home, verbose
+    global_options.debug = debug or os.environ.get("GRAPHMILL_DEBUG", "") not in ("", "0")
 
 
 def main() -> None:
@@ -102,7 +102,7 @@ def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
 
-    if before.debug:
+    if global_options.debug:
         import traceback
 
         traceback.print_exception(error)
@@ -122,7 +122,11 @@ def _report(error: BaseException) -> int:
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
-    hint = "" if before.debug else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
+    hint = (
+        ""
+        if global_options.debug
+        else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
+    )
     print(f"error: {type(error).__name__}: {error}{hint}", file=sys.stderr)
     return 1
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, UserError
 from configs.schema import Recipe
-from flows.run_records import KILLED, RunRecord, all_runs, bury
+from flows.run_records import KILLED, RunRecord, all_runs, mark_killed
 from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
@@ -62,7 +62,7 @@ def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
             set_state(home, listener.tracked_run, status)
 
 
-def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
+def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
     """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
 
     The run `besides` is this one; a retried run finds its own record of the first attempt. Returns the dead.
@@ -71,17 +71,17 @@ def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here:
             continue
-        buried = bury(home, record)
+        buried = mark_killed(home, record)
         if buried is None:
             continue
         dead.append(buried)
-        bury_tracking(home, buried)
+        end_killed_tracking(home, buried)
         with contextlib.suppress(Exception):  # another server does not know it
             _set_crashed(record.id, KILLED)
     return dead
 
 
-def bury_tracking(home: Home, record: RunRecord) -> None:
+def end_killed_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
@@ -91,7 +91,7 @@ def bury_tracking(home: Home, record: RunRecord) -> None:
         bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)
 
 
-def leave_crashed(run_id: str) -> None:
+def report_crash(run_id: str) -> None:
     """Tell Prefect that this run's process ends, where it is not on its way out by itself."""
     _set_crashed(run_id, "its process was told to end")
 
@@ -107,7 +107,7 @@ def _set_crashed(run_id: str, message: str) -> None:
             client.set_flow_run_state(run.id, Crashed(message=message), force=True)
 
 
-def log_what_was_found(home: Home, recipe: Recipe, record: RunRecord) -> None:
+def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> None:
     """Log a deployment's run that found its publication as an MLflow run of its own: each night is one.
 
     A command that is typed again asks for what there is, and has that run.

@@ -193,7 +193,7 @@ def requested_use(parameters: dict[str, Any]) -> ModelUse:
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 
 
-def use_found(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+def use_cached_data(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
     """Use a model on data that is there, and tell Prefect's history; None: the flow has to.
 
     Raises:

@@ -17,16 +17,16 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.guards import guarded
 from flows.hooks import (
-    bury_dead_runs,
     close_tracking,
     conclude,
     describe,
     end_tracking,
     failure_text,
     leave_artifact,
-    leave_crashed,
-    log_what_was_found,
+    log_cached_publication,
+    mark_killed_runs,
     open_tracking,
+    report_crash,
     result_text,
 )
 from flows.notifications.events import announce
@@ -118,14 +118,14 @@ def train_graph(
     with ExitStack() as stack:
         stack.enter_context(ending.prompt_ending())
         stack.enter_context(temporary_folder(place))
-        bury_dead_runs(place, besides=record.id)
-        stack.enter_context(ending.closing(lambda: leave_crashed(record.id)))
+        mark_killed_runs(place, besides=record.id)
+        stack.enter_context(ending.closing(lambda: report_crash(record.id)))
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
         _run_stages(_Run(place, checked, selection, record, listener))
         conclude(place, record)
-        log_what_was_found(place, checked, record)
+        log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
         announce(place, record)
     return record.model_dump(mode="json")

@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from flows.deploy.deployments import all_pages
-from flows.hooks import bury_dead_runs
+from flows.hooks import mark_killed_runs
 from flows.run_records import RunRecord, all_runs, is_alive
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
@@ -57,7 +57,7 @@ class Recovery:
 
     def look(self) -> None:
         """Put right what is wrong now."""
-        for record in bury_dead_runs(self._home):
+        for record in mark_killed_runs(self._home):
             logger.warning("%s (%s): %s", record.recipe, record.id, record.error)
         records = {record.id: record for record in all_runs(self._home)}
         for state, mend in (

@@ -210,7 +210,7 @@ def settled(home: Home, record: RunRecord) -> RunRecord:
     return now.model_copy(update={"status": "failed", "error": KILLED, "finished_at": now_text()})
 
 
-def bury(home: Home, record: RunRecord) -> RunRecord | None:
+def mark_killed(home: Home, record: RunRecord) -> RunRecord | None:
     """Write into the record that the run's process was killed; None where it lives, or has ended by itself.
 
     Under the run's lock, so that nobody else writes the record: the run may have ended, or begun anew, since it was

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, VerboseOption, before, open_home
+from flows.terminal.options import HomeOption, VerboseOption, global_options, open_home
 
 app = typer.Typer()
 
@@ -42,7 +42,7 @@ def baseline(
     from flows.baseline.command import BaselineRequest, list_rows, run_baseline
     from flows.baseline.own import is_recipe, run_own
 
-    request = BaselineRequest(table, keywords or [], seeds, data, verbose or before.verbose)
+    request = BaselineRequest(table, keywords or [], seeds, data, verbose or global_options.verbose)
     if is_recipe(table):
         if not run_own(open_home(home), request, only_list=only_list):
             raise typer.Exit(1)

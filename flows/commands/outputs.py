@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
+from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, global_options, open_home
 
 if TYPE_CHECKING:
     from tasks.storage.home import Home
@@ -47,13 +47,13 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
     """Call a flow of flows/apply.py and print its record."""
     from configs.load import load_own_recipe
     from flows.commands.run import run_flow
-    from flows.model_use import describe_record, requested_use, use_found
+    from flows.model_use import describe_record, requested_use, use_cached_data
     from flows.services.environment import prepare_environment
     from flows.terminal.console import Reporter, err
     from flows.terminal.progress import REPORTER
     from flows.terminal.room import check_home
 
-    verbose = verbose or before.verbose
+    verbose = verbose or global_options.verbose
     parameters = {**parameters, "home": str(place.root)}
 
     def call() -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
     if parameters["recipe"] is not None:
         load_own_recipe(parameters["recipe"], parameters["overrides"])
     REPORTER.set(Reporter(err(), verbose=verbose))
-    record = None if verbose else use_found(place, flow_name, parameters)
+    record = None if verbose else use_cached_data(place, flow_name, parameters)
     if record is None:
         record = run_flow(place, call, verbose=verbose, meanwhile=lambda: requested_use(parameters))
     _show_written(describe_record(record), record, as_json)
@@ -171,7 +171,7 @@ def export(
             if value is not None:
                 raise RecipeError(f"--{option} is for what a model makes; export graph takes a recipe or a run")
         place = open_home(home, trust_code or [])
-        record = export_graph(place, recipe, overrides, output, format, verbose=verbose or before.verbose)
+        record = export_graph(place, recipe, overrides, output, format, verbose=verbose or global_options.verbose)
         sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
         _show_written([("graph", record["output"]), ("of", f"{record['source']}: {sizes}")], record, as_json)
         return

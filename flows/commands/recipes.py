@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
+from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, global_options, open_home
 
 app = typer.Typer()
 
@@ -79,7 +79,14 @@ def run(
     from flows.commands.run import run as execute
 
     request = RunRequest(
-        recipe, overrides or [], only or [], from_stage, force or [], as_json, verbose or before.verbose, tags or []
+        recipe,
+        overrides or [],
+        only or [],
+        from_stage,
+        force or [],
+        as_json,
+        verbose or global_options.verbose,
+        tags or [],
     )
     place = open_home(home, trust_code or [])
     try:

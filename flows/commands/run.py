@@ -56,7 +56,7 @@ def run(home: Home, request: RunRequest) -> None:
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
-    found = _run_that_finds_all(home, request, selection)
+    found = _run_from_cache(home, request, selection)
     if found is not None:
         _show(home, request, found)
         return
@@ -79,9 +79,9 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
         print(json.dumps(outcome_json(record)), flush=True)
 
 
-def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
+def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.found import find_all, found_run
+    from flows.cached_run import find_all_stages, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -90,9 +90,9 @@ def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -
     prepare_environment(home)
     reporter = Reporter(err())
     record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
-    found = find_all(home, recipe, selection, reporter.progress)
+    found = find_all_stages(home, recipe, selection, reporter.progress)
     parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
-    done = None if found is None else found_run(home, recipe, record, parameters, found)
+    done = None if found is None else record_cached_run(home, recipe, record, parameters, found)
     if done is None:
         return None
     for name, stage in done.stages.items():

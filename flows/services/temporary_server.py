@@ -152,13 +152,13 @@ class EmbeddedServer:
                 if self._stopped.is_set() or ending.is_ending():
                     return
                 if not self._may_start_again(code):
-                    self._lose(code)
+                    self._give_up(code)
                     return
                 if not self.has_database and not self._answered.is_set():
                     self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
                 self._start_process()
 
-    def _lose(self, code: int) -> None:
+    def _give_up(self, code: int) -> None:
         """Give the server up: requests are refused from now on, and a run that has begun ends."""
         self._stopped.set()
         assert self._listener is not None

@@ -22,7 +22,9 @@ Progress = Callable[[str, float, float, str, str], None]
 FLOW = "train_graph"
 
 
-def find_all(home: Home, recipe: Recipe, selection: Selection, progress: Progress) -> list[StageOutcome[Any]] | None:
+def find_all_stages(
+    home: Home, recipe: Recipe, selection: Selection, progress: Progress
+) -> list[StageOutcome[Any]] | None:
     """Return the artifact of each stage in order, as the flow would find it; None where one is to be made.
 
     Source files that changed are read, to know them by their content; `progress` hears of it.
@@ -43,7 +45,7 @@ def find_all(home: Home, recipe: Recipe, selection: Selection, progress: Progres
     return found
 
 
-def found_run(
+def record_cached_run(
     home: Home, recipe: Recipe, record: RunRecord, parameters: dict[str, Any], found: list[StageOutcome[Any]]
 ) -> RunRecord | None:
     """Write down a run that found all of its stages, in the home and in Prefect's history; None: the flow has to.
