@@ -57,7 +57,7 @@ class Results:
 
     def add(self, planned: Planned, record: RunRecord, seconds: float) -> None:
         """Keep a run's outcome."""
-        with self._newest():
+        with self._locked():
             self.runs[planned.digest] = {
                 "row": planned.row,
                 "run": planned.number,
@@ -72,13 +72,13 @@ class Results:
     def write_table(self, make_text: Callable[[], str]) -> Path:
         """Write the Markdown table beside the results, made of all that there are now."""
         path = self.path.with_suffix(".md")
-        with self._newest():
+        with self._locked():
             write_atomic(path, make_text().encode())
         return path
 
     @contextmanager
-    def _newest(self) -> Iterator[None]:
-        """Take what other commands have added, and keep them from adding more."""
+    def _locked(self) -> Iterator[None]:
+        """Read what other commands have added, and keep them from adding more within the block."""
         with file_lock(self.lock):
             self._read()
             yield

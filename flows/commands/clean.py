@@ -52,7 +52,7 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     needed: set[tuple[str, str]] = set()
     records = all_runs(home)
     made = {stage["digest"]: (name, stage["key"]) for record in records for name, stage in record.stages.items()}
-    for record in _standing(home, records, younger_than):
+    for record in _needed_runs(home, records, younger_than):
         needed.update((name, stage["key"]) for name, stage in record.stages.items())
         # What another run made: the training that a snapshot's began with is part of its key.
         parents = [item for stage in record.stages.values() for item in stage["parents"].items()]
@@ -60,7 +60,7 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     return needed
 
 
-def _standing(home: Home, records: list[RunRecord], younger_than: float) -> Iterator[RunRecord]:
+def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> Iterator[RunRecord]:
     """Yield living, young and each recipe's latest successful runs."""
     settled: set[str] = set()
     for record in records:
@@ -146,7 +146,7 @@ class _Cleaning:
     def records(self, gone: set[Path]) -> Iterator[Removed]:
         """Remove records of old runs, with their locks, that `needed_artifacts` and later snapshots do not read."""
         records = [record for record in all_runs(self.home) if record_path(self.home, record.id).exists()]
-        needed = {record.id for record in _standing(self.home, records, self.limit)}
+        needed = {record.id for record in _needed_runs(self.home, records, self.limit)}
         needed |= {record.id for record in {record.recipe: record for record in reversed(records)}.values()}
         needed |= self.records_of_snapshots(records, gone)
         ages = {record.id: record_path(self.home, record.id).stat().st_mtime for record in records}

@@ -134,7 +134,7 @@ def _step(
         return Step(name, "cached", [], manifest.key, *known)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *known)
-    reasons = _why(old, stage.version, changes, home, name, keys)
+    reasons = _reasons(old, stage.version, changes, home, name, keys)
     return Step(name, runs, reasons, "", *known)
 
 
@@ -148,7 +148,7 @@ def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[s
     return [f"trained with {before} threads, this machine would use {now} (train.threads={before} keeps it)", *others]
 
 
-def _why(
+def _reasons(
     old: dict[str, Any] | None, version: int, changes: list[str], home: Home, name: str, keys: dict[str, str]
 ) -> list[str]:
     """Say what differs from the latest run of the same recipe."""

@@ -215,7 +215,7 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     return DeploymentRow(
         name=deployment.name,
         recipe=str(deployment.parameters.get("recipe", "")),
-        schedule=", ".join(_words(item.schedule) for item in deployment.schedules) or "by hand",
+        schedule=", ".join(_schedule_text(item.schedule) for item in deployment.schedules) or "by hand",
         paused=bool(deployment.paused),
         next_run=None if deployment.paused else soonest,
         last_run=past[0].name if past else "",
@@ -224,7 +224,7 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     )
 
 
-def _words(schedule: Any) -> str:
+def _schedule_text(schedule: Any) -> str:
     if hasattr(schedule, "cron"):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return f"every {schedule.interval}" if hasattr(schedule, "interval") else str(schedule)

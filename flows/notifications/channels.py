@@ -15,7 +15,7 @@ from flows.services.bootstrap import RUN_TAG
 Occasion = Literal["failure", "recovery", "champion", "kept"]
 OCCASIONS: tuple[Occasion, ...] = ("failure", "recovery", "champion", "kept")
 USUAL: tuple[Occasion, ...] = ("failure", "recovery", "champion")
-"""What a channel is told of if nothing else is said: that a new model is no better is no news on most nights."""
+"""Of a channel that names none: that a new model is no better is no news on most nights."""
 _EVENTS = {
     "recovery": (RECOVERED, "well again"),
     "champion": (CHAMPION, "new champion"),
@@ -29,7 +29,7 @@ _AUTOMATION = "graphmill notify "
 
 @dataclass(frozen=True)
 class Channel:
-    """Somebody who is told."""
+    """Where messages go: an address of some kind, and the occasions for them."""
 
     name: str
     kind: Kind

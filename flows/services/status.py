@@ -36,7 +36,7 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    print_facts(out(), [("database", _database_words(home, settings)), ("logs", str(log_path(home, "worker").parent))])
+    print_facts(out(), [("database", _database_text(home, settings)), ("logs", str(log_path(home, "worker").parent))])
     return healthy
 
 
@@ -58,7 +58,7 @@ def _places(settings: ServiceSettings) -> dict[str, str]:
     return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
 
 
-def _database_words(home: Home, settings: ServiceSettings) -> str:
+def _database_text(home: Home, settings: ServiceSettings) -> str:
     if settings.database is None:
         return f"SQLite in {home.prefect} and {home.mlflow}"
     scheme, _, rest = settings.database.partition("://")

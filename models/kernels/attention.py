@@ -207,7 +207,7 @@ def _collect_rows(  # type: ignore[no-untyped-def]
 def _backward_rows(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
     indptr, indices, edges, x, grad, score_src, facts, slope, key_low, key_high, threshold, scale,
-    bounds, four, grad_x, grad_src, sums,
+    bounds, fact_lanes, grad_x, grad_src, sums,
 ):  # fmt: skip
     """Go over the sources: dx_u = sum_v a dy_v; ds = a (<dy_v, x_u> - <dy_v, y_v>) before the LeakyReLU's slope."""
     base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1)) if low < high else 0
@@ -220,11 +220,11 @@ def _backward_rows(  # type: ignore[no-untyped-def]
             if e + FAR < last:
                 ahead = np.int64(indices[e + FAR])
                 prefetch_far(lanes, grad, ahead * stride + column)
-                prefetch_far(four, facts, 4 * ahead * count)
+                prefetch_far(fact_lanes, facts, 4 * ahead * count)
             if e + NEAR < last:
                 ahead = np.int64(indices[e + NEAR])
                 prefetch(lanes, grad, ahead * stride + column)
-                prefetch(four, facts, 4 * ahead * count)
+                prefetch(fact_lanes, facts, 4 * ahead * count)
                 prefetch_item(sums, base + ahead * count)
             v = np.int64(indices[e])
             score = source + load(numbers, facts, 4 * v * count, count)

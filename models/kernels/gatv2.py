@@ -239,7 +239,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 def _backward_sources(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
     indptr, indices, edges, x_src, x_dst, attn, grad, slope, key_low, key_high, threshold, scale,
-    three, facts, grad_src,
+    fact_lanes, facts, grad_src,
 ):  # fmt: skip
     last = indptr[high]
     vector = load(lanes, attn, column, width)
@@ -251,12 +251,12 @@ def _backward_sources(  # type: ignore[no-untyped-def]
                 ahead = np.int64(indices[e + FAR])
                 prefetch_far(lanes, grad, ahead * stride + column)
                 prefetch_far(lanes, x_dst, ahead * stride + column)
-                prefetch_far(three, facts, 3 * ahead * count)
+                prefetch_far(fact_lanes, facts, 3 * ahead * count)
             if e + NEAR < last:
                 ahead = np.int64(indices[e + NEAR])
                 prefetch(lanes, grad, ahead * stride + column)
                 prefetch(lanes, x_dst, ahead * stride + column)
-                prefetch(three, facts, 3 * ahead * count)
+                prefetch(fact_lanes, facts, 3 * ahead * count)
             v = np.int64(indices[e])
             gradient = load(lanes, grad, v * stride + column, width)
             joined = source + load(lanes, x_dst, v * stride + column, width)
