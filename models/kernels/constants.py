@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 from numba import types
@@ -31,6 +31,11 @@ def _unbox_constant(kind: Any, value: Any, context: Any) -> Any:
 class Constant:
     """Base of frozen dataclasses that kernels take as constants."""
 
-    @cached_property
+    @property
     def _numba_type_(self) -> ConstantType:
-        return ConstantType(self)
+        return _type_of(self)
+
+
+@cache
+def _type_of(constant: Constant) -> ConstantType:
+    return ConstantType(constant)
