@@ -6,7 +6,6 @@ takes whichever version is champion when it runs.
 
 from __future__ import annotations
 
-import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
+from flows.hooks import leave_artifact
 from flows.model_use import Data, ModelUse, given_files, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
@@ -22,8 +22,6 @@ from flows.terminal.progress import RunListener, current_reporter
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling
 from tasks.prefect_tasks import TASKS
-
-logger = logging.getLogger(__name__)
 
 
 def _run_name() -> str:
@@ -127,7 +125,7 @@ class FlowUse(ModelUse):
 
 def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> dict[str, Any]:
     record = FlowUse(model, request, data, home, runtime.flow_run.scheduled_start_time).run()
-    _leave_artifact(record)
+    leave_artifact(lambda: record_text(record), record["what"], "What was written")
     return record
 
 
@@ -135,16 +133,3 @@ def _run(model: str, request: OutputRequest, data: Data, home: str | None) -> di
 def score(use: FlowUse) -> dict[str, Any]:
     """Write the files; returns what `write_outputs` does."""
     return ModelUse.score(use)
-
-
-def _leave_artifact(record: dict[str, Any]) -> None:
-    """Show on the run's page what was written; a server that refuses it does not fail a run that is done."""
-    import prefect.artifacts
-
-    artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
-    try:
-        artifacts.create_markdown_artifact(
-            record_text(record), key=record["what"], description="What was written", _sync=True
-        )
-    except Exception as error:
-        logger.warning("Prefect took no artifact: %s", error)

@@ -32,7 +32,8 @@ def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     if stage in _DEVICE_STAGES and _on_gpu(recipe.train.device):
         names.append(GPU_LIMIT)
     rows = record.stages.get("ingest", {}).get("rows", 0)
-    if stage in _GRAPH_STAGES and rows * BYTES_A_ROW > _BIG_SHARE * _memory_bytes():
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if stage in _GRAPH_STAGES and rows * BYTES_A_ROW > _BIG_SHARE * machine_bytes:
         names.append(MEMORY_LIMIT)
     return names
 
@@ -40,10 +41,6 @@ def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
 def _on_gpu(device: str) -> bool:
     # Importing torch to ask it takes seconds, which a run that finds everything cached need not pay.
     return device == "cuda" or (device == "auto" and Path("/dev/nvidiactl").exists())
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @contextmanager

@@ -8,12 +8,13 @@ import logging
 import socket
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, UserError
 from configs.schema import Recipe
-from flows.run_records import KILLED, RunRecord, all_runs, bury
+from flows.run_records import KILLED, RunRecord, all_runs, mark_killed
 from flows.services.addresses import mlflow_page
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import RunListener
@@ -61,32 +62,26 @@ def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
             set_state(home, listener.tracked_run, status)
 
 
-def bury_dead_runs(home: Home, besides: str = "") -> list[RunRecord]:
+def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
     """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
 
     The run `besides` is this one; a retried run finds its own record of the first attempt. Returns the dead.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.states import Crashed
-
     here, dead = socket.gethostname(), []
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here:
             continue
-        buried = bury(home, record)
+        buried = mark_killed(home, record)
         if buried is None:
             continue
         dead.append(buried)
-        bury_tracking(home, buried)
-        with contextlib.suppress(Exception), get_client(sync_client=True) as client:  # another server knows it not
-            run = client.read_flow_run(uuid.UUID(record.id))
-            # One that was cancelled or is to start again already stays so.
-            if run.state is not None and run.state.is_running():
-                client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
+        end_killed_tracking(home, buried)
+        with contextlib.suppress(Exception):  # another server does not know it
+            _set_crashed(record.id, KILLED)
     return dead
 
 
-def bury_tracking(home: Home, record: RunRecord) -> None:
+def end_killed_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
@@ -96,18 +91,23 @@ def bury_tracking(home: Home, record: RunRecord) -> None:
         bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)
 
 
-def leave_crashed(run_id: str) -> None:
+def report_crash(run_id: str) -> None:
     """Tell Prefect that this run's process ends, where it is not on its way out by itself."""
+    _set_crashed(run_id, "its process was told to end")
+
+
+def _set_crashed(run_id: str, message: str) -> None:
+    """Tell Prefect that a run crashed; one that was cancelled or is to start again already stays so."""
     from prefect.client.orchestration import get_client
     from prefect.states import Crashed
 
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(uuid.UUID(run_id))
         if run.state is not None and run.state.is_running():
-            client.set_flow_run_state(run.id, Crashed(message="its process was told to end"), force=True)
+            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
 
 
-def log_what_was_found(home: Home, recipe: Recipe, record: RunRecord) -> None:
+def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> None:
     """Log a deployment's run that found its publication as an MLflow run of its own: each night is one.
 
     A command that is typed again asks for what there is, and has that run.
@@ -128,22 +128,22 @@ def log_what_was_found(home: Home, recipe: Recipe, record: RunRecord) -> None:
 def conclude(home: Home, record: RunRecord) -> None:
     """Fill in metrics, report and MLflow run from the manifests."""
     store = ArtifactStore(home)
-    for name in ("evaluate", "publish"):
-        if name not in record.stages:
-            continue
-        stage = record.stages[name]
-        manifest = store.load(name, stage["key"], load_stage(name).manifest)
-        if manifest is None:
-            continue
-        if name == "evaluate":
-            record.metrics, record.controls = manifest.metrics, manifest.controls
-        if name == "publish":
-            record.mlflow_run_id = manifest.mlflow_run_id
-            record.mlflow_run_url = manifest.mlflow_run_url
-            record.report = str(store.folder(name, stage["key"]) / manifest.report_file)
-            word = "champion" if manifest.champion else "not champion"
-            reason = f", {manifest.gate['reason']}" if manifest.gate else ""
-            record.champion = f"{manifest.model_name} version {manifest.model_version}: {word}{reason}"
+    evaluated, published = (_manifest(store, record, name) for name in ("evaluate", "publish"))
+    if evaluated is not None:
+        record.metrics, record.controls = evaluated.metrics, evaluated.controls
+    if published is not None:
+        record.mlflow_run_id = published.mlflow_run_id
+        record.mlflow_run_url = published.mlflow_run_url
+        record.report = str(store.folder("publish", published.key) / published.report_file)
+        word = "champion" if published.champion else "not champion"
+        reason = f", {published.gate['reason']}" if published.gate else ""
+        record.champion = f"{published.model_name} version {published.model_version}: {word}{reason}"
+
+
+def _manifest(store: ArtifactStore, record: RunRecord, stage: str) -> Any:
+    """Return the manifest of a stage of a run; None: the run has none, or it is gone."""
+    made = record.stages.get(stage)
+    return None if made is None else store.load(stage, made["key"], load_stage(stage).manifest)
 
 
 def stage_table(record: RunRecord) -> str:
@@ -176,18 +176,16 @@ def describe(result: dict[str, Any]) -> str:
     return ", ".join([*parts, size])
 
 
-def leave_artifacts(home: Home, record: RunRecord) -> None:
-    """Create the run's one artifact of its own; a server that refuses it does not fail a run that is done.
+def leave_artifact(make_text: Callable[[], str], key: str, description: str) -> None:
+    """Show a Markdown text on the run's page; one that cannot be made or sent fails no run.
 
-    One, since Prefect's page shows several in no order.
+    A run leaves one only, since Prefect's page shows several in no order.
     """
     import prefect.artifacts
 
     artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations
     try:
-        artifacts.create_markdown_artifact(
-            result_text(home, record), key="result", description=f"{record.recipe}: what came of it", _sync=True
-        )
+        artifacts.create_markdown_artifact(make_text(), key=key, description=description, _sync=True)
     except Exception as error:
         logger.warning("Prefect took no artifact: %s", error)
 
@@ -205,11 +203,8 @@ def result_text(home: Home, record: RunRecord) -> str:
     return "\n\n".join(filter(None, [*parts, "\n".join(lines), _main_picture(home, record), stage_table(record)]))
 
 
-def leave_failure(record: RunRecord, error: BaseException) -> None:
-    """Say on the run's page in one line what went wrong, and what to do: nobody should have to read the log."""
-    import prefect.artifacts
-
-    artifacts: Any = prefect.artifacts
+def failure_text(record: RunRecord, error: BaseException) -> str:
+    """Return in one line what went wrong, and what to do: nobody should have to read the log."""
     stage = next((name for name in record.selected if name not in record.stages), "")
     lines = [f"**{f'{stage}: ' if stage else ''}{' '.join(str(error).split()) or type(error).__name__}**", ""]
     if isinstance(error, UserError):
@@ -218,26 +213,22 @@ def leave_failure(record: RunRecord, error: BaseException) -> None:
         lines.append("Retry the run: stages that are done are found, training goes on from its last checkpoint.")
     if record.stages:
         lines += ["", stage_table(record)]
-    try:
-        artifacts.create_markdown_artifact("\n".join(lines), key="failure", description="Why it failed", _sync=True)
-    except Exception as trouble:
-        logger.warning("Prefect took no artifact: %s", trouble)
+    return "\n".join(lines)
 
 
 def _main_picture(home: Home, record: RunRecord) -> str:
     """Return the picture that says most of what this run made, its data inside the address: there is no file server."""
     store = ArtifactStore(home)
     for name in _PICTURED:
-        stage = record.stages.get(name)
-        if stage is None or stage["status"] != "ran":  # drawing costs seconds, and the run that made it has it
+        if record.stages.get(name, {}).get("status") != "ran":  # drawing costs seconds, and the run that made it has it
+            continue
+        manifest = _manifest(store, record, name)
+        if manifest is None:
             continue
         from tasks.publish.plots.run_plots import for_manifest
 
-        manifest = store.load(name, stage["key"], load_stage(name).manifest)
-        if manifest is None:
-            continue
         with tempfile.TemporaryDirectory() as place:
-            for path in reversed(for_manifest(manifest, store.folder(name, stage["key"]), Path(place))):
+            for path in reversed(for_manifest(manifest, store.folder(name, manifest.key), Path(place))):
                 content = path.read_bytes()
                 if len(content) <= _PICTURE_BYTES:
                     return f"![{path.stem}](data:image/png;base64,{base64.b64encode(content).decode()})"

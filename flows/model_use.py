@@ -92,15 +92,15 @@ class ModelUse:
             return self._run()
 
     def _run(self) -> dict[str, Any]:
+        what, output = self.request.what, str(self.request.output)
         record: dict[str, Any] = {
-            "what": self.request.what,
+            "what": what,
             "model": self.version.name,
             "version": self.version.version,
-            "output": self.request.output,
+            "output": output,
         }
-        if self.request.what == "model":
-            assert self.request.output is not None
-            self.published.export(Path(self.request.output), str(self.request.format))
+        if what == "model":
+            self.published.export(Path(output), str(self.request.format))
         else:
             with ExitStack() as stack:
                 stack.enter_context(self.stages_called())
@@ -131,7 +131,7 @@ class ModelUse:
             self.stages[name] = self.stage(name, recipe, parents, again=again)
             self.listener.end(name, describe(self.stages[name]))
             if name == "ingest":
-                recipe = self._adapted()
+                recipe = self._adapted_recipe()
 
     def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
         """Return what `stage_record` says of a stage. Raises NotFoundError where it is to be made."""
@@ -141,15 +141,15 @@ class ModelUse:
         mark_used(outcome.folder)
         return stage_record(outcome)
 
-    def _adapted(self) -> Recipe:
-        keys = {"ingest": self.stages["ingest"]["key"]}
+    def _adapted_recipe(self) -> Recipe:
+        """Return the recipe with what the model's training fitted to its data."""
         ingest = self.parents()["ingest"]
-        key = expected_key("preprocess", self.recipe, keys, self.home)
+        key = expected_key("preprocess", self.recipe, {"ingest": ingest.manifest.key}, self.home)
         return self.published.recipe_for(self.recipe, key, DatasetStore(ingest.folder, ingest.manifest))
 
     def parents(self) -> dict[str, Parent]:
         """Open ingest's artifact, and partition's where there is one."""
-        keys = {name: self.stages[name]["key"] for name in self.stages}
+        keys = {name: made["key"] for name, made in self.stages.items()}
         found = load_parents(load_stage("preprocess"), self.home, keys)
         if "partition" in keys:
             found |= load_parents(load_stage("train"), self.home, keys)
@@ -185,19 +185,15 @@ def given_files(**files: str | None) -> dict[str, str]:
 
 def requested_use(parameters: dict[str, Any]) -> ModelUse:
     """Return the use that a flow's parameters ask for, now. Raises UserError."""
-    names = ("nodes", "pairs", "graphs")
-    request = OutputRequest(
-        parameters.get("what", "predictions"),
-        parameters.get("output"),
-        parameters.get("format"),
-        given_files(**{name: parameters.get(name) for name in names}),
-        parameters.get("node_type"),
-    )
-    data = Data(parameters.get("recipe"), parameters.get("overrides"))
+    given = parameters.get
+    files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs")})
+    what = given("what", "predictions")
+    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"))
+    data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 
 
-def use_found(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+def use_cached_data(home: Home, flow: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
     """Use a model on data that is there, and tell Prefect's history; None: the flow has to.
 
     Raises:
@@ -233,9 +229,7 @@ def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
         size = f"{record['rows']:,}" + (f" vectors of {record['dim']}" if "dim" in record else "")
         as_of = f" as of {data['as_of']}" if data["as_of"] else ""
         own = "the training data" if data["of_training"] else "other data than the training's"
-        lines.append(("rows", size))
-        lines.append(("data", f"{data['name']}{as_of}, {data['nodes']:,} nodes, {data['edges']:,} edges: {own}"))
-    if record.get("ids"):
-        lines.append(("ids", record["ids"]))
-    lines.append(("time", format_seconds(record["seconds"])))
-    return lines
+        sizes = f"{data['nodes']:,} nodes, {data['edges']:,} edges"
+        lines += [("rows", size), ("data", f"{data['name']}{as_of}, {sizes}: {own}")]
+    lines += [("ids", record["ids"])] if record.get("ids") else []
+    return [*lines, ("time", format_seconds(record["seconds"]))]

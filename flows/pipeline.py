@@ -6,6 +6,7 @@ Load it by module, `flows.pipeline:train_graph`, never by file (that would put t
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from prefect import flow, runtime
@@ -16,21 +17,22 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.guards import guarded
 from flows.hooks import (
-    bury_dead_runs,
     close_tracking,
     conclude,
     describe,
     end_tracking,
-    leave_artifacts,
-    leave_crashed,
-    leave_failure,
-    log_what_was_found,
+    failure_text,
+    leave_artifact,
+    log_cached_publication,
+    mark_killed_runs,
     open_tracking,
+    report_crash,
+    result_text,
 )
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, now_text, recorded
+from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, new_record, recorded
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
@@ -101,18 +103,10 @@ def train_graph(
     checked = read_recipe(recipe, overrides)
     check_snapshot(checked)
     selection = select_stages(only, from_stage, force)
-    record = RunRecord(
-        id=runtime.flow_run.id,
-        recipe=checked.name,
-        source=recipe if isinstance(recipe, str) else "",
-        overrides=overrides,
-        tags=sorted(runtime.flow_run.tags),
-        deployment=_deployment(),
-        failed_before=earlier_failure(place, runtime.flow_run.id),
-        config=dump_recipe(checked),
-        started_at=now_text(),
-        selected=list(selection.stages),
-    )
+    source = recipe if isinstance(recipe, str) else ""
+    record = new_record(checked, source, overrides, runtime.flow_run.tags, selection.stages)
+    record.id, record.deployment = runtime.flow_run.id, _deployment()
+    record.failed_before = earlier_failure(place, record.id)
     listener = RunListener(current_reporter())
     context = RunContext(
         flow_run_id=record.id,
@@ -124,15 +118,15 @@ def train_graph(
     with ExitStack() as stack:
         stack.enter_context(ending.prompt_ending())
         stack.enter_context(temporary_folder(place))
-        bury_dead_runs(place, besides=record.id)
-        stack.enter_context(ending.closing(lambda: leave_crashed(record.id)))
+        mark_killed_runs(place, besides=record.id)
+        stack.enter_context(ending.closing(lambda: report_crash(record.id)))
         stack.enter_context(recorded(place, record))
         stack.enter_context(publishing_from(context))
         stack.enter_context(calling(listener, make_map_shards(checked.preprocess)))
         _run_stages(_Run(place, checked, selection, record, listener))
         conclude(place, record)
-        log_what_was_found(place, checked, record)
-        leave_artifacts(place, record)
+        log_cached_publication(place, checked, record)
+        leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
         announce(place, record)
     return record.model_dump(mode="json")
 
@@ -149,7 +143,7 @@ def _run_stages(run: _Run) -> None:
                 ending.unwinding()
             end_tracking(listener, home, "KILLED" if ending_of(error)[0] == "cancelled" else "FAILED")
             if isinstance(error, Exception):
-                leave_failure(record, error)
+                leave_artifact(partial(failure_text, record, error), "failure", "Why it failed")
             raise
         finally:
             if listener.reporter is not None:

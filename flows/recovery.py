@@ -24,9 +24,11 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from typing import Any
 
-from flows.hooks import bury_dead_runs
+from flows.deploy.deployments import all_pages
+from flows.hooks import mark_killed_runs
 from flows.run_records import RunRecord, all_runs, is_alive
 from flows.services.bootstrap import RUN_TAG
 from tasks.storage.home import Home
@@ -40,7 +42,6 @@ _PENDING_ELSEWHERE_SECONDS = 1800.0
 _CANCELLING_SECONDS = 45.0
 _GONE_SECONDS = 300.0
 _FORGET_SECONDS = 3 * 86400.0
-_PAGE = 200
 _AFTER_CRASH = "after a crash"
 logger = logging.getLogger("graphmill.recovery")
 
@@ -56,17 +57,17 @@ class Recovery:
 
     def look(self) -> None:
         """Put right what is wrong now."""
-        for record in bury_dead_runs(self._home):
+        for record in mark_killed_runs(self._home):
             logger.warning("%s (%s): %s", record.recipe, record.id, record.error)
         records = {record.id: record for record in all_runs(self._home)}
-        for run in self._runs("CRASHED", ended_within_seconds=_FORGET_SECONDS):
-            self._start_again(run, records.get(str(run.id)))
-        for run in self._runs("PENDING"):
-            self._give_back(run, records.get(str(run.id)))
-        for run in self._runs("CANCELLING"):
-            self._end(run, records.get(str(run.id)))
-        for run in self._runs("RUNNING"):
-            self._bury(run, records.get(str(run.id)))
+        for state, mend in (
+            ("CRASHED", self._start_again),
+            ("PENDING", self._give_back),
+            ("CANCELLING", self._end),
+            ("RUNNING", self._mark_crashed),
+        ):
+            for run in self._runs(state):
+                mend(run, records.get(str(run.id)))
         self._look_after_backfills()
 
     def _start_again(self, run: Any, record: RunRecord | None) -> None:
@@ -116,7 +117,7 @@ class Recovery:
         elif record is None or record.host == self._host or self._is_gone(run, record.host):
             self._client.set_flow_run_state(run.id, Cancelled(message="cancelled"), force=True)
 
-    def _bury(self, run: Any, record: RunRecord | None) -> None:
+    def _mark_crashed(self, run: Any, record: RunRecord | None) -> None:
         """Mark a run as crashed that died with its machine while the server was away: nobody noticed its silence."""
         from prefect.states import Crashed
 
@@ -150,8 +151,8 @@ class Recovery:
             if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
                 logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
-    def _runs(self, state: str, ended_within_seconds: float | None = None) -> list[Any]:
-        """Return graphmill's runs in a state: all of them, a backfill's were due when it was made."""
+    def _runs(self, state: str) -> list[Any]:
+        """Return graphmill's runs in a state, however old they are; of those that crashed the last days' only."""
         from prefect.client.schemas.filters import (
             FlowRunFilter,
             FlowRunFilterEndTime,
@@ -162,20 +163,15 @@ class Recovery:
         from prefect.client.schemas.objects import StateType
 
         ended = None
-        if ended_within_seconds is not None:
-            since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ended_within_seconds)
+        if state == "CRASHED":
+            since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_FORGET_SECONDS)
             ended = FlowRunFilterEndTime(after_=since)
         wanted = FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType(state)])),
             end_time=ended,
             tags=FlowRunFilterTags(all_=[RUN_TAG]),
         )
-        found: list[Any] = []
-        while True:
-            page = self._client.read_flow_runs(flow_run_filter=wanted, limit=_PAGE, offset=len(found))
-            found += page
-            if len(page) < _PAGE:
-                return found
+        return all_pages(partial(self._client.read_flow_runs, flow_run_filter=wanted))
 
     @staticmethod
     def _age(run: Any) -> float:

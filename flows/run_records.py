@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
+from configs.load import dump_recipe
+from configs.schema import Recipe
 from tasks.calls import StageRecord
 from tasks.processes import ending
 from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
@@ -109,6 +111,22 @@ class RunRecord(BaseModel):
         write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
 
 
+def new_record(
+    recipe: Recipe, source: str, overrides: list[str], tags: Iterable[str], selected: Iterable[str]
+) -> RunRecord:
+    """Return the record of a run that begins now; its id is Prefect's, and is filled in when that is known."""
+    return RunRecord(
+        id="",
+        recipe=recipe.name,
+        source=source,
+        overrides=overrides,
+        tags=sorted(tags),
+        config=dump_recipe(recipe),
+        started_at=now_text(),
+        selected=list(selected),
+    )
+
+
 def now_text() -> str:
     """Return the time as records keep it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -192,7 +210,7 @@ def settled(home: Home, record: RunRecord) -> RunRecord:
     return now.model_copy(update={"status": "failed", "error": KILLED, "finished_at": now_text()})
 
 
-def bury(home: Home, record: RunRecord) -> RunRecord | None:
+def mark_killed(home: Home, record: RunRecord) -> RunRecord | None:
     """Write into the record that the run's process was killed; None where it lives, or has ended by itself.
 
     Under the run's lock, so that nobody else writes the record: the run may have ended, or begun anew, since it was

@@ -21,8 +21,11 @@ from tasks.stage import MapShards, map_in_process
 
 _POOL_START_SECONDS = 4.0
 _CHUNKS_PER_WORKER = 4
-# Task runner to the package that brings it and the class's name.
-_INTEGRATIONS = {"dask": ("prefect_dask", "DaskTaskRunner"), "ray": ("prefect_ray", "RayTaskRunner")}
+# Task runner to its package and class, the variable that names a cluster, and the option for one of its own.
+_INTEGRATIONS = {
+    "dask": ("prefect_dask", "DaskTaskRunner", "DASK_SCHEDULER_ADDRESS", "cluster_kwargs", "n_workers"),
+    "ray": ("prefect_ray", "RayTaskRunner", "RAY_ADDRESS", "init_kwargs", "num_cpus"),
+}
 
 
 def make_map_shards(config: PreprocessConfig) -> MapShards:
@@ -42,7 +45,7 @@ def make_map_shards(config: PreprocessConfig) -> MapShards:
 
 
 def _integration(name: str, workers: int) -> Callable[[], Any]:
-    package, class_name = _INTEGRATIONS[name]
+    package, class_name, variable, options_name, count_name = _INTEGRATIONS[name]
     try:
         runner_class = getattr(importlib.import_module(package), class_name)
     except ImportError as error:
@@ -51,12 +54,8 @@ def _integration(name: str, workers: int) -> Callable[[], Any]:
             f'.venv/bin/python -m pip install --editable ".[{name}]" '
             "(or take preprocess.runner=process)"
         ) from error
-    if name == "dask":
-        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-        options = {"address": address} if address else {"cluster_kwargs": {"n_workers": workers or None}}
-    else:
-        address = os.environ.get("RAY_ADDRESS")
-        options = {"address": address} if address else {"init_kwargs": {"num_cpus": workers or None}}
+    address = os.environ.get(variable)
+    options = {"address": address} if address else {options_name: {count_name: workers or None}}
     return lambda: runner_class(**options)
 
 
@@ -71,19 +70,19 @@ class RunnerMap:
 
     def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Apply `function` to each of `items`, results in order."""
-        here = 0
+        done = 0
         seconds = math.inf
-        while here < len(items) and not (self._at_once and len(items) > 1):
+        while done < len(items) and not (self._at_once and len(items) > 1):
             started = time.perf_counter()
-            result = function(items[here])
+            result = function(items[done])
             seconds = min(seconds, time.perf_counter() - started)  # the first one may compile kernels
             yield result
-            here += 1
-            saved = seconds * (len(items) - here) * (1 - 1 / self._workers)
-            if here >= min(2, len(items)) and saved > _POOL_START_SECONDS:
+            done += 1
+            saved = seconds * (len(items) - done) * (1 - 1 / self._workers)
+            if done >= 2 and saved > _POOL_START_SECONDS:
                 break
-        if here < len(items):
-            yield from self._elsewhere(function, items[here:])
+        if done < len(items):
+            yield from self._elsewhere(function, items[done:])
 
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         task = _shard_task()

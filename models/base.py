@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,6 @@ from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.layers import Layer, NormFirstLayer, make_norm
 from models.output_heads import GraphHead, LinkHead, NodeHead
-
-if TYPE_CHECKING:
-    pass
 
 
 class GraphModel(nn.Module):
@@ -50,6 +47,8 @@ class GraphModel(nn.Module):
     """Whether option `edge_weights` means something to the model."""
     project_inputs: ClassVar[bool] = False
     """Whether the encoder maps numeric features to hidden_dim; else the first layer reads them as they are."""
+    encoder_class: type[NodeEncoder] = NodeEncoder
+    """What makes the first layer's input."""
     layer_class: type[Layer] = Layer
     """What stands around a convolution."""
     num_propagations = 0
@@ -90,7 +89,7 @@ class GraphModel(nn.Module):
     def make_encoder(self) -> NodeEncoder:
         """Return what makes the first layer's input."""
         config, facts = self.config, self.facts
-        return NodeEncoder(
+        return self.encoder_class(
             facts,
             config.hidden_dim,
             project=self.project_inputs or config.norm_first,

@@ -94,17 +94,17 @@ class Block(_Movable):
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
     """The edges as the kernels take them; keeps their transpose."""
-    made: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What `once` has made; a copy on another device starts anew."""
+    _cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What `cached` keeps; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
         self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
 
-    def once(self, name: str, make: Callable[[], V]) -> V:
+    def cached(self, name: str, make: Callable[[], V]) -> V:
         """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
-        if name not in self.made:
-            self.made[name] = make()
-        found: V = self.made[name]
+        if name not in self._cache:
+            self._cache[name] = make()
+        found: V = self._cache[name]
         return found
 
     @property

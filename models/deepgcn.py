@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,6 @@ from models.layers import Activation, make_norm, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly
 from models.virtual_node import VirtualNode, refuse_without_graphs
-
-if TYPE_CHECKING:
-    pass
 
 
 class Dilation(nn.Module):
@@ -122,11 +119,10 @@ class DeepGcn(GraphModel):
         self.virtual: nn.ModuleList | None = None
         if config.virtual_node:
             self.start = nn.Parameter(torch.zeros(1, config.hidden_dim))
-            nodes = (
+            self.virtual = nn.ModuleList(
                 VirtualNode(config.hidden_dim, config.dropout, norm=config.norm, maps=1)
                 for _ in range(config.num_layers - 1)
             )
-            self.virtual = nn.ModuleList(nodes)
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
@@ -141,15 +137,13 @@ class DeepGcn(GraphModel):
         for number in range(config.num_layers):
             last = number == config.num_layers - 1
             dim = (config.growth or 32) if config.block == "dense" and number else config.hidden_dim
-            if config.tie_weights and number:
-                conv = layers[0].conv
-            else:
-                conv = self.make_conv(in_dim, dim)
-            bare = config.block == "res+" and number == 0
+            conv = layers[0].conv if config.tie_weights and number else self.make_conv(in_dim, dim)
             if config.tie_weights and number > 1:
                 norm = layers[1].norm
+            elif config.block == "res+":
+                norm = make_norm(config.norm, in_dim) if number else nn.Identity()
             else:
-                norm = nn.Identity() if bare else make_norm(config.norm, in_dim if config.block == "res+" else dim)
+                norm = make_norm(config.norm, dim)
             activate = config.block != "plain" or not last or self.facts.task == "node"
             layers.append(DeepLayer(conv, norm, config, number=number, activate=activate))
             in_dim = layers[-1].out_dim
@@ -245,28 +239,19 @@ def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
         )
     if config.tie_weights and config.block == "dense":
         raise RecipeError("model.tie_weights wants layers of one width, which block=dense has not; take block=res+")
-    _refuse_reversible(config)
-    _refuse_virtual(config, facts)
+    if config.reversible:
+        if config.hidden_dim % (config.groups or 2):
+            raise RecipeError(f"model.groups={config.groups or 2} does not divide hidden_dim={config.hidden_dim}")
+        _require(config, "reversible", block="res+", checkpoint=False, jumping="none")
+    if config.virtual_node:
+        refuse_without_graphs(facts)
+        if config.num_layers == 1:
+            raise RecipeError("model.virtual_node carries messages from one layer to the next; take model.num_layers=2")
+        _require(config, "virtual_node", block="res+", checkpoint=False, reversible=False)
 
 
-def _refuse_reversible(config: DeepConfig) -> None:
-    if not config.reversible:
-        return
-    if config.hidden_dim % (config.groups or 2):
-        raise RecipeError(f"model.groups={config.groups or 2} does not divide hidden_dim={config.hidden_dim}")
-    for name, value in (("block", "res+"), ("checkpoint", False), ("jumping", "none")):
+def _require(config: DeepConfig, option: str, **others: str | bool) -> None:
+    """Raise RecipeError where one of the other options has not the value that `option` needs."""
+    for name, value in others.items():
         if getattr(config, name) != value:
-            raise RecipeError(f"model.reversible works with model.{name}={str(value).lower()} only; remove one of them")
-
-
-def _refuse_virtual(config: DeepConfig, facts: GraphFacts) -> None:
-    if not config.virtual_node:
-        return
-    refuse_without_graphs(facts)
-    if config.num_layers == 1:
-        raise RecipeError("model.virtual_node carries messages from one layer to the next; take model.num_layers=2")
-    for name, value in (("block", "res+"), ("checkpoint", False), ("reversible", False)):
-        if getattr(config, name) != value:
-            raise RecipeError(
-                f"model.virtual_node works with model.{name}={str(value).lower()} only; remove one of them"
-            )
+            raise RecipeError(f"model.{option} works with model.{name}={str(value).lower()} only; remove one of them")

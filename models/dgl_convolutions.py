@@ -19,11 +19,11 @@ class Convolution:
     """How one of DGL's convolutions is made and called."""
 
     sizes: Mapping[str, str]
-    """Arguments of its constructor that graphmill fills, and with what (`models.dgl.Sizes`); no options of a recipe."""
+    """Arguments of its constructor that a recipe does not give, and what fills them (`models.dgl_conv.Sizes`)."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Options that differ from DGL's defaults, or have none there."""
     reads: tuple[str, ...] = ()
-    """What its `forward` takes after graph and node features, in order (`models.dgl.DglConv`)."""
+    """What its `forward` takes after graph and node features, in order (`models.dgl_conv.DglConv`)."""
     takes_weights: bool = False
     """Whether `forward` has an argument `edge_weight`."""
     homogeneous: bool = False

@@ -29,7 +29,7 @@ def dilate(block: Block, step: int, span: int, key: int | None = None) -> Block:
         return block
     if key is not None:
         return _choose(block, step, span, key)
-    return block.once(f"dilated_{step}_{span}", lambda: _choose(block, step, span, None))
+    return block.cached(f"dilated_{step}_{span}", lambda: _choose(block, step, span, None))
 
 
 def _choose(block: Block, step: int, span: int, key: int | None) -> Block:

@@ -22,7 +22,7 @@ from models.layers import own_rows
 
 def with_self_loops(block: Block) -> Adjacency:
     """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
-    return block.once("with_self_loops", lambda: _with_self_loops(block))
+    return block.cached("with_self_loops", lambda: _with_self_loops(block))
 
 
 def _with_self_loops(block: Block) -> Adjacency:

@@ -16,7 +16,7 @@ from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
 from models.kernels.segment import segment_broadcast
-from models.layers import Activation, make_norm, own_rows
+from models.layers import hidden_layers, own_rows
 from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
@@ -30,12 +30,8 @@ class GinConv(nn.Module):
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
-        self.mlp = nn.Sequential(
-            Linear(in_dim, 2 * out_dim),
-            make_norm("batch", 2 * out_dim),
-            Activation("relu"),
-            Linear(2 * out_dim, out_dim),
-        )
+        hidden = hidden_layers(in_dim, 2 * out_dim, 1, "relu", norm="batch")
+        self.mlp = nn.Sequential(*hidden, Linear(2 * out_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""

@@ -75,6 +75,17 @@ def make_norm(kind: str, dim: int) -> nn.Module:
     return nn.LayerNorm(dim) if kind == "layer" else nn.Identity()
 
 
+def hidden_layers(
+    in_dim: int, dim: int, count: int, activation: str, dropout: float = 0.0, norm: str | None = None
+) -> list[nn.Module]:
+    """Return `count` linear maps to `dim` columns, each with its norm (None: no module), activation and dropout."""
+    parts: list[nn.Module] = []
+    for number in range(count):
+        norms = [] if norm is None else [make_norm(norm, dim)]
+        parts += [Linear(dim if number else in_dim, dim), *norms, Activation(activation, dropout)]
+    return parts
+
+
 class FeedForward(nn.Module):
     """One or two linear maps after a convolution, the last one behind dropout and activation: (n, dim) -> (n, dim).
 

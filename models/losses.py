@@ -18,14 +18,17 @@ def cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
 
 def binary_cross_entropy(scores: Tensor, target: Tensor) -> Tensor:
     """Mean logistic loss over the labels that exist: scores and target (n, T), target in {0, 1, NaN}."""
-    known = ~torch.isnan(target)
-    return F.binary_cross_entropy_with_logits(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
+    return _over_known(F.binary_cross_entropy_with_logits, scores, target)
 
 
 def squared_error(scores: Tensor, target: Tensor) -> Tensor:
     """Mean squared error over the labels that exist: scores and target (n, T)."""
+    return _over_known(F.mse_loss, scores, target)
+
+
+def _over_known(loss: Loss, scores: Tensor, target: Tensor) -> Tensor:
     known = ~torch.isnan(target)
-    return F.mse_loss(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
+    return loss(scores[known], target[known]) if bool(known.any()) else scores.sum() * 0
 
 
 def link_loss(scores: Tensor, target: Tensor) -> Tensor:

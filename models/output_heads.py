@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from models.kernels.dense import Linear
 from models.kernels.pairs import pair_product
 from models.kernels.segment import segment_reduce
-from models.layers import Activation
+from models.layers import hidden_layers
 
 if TYPE_CHECKING:
     from models.block import Batch
@@ -45,11 +45,8 @@ class LinkHead(nn.Module):
         super().__init__()
         self.mlp: nn.Sequential | None = None
         if kind == "mlp":
-            parts: list[nn.Module] = []
-            for _ in range(num_layers - 1):
-                parts += [Linear(dim, hidden_dim), Activation("relu", dropout)]
-                dim = hidden_dim
-            self.mlp = nn.Sequential(*parts, Linear(dim, 1))
+            hidden = hidden_layers(dim, hidden_dim, num_layers - 1, "relu", dropout)
+            self.mlp = nn.Sequential(*hidden, Linear(hidden_dim if hidden else dim, 1))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""

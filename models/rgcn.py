@@ -74,11 +74,11 @@ class RelationalConv(nn.Module):
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         y: Tensor = self.own(own_rows(block, x))
         if self.coefficients is None:
-            relations = block.once("by_relation", lambda: by_relation(block, self.num_relations))
+            relations = block.cached("by_relation", lambda: by_relation(block, self.num_relations))
             for adj, matrix in zip(relations, self.maps, strict=True):
                 y = y + self._reduce(adj, x, matrix, None)
             return y
-        shares = block.once("relation_shares", lambda: relation_shares(block, self.num_relations))
+        shares = block.cached("relation_shares", lambda: relation_shares(block, self.num_relations))
         shares = shares.to(self.coefficients.dtype)
         for coefficient, matrix in zip(self.coefficients.unbind(1), self.maps, strict=True):
             y = y + self._reduce(block.adjacency, x, matrix, coefficient[block.edge_type] * shares)

@@ -7,10 +7,9 @@ from torch import Tensor, nn
 
 from configs.registry import MODELS
 from models.block import Block
-from models.configs import ModelConfig, SignConfig
+from models.configs import SignConfig
 from models.gcn import propagate
-from models.kernels.dense import Linear
-from models.layers import Activation, make_norm
+from models.layers import hidden_layers
 from models.sgc import PropagatedModel
 
 
@@ -34,21 +33,16 @@ class Inception(nn.Module):
     def __init__(self, num_hops: int, dim: int, config: SignConfig) -> None:
         super().__init__()
         hidden = config.hidden_dim
-        self.hops = nn.ModuleList(_mlp(dim, hidden, config.hop_layers, config) for _ in range(num_hops))
-        self.mix = _mlp(num_hops * hidden, hidden, config.mix_layers, config)
+        options = (config.activation, config.dropout, config.norm)
+        self.hops = nn.ModuleList(
+            nn.Sequential(*hidden_layers(dim, hidden, config.hop_layers, *options)) for _ in range(num_hops)
+        )
+        self.mix = nn.Sequential(*hidden_layers(num_hops * hidden, hidden, config.mix_layers, *options))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map each row."""
         parts = [hop(part) for hop, part in zip(self.hops, x.chunk(len(self.hops), 1), strict=True)]
         return self.mix(torch.cat(parts, 1))
-
-
-def _mlp(in_dim: int, hidden: int, layers: int, config: ModelConfig) -> nn.Sequential:
-    parts: list[nn.Module] = []
-    for _ in range(layers):
-        parts += [Linear(in_dim, hidden), make_norm(config.norm, hidden), Activation(config.activation, config.dropout)]
-        in_dim = hidden
-    return nn.Sequential(*parts)
 
 
 @MODELS.register("sign")

@@ -6,9 +6,8 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.facts import GraphFacts
-from models.kernels.dense import Linear
 from models.kernels.segment import segment_reduce
-from models.layers import Activation, make_norm
+from models.layers import hidden_layers
 
 
 class VirtualNode(nn.Module):
@@ -20,13 +19,8 @@ class VirtualNode(nn.Module):
     def __init__(self, dim: int, dropout: float, *, norm: str = "batch", maps: int = 2) -> None:
         """`maps`: linear maps of the MLP, at least one."""
         super().__init__()
-        parts: list[nn.Module] = []
-        for number in range(maps):
-            last = number == maps - 1
-            width = dim if last else 2 * dim
-            parts += [Linear(dim if number == 0 else 2 * dim, width), make_norm(norm, width)]
-            parts.append(Activation("relu", dropout if last else 0.0))
-        self.mlp = nn.Sequential(*parts)
+        wide = hidden_layers(dim, 2 * dim, maps - 1, "relu", norm=norm)
+        self.mlp = nn.Sequential(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
 
     def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
         """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""

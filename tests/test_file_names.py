@@ -161,7 +161,6 @@ ALLOWED: dict[str, list[str]] = {
         "flows/services/settings.py: path / f'{service}.log'",
         "models/kernel_cache.py: Path(kept) / f'{name}-{self.get_source_stamp()[:16]}'",
         "models/kernel_cache.py: ROOT / f'{name}.py'",
-        "models/kernels/prefetch.py: Path(__file__).with_name(name)",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
@@ -194,8 +193,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/apply/worker.py: self.job.work / f'embeddings.{self.job.format}'",
         "tasks/storage/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
-        "models/kernels/attention_heads.py: Path(__file__).with_name(name)",
-        "models/kernels/vector.py: Path(__file__).with_name(name)",
     ],
     "numbers": [
         "flows/commands/clean.py: Path(f'/proc/{owner}')",
@@ -215,7 +212,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/apply/run.py: home.locks / f'output-{name}.lock'",
     ],
     "an ending to a path that is there already": [
-        "flows/commands/clean.py: home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
+        "flows/commands/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
         "flows/services/temporary_server.py: Path(f'{database}-shm')",
         "flows/services/temporary_server.py: Path(f'{database}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, RecipeError
@@ -15,7 +15,7 @@ from flows.backfill.spec import Backfill, Partition
 from flows.commands.plan import Step, make_plan
 from flows.deploy.deployments import find_deployment
 from flows.parameters import requested_overrides
-from flows.terminal.selection import select_stages
+from flows.terminal.selection import Selection
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
@@ -58,15 +58,14 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     deployment = find_deployment(client, backfill.deployment)
     runs = store.runs_of(client, backfill)
     before = _latest_states(client, deployment) if backfill.reprocess == "failed" else {}
-    base = str(deployment.parameters.get("home") or home.root)
-    place = Home.open(base)
+    place = Home.open(str(deployment.parameters.get("home") or home.root))
     planned = []
     for partition in backfill.partitions():
         recipe = partition_recipe(deployment, partition)
         check_order(backfill, partition, recipe)
         steps = _steps(place, recipe, backfill)
-        draft = Planned(partition, recipe, steps, runs.get(partition.name))
-        planned.append(Planned(partition, recipe, steps, draft.run, _why_skip(backfill, draft, before)))
+        item = Planned(partition, recipe, steps, runs.get(partition.name))
+        planned.append(replace(item, skip=_skip_reason(backfill, item, before)))
     return planned
 
 
@@ -75,11 +74,11 @@ def _steps(home: Home, recipe: Recipe, backfill: Backfill) -> list[Step]:
 
     One that lets the gate choose publishes such a partition once more.
     """
-    steps = make_plan(home, recipe, select_stages(None, None, None))
+    steps = make_plan(home, recipe, Selection())
     if backfill.promote or [step.stage for step in steps if step.status != "cached"] != ["publish"]:
         return steps
     with publishing_from(RunContext(leave_champion=True)):
-        return make_plan(home, recipe, select_stages(None, None, None))
+        return make_plan(home, recipe, Selection())
 
 
 def check_order(backfill: Backfill, partition: Partition, recipe: Recipe) -> None:
@@ -94,7 +93,7 @@ def check_order(backfill: Backfill, partition: Partition, recipe: Recipe) -> Non
         )
 
 
-def _why_skip(backfill: Backfill, planned: Planned, before: dict[str, str]) -> str:
+def _skip_reason(backfill: Backfill, planned: Planned, before: dict[str, str]) -> str:
     if planned.run is not None:
         return ""
     if backfill.reprocess == "missing" and planned.cached:
@@ -123,7 +122,7 @@ def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
 def _latest_states(client: Any, deployment: Any) -> dict[str, str]:
     """Return how each partition of earlier backfills of this deployment ended last."""
     runs = store.tagged_runs(client, [], deployment.id)
-    return {store.partition_of(run): str(run.state_type.value) for run in runs if store.partition_of(run)}
+    return {store.partition_of(run): state_of(run) for run in runs if store.partition_of(run)}
 
 
 def create(
@@ -141,7 +140,8 @@ def create(
     planned = plan(client, home, backfill)
     deployment = find_deployment(client, backfill.deployment)
     if known is None:
-        changes = {"created_at": _now(), "resume_schedule": pause_schedule and not deployment.paused}
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        changes = {"created_at": now, "resume_schedule": pause_schedule and not deployment.paused}
         backfill = backfill.model_copy(update=changes)
         store.save(client, backfill)  # before anything else: an id that is taken stays taken
     if backfill.resume_schedule and not backfill.complete:
@@ -179,17 +179,16 @@ def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> st
 
     if not planned:
         return ""
+    experiment = planned[0].recipe.tracking.experiment
     try:
-        return open_parent(
-            home, planned[0].recipe.tracking.experiment, backfill.id, {"deployment": backfill.deployment}
-        )
+        return open_parent(home, experiment, backfill.id, {"deployment": backfill.deployment})
     except GraphmillError:
         return ""
 
 
 def tracked_state(backfill: Backfill, runs: Iterable[Any]) -> RunStatus:
     """Return how the backfill's MLflow run stands: as its partitions do, and what went wrong counts."""
-    states = {str(run.state_type.value) if has_ended(run) else "RUNNING" for run in runs}
+    states = {state_of(run) if has_ended(run) else "RUNNING" for run in runs}
     if not backfill.complete or "RUNNING" in states:
         return "RUNNING"
     if states & BAD_STATES:
@@ -215,7 +214,8 @@ def settle_tracking(client: Any, home: Home, backfill: Backfill) -> None:
 
 def pause(client: Any, backfill: Backfill, paused: bool) -> None:
     """Hold back (or let go) the partitions that have not begun; those that run go on."""
-    queue = store.ensure_queue(client, _pool(client, backfill), backfill)
+    pool = str(find_deployment(client, backfill.deployment).work_pool_name)
+    queue = store.ensure_queue(client, pool, backfill)
     client.update_work_queue(queue.id, is_paused=paused)
 
 
@@ -225,7 +225,7 @@ def cancel(client: Any, backfill: Backfill) -> int:
 
     number = 0
     for run in store.runs_of(client, backfill).values():
-        state = str(run.state_type.value)
+        state = state_of(run)
         if has_ended(run) or state == "CANCELLING":
             continue
         new = Cancelling if state == "RUNNING" else Cancelled
@@ -237,10 +237,16 @@ def cancel(client: Any, backfill: Backfill) -> int:
     return number
 
 
+def state_of(run: Any) -> str:
+    """Return a flow run's state, as Prefect's API names it: `COMPLETED`."""
+    return str(run.state_type.value)
+
+
 def has_ended(run: Any) -> bool:
     """Whether nothing more happens to a run by itself; one that crashed starts again some times."""
-    if str(run.state_type.value) != "CRASHED":
-        return str(run.state_type.value) in ENDED_STATES
+    state = state_of(run)
+    if state != "CRASHED":
+        return state in ENDED_STATES
     age = (datetime.datetime.now(datetime.UTC) - run.state.timestamp).total_seconds()
     return bool(run.run_count >= MAX_STARTS or age > _RECOVERY_SECONDS)
 
@@ -267,12 +273,10 @@ def deployment_of(client: Any, backfill: Backfill) -> Any | None:
 
 def retry_failed(client: Any, backfill: Backfill) -> list[str]:
     """Schedule again what failed or crashed, as the same flow runs. Returns their partitions."""
-    found = []
-    for name, run in store.runs_of(client, backfill).items():
-        if str(run.state_type.value) in BAD_STATES:
-            schedule_again(client, run.id, "retry-failed")
-            found.append(name)
-    return found
+    failed = {name: run for name, run in store.runs_of(client, backfill).items() if state_of(run) in BAD_STATES}
+    for run in failed.values():
+        schedule_again(client, run.id, "retry-failed")
+    return list(failed)
 
 
 def schedule_again(client: Any, run_id: Any, why: str) -> None:
@@ -294,11 +298,3 @@ def resume_schedule_if_done(client: Any, backfill: Backfill) -> bool:
         client.resume_deployment(deployment.id)
     store.save(client, backfill.model_copy(update={"resume_schedule": False}))
     return True
-
-
-def _pool(client: Any, backfill: Backfill) -> str:
-    return str(find_deployment(client, backfill.deployment).work_pool_name)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

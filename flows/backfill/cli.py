@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, open_home
+from flows.deploy.cli import home_server
+from flows.terminal.options import HomeOption, JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Run a deployed recipe over past snapshots or a grid of options.")
 
@@ -118,9 +117,9 @@ def create(
     `graphmill backfill create nightly --grid model.name=gcn,graphsage seed=0..4`
     """
     from flows.backfill import actions, tables
-    from flows.terminal.console import err
+    from flows.terminal.console import err, print_result
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         if dry_run:
             _show_plan(client, place, backfill, as_json)
             return
@@ -131,17 +130,14 @@ def create(
                 console.print(f"created {done} of {total}")
 
         made, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule, on_created=progress)
-        if as_json:
-            print(json.dumps(_plan_json(made, planned)))
-        else:
-            tables.show_created(made, planned)
+    print_result(as_json, _plan_json(made, planned), lambda: tables.show_created(made, planned))
 
 
 @app.command()
 @_describes_backfill
 def plan(backfill: Any, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """Say what a backfill would run, partition by partition and stage by stage; the same as `create --dry-run`."""
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         _show_plan(client, place, backfill, as_json)
 
 
@@ -150,13 +146,12 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List all backfills."""
     from flows.backfill import store, tables
     from flows.backfill.status import read_status
+    from flows.terminal.console import print_result
 
-    with _server(home) as (_, client):
+    with home_server(home) as (_, client):
         statuses = [read_status(client, backfill) for backfill in store.all_backfills(client)]
-    if as_json:
-        print(json.dumps({"backfills": [{**s.backfill.model_dump(mode="json"), "counts": s.counts} for s in statuses]}))
-    else:
-        tables.show_list(statuses)
+    values = [{**status.backfill.model_dump(mode="json"), "counts": status.counts} for status in statuses]
+    print_result(as_json, {"backfills": values}, lambda: tables.show_list(statuses))
 
 
 @app.command()
@@ -164,13 +159,11 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
     """Show every partition: state, time, attempts, metrics. Exit code 1 where one failed or crashed."""
     from flows.backfill import store, tables
     from flows.backfill.status import read_status, with_results
+    from flows.terminal.console import print_result
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
-    if as_json:
-        print(json.dumps(found.as_json()))
-    else:
-        tables.show_status(found)
+    print_result(as_json, found.as_json(), lambda: tables.show_status(found))
     if any(row.state in ("failed", "crashed") for row in found.rows):
         raise typer.Exit(1)
 
@@ -181,7 +174,7 @@ def watch(backfill_id: IdArgument, home: HomeOption = None) -> None:
     from flows.backfill import actions, store, tables
     from flows.backfill.status import with_results
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         ended = tables.watch(client, store.get(client, backfill_id))
         actions.settle_tracking(client, place, store.get(client, backfill_id))
         tables.show_status(with_results(client, place, ended))
@@ -194,7 +187,7 @@ def pause(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Start no more partitions; those that run go on."""
     from flows.backfill import actions, store
 
-    with _server(home) as (_, client):
+    with home_server(home) as (_, client):
         actions.pause(client, store.get(client, backfill_id), True)
     print(f"{backfill_id} is paused; go on with: graphmill backfill resume {backfill_id}")
 
@@ -204,7 +197,7 @@ def resume(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Go on with a paused backfill."""
     from flows.backfill import actions, store
 
-    with _server(home) as (_, client):
+    with home_server(home) as (_, client):
         actions.pause(client, store.get(client, backfill_id), False)
     print(f"{backfill_id} goes on")
 
@@ -214,7 +207,7 @@ def cancel(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Cancel what waits and what runs; results that are there stay."""
     from flows.backfill import actions, store
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         number = actions.cancel(client, store.get(client, backfill_id))
         actions.settle_tracking(client, place, store.get(client, backfill_id))
     print(f"{backfill_id}: {number} {'run' if number == 1 else 'runs'} cancelled")
@@ -225,7 +218,7 @@ def remove(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Forget a backfill whose runs have all ended; runs and results stay."""
     from flows.backfill import actions, store
 
-    with _server(home) as (_, client):
+    with home_server(home) as (_, client):
         actions.remove(client, store.get(client, backfill_id))
     print(f"{backfill_id} is removed")
 
@@ -235,7 +228,7 @@ def retry_failed(backfill_id: IdArgument, home: HomeOption = None) -> None:
     """Run again what failed or crashed, from where it stopped."""
     from flows.backfill import actions, store
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         found = actions.retry_failed(client, store.get(client, backfill_id))
         actions.settle_tracking(client, place, store.get(client, backfill_id))
     print(f"{backfill_id}: " + (f"scheduled again: {', '.join(found)}" if found else "nothing has failed"))
@@ -253,30 +246,17 @@ def report(
     from flows.backfill.status import read_status, with_results
     from tasks.storage.file_names import file_name
 
-    with _server(home) as (place, client):
+    with home_server(home) as (place, client):
         found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
         print(write_report(found, output or Path(f"{file_name(backfill_id)}.html")))
 
 
-@contextmanager
-def _server(home: Path | None) -> Iterator[tuple[Any, Any]]:
-    from flows.deploy.deployments import server
-    from flows.services.environment import prepare_environment
-
-    place = open_home(home)
-    prepare_environment(place)
-    with server() as client:
-        yield place, client
-
-
 def _show_plan(client: Any, place: Any, backfill: Any, as_json: bool) -> None:
     from flows.backfill import actions, tables
+    from flows.terminal.console import print_result
 
     planned = actions.plan(client, place, backfill)
-    if as_json:
-        print(json.dumps(_plan_json(backfill, planned)))
-    else:
-        tables.show_plan(backfill, planned)
+    print_result(as_json, _plan_json(backfill, planned), lambda: tables.show_plan(backfill, planned))
 
 
 def _plan_json(backfill: Any, planned: list[Any]) -> dict[str, Any]:

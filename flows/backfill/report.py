@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import os
 import statistics
 from pathlib import Path
 from typing import Any
 
 from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text
+from flows.services.addresses import prefect_page
 from flows.terminal.console import format_seconds
 from tasks.publish.plots.figures import Canvas, styled
 from tasks.storage.artifacts import write_atomic
@@ -17,6 +17,7 @@ from tasks.storage.artifacts import write_atomic
 _TEMPLATE = "report.jinja"
 _WIDTH = 9.0  # inches
 _MAX_ROWS = 60
+SPLITS = ("valid", "test")
 _MAX_TICKS = 16
 
 
@@ -37,15 +38,13 @@ def render(status: BackfillStatus) -> str:
     metric = metric_of(status)
     stages = list(dict.fromkeys(name for row in status.rows for name in row.stages or {}))
     canvases = [(caption, canvas) for caption, canvas in pictures(status, metric) if canvas is not None]
-    backfill = status.backfill
-    page = os.environ.get("PREFECT_UI_URL", "")
     return environment.get_template(_TEMPLATE).render(
-        backfill=backfill,
-        request_text=request_text(backfill),
+        backfill=status.backfill,
+        request_text=request_text(status.backfill),
         counts=counts_text(status),
         metric=metric,
-        splits=[split for split in ("valid", "test") if any(split in (row.metrics or {}) for row in status.rows)],
-        rows=[row_values(row, metric, page) for row in status.rows],
+        splits=[split for split in SPLITS if any(split in (row.metrics or {}) for row in status.rows)],
+        rows=[row_values(row, metric) for row in status.rows],
         stages=stages,
         stage_rows=[(row.name, [stage_text(row, stage) for stage in stages]) for row in status.rows if row.stages],
         best=best(status, metric),
@@ -56,12 +55,9 @@ def render(status: BackfillStatus) -> str:
 
 
 def metric_of(status: BackfillStatus) -> str:
-    """Return the first metric that was measured."""
-    for row in status.rows:
-        for values in (row.metrics or {}).values():
-            for name in values:
-                return name
-    return ""
+    """Return the first metric that was measured; empty where none was."""
+    splits = (values for row in status.rows for values in (row.metrics or {}).values())
+    return next((name for values in splits for name in values), "")
 
 
 def value_of(row: PartitionRow, split: str, metric: str) -> float | None:
@@ -69,32 +65,37 @@ def value_of(row: PartitionRow, split: str, metric: str) -> float | None:
     return (row.metrics or {}).get(split, {}).get(metric)
 
 
+def known_values(rows: list[PartitionRow], split: str, metric: str) -> list[tuple[int, float]]:
+    """Return the place among the rows and the value of each partition whose metric on a split is known."""
+    values = ((place, value_of(row, split, metric)) for place, row in enumerate(rows))
+    return [(place, value) for place, value in values if value is not None]
+
+
 def request_text(backfill: Backfill) -> list[tuple[str, str]]:
     """Return what the backfill was asked, for people."""
-    facts = [("deployment", backfill.deployment)]
-    if backfill.every:
-        facts.append(("snapshots", f"{backfill.first} to {backfill.last}, every {backfill.every}"))
-    if backfill.at:
-        facts.append(("snapshots", ", ".join(backfill.at)))
-    facts += [(key, ", ".join(values)) for key, values in backfill.grid.items()]
-    if backfill.overrides:
-        facts.append(("with", ", ".join(backfill.overrides)))
-    champion = "chosen by the gate" if backfill.promote else "left alone"
-    facts += [("reprocess", backfill.reprocess), ("at a time", str(backfill.max_active)), ("champion", champion)]
-    facts.append(("made", backfill.created_at))
-    return facts
+    facts = [
+        ("deployment", backfill.deployment),
+        ("snapshots", f"{backfill.first} to {backfill.last}, every {backfill.every}" if backfill.every else ""),
+        ("snapshots", ", ".join(backfill.at)),
+        *((key, ", ".join(values)) for key, values in backfill.grid.items()),
+        ("with", ", ".join(backfill.overrides)),
+        ("reprocess", backfill.reprocess),
+        ("at a time", str(backfill.max_active)),
+        ("champion", "chosen by the gate" if backfill.promote else "left alone"),
+    ]
+    return [*((name, text) for name, text in facts if text), ("made", backfill.created_at)]
 
 
-def row_values(row: PartitionRow, metric: str, page: str) -> dict[str, Any]:
+def row_values(row: PartitionRow, metric: str) -> dict[str, Any]:
     """Return a row of the table."""
-    values = {split: value_of(row, split, metric) for split in ("valid", "test")}
+    values = {split: value_of(row, split, metric) for split in SPLITS}
     return {
         "name": row.name,
         "state": row.state,
         "time": format_seconds(row.seconds) if row.seconds else "",
         "attempts": row.attempts or "",
         "metrics": {split: "" if value is None else f"{value:.4f}" for split, value in values.items()},
-        "link": f"{page}/runs/flow-run/{row.flow_run_id}" if page and row.flow_run_id else "",
+        "link": prefect_page(f"runs/flow-run/{row.flow_run_id}") if row.flow_run_id else "",
         "message": row.message if row.state in ("failed", "crashed") else "",
     }
 
@@ -110,8 +111,8 @@ def stage_text(row: PartitionRow, stage: str) -> str:
 def best(status: BackfillStatus, metric: str) -> str:
     """Name the partition with the best validation (else test) metric; empty where there is none."""
     lower = metric in ("rmse", "mae", "mse")
-    for split in ("valid", "test"):
-        found = [(value, row.name) for row in status.rows if (value := value_of(row, split, metric)) is not None]
+    for split in SPLITS:
+        found = [(value, status.rows[place].name) for place, value in known_values(status.rows, split, metric)]
         if found:
             value, name = min(found) if lower else max(found)
             return f"{name}: {split} {metric} {value:.4f}"
@@ -141,9 +142,8 @@ def _over_time(rows: list[PartitionRow], metric: str) -> Canvas:
     rows = sorted(rows, key=lambda row: row.name)
     canvas = Canvas(_WIDTH, 3.6)
     (ax,) = canvas.axes
-    for split, marker in (("valid", "o"), ("test", "s")):
-        points = [(place, value_of(row, split, metric)) for place, row in enumerate(rows)]
-        known = [(place, value) for place, value in points if value is not None]
+    for split, marker in zip(SPLITS, "os", strict=True):
+        known = known_values(rows, split, metric)
         if known:
             ax.plot(*zip(*known, strict=True), marker=marker, label=split)
     step = max(1, -(-len(rows) // _MAX_TICKS))
@@ -157,12 +157,11 @@ def _over_grid(rows: list[PartitionRow], metric: str) -> Canvas:
     canvas = Canvas(_WIDTH, 1.2 + 0.26 * min(len(rows), _MAX_ROWS))
     (ax,) = canvas.axes
     shown = rows[:_MAX_ROWS]
-    for split, marker in (("valid", "o"), ("test", "s")):
-        known = [
-            (value, place) for place, row in enumerate(shown) if (value := value_of(row, split, metric)) is not None
-        ]
+    for split, marker in zip(SPLITS, "os", strict=True):
+        known = known_values(shown, split, metric)
         if known:
-            ax.plot(*zip(*known, strict=True), marker=marker, linestyle="", label=split)
+            places, values = zip(*known, strict=True)
+            ax.plot(values, places, marker=marker, linestyle="", label=split)
     ax.set_yticks(range(len(shown)), [row.name for row in shown])
     ax.invert_yaxis()
     ax.grid(axis="y", alpha=0.3)
@@ -196,11 +195,8 @@ def means_over_seeds(status: BackfillStatus, metric: str) -> list[tuple[str, str
             groups.setdefault(rest or "all", []).append(row)
     found = []
     for name, rows in groups.items():
-        texts = []
-        for split in ("valid", "test"):
-            values = [value for row in rows if (value := value_of(row, split, metric)) is not None]
-            texts.append(_mean_text(values))
-        found.append((name, texts[0], texts[1], len(rows)))
+        valid, test = (_mean_text([value for _, value in known_values(rows, split, metric)]) for split in SPLITS)
+        found.append((name, valid, test, len(rows)))
     return found
 
 

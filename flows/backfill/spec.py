@@ -88,9 +88,9 @@ class Backfill(BaseModel, frozen=True):
         found = []
         for moment, snapshot in moments or [("", None)]:
             for point in points:
-                words = [*([moment] if moment else []), *(f"{key}={value}" for key, value in point.items())]
-                texts = tuple(f"{key}={value}" for key, value in point.items())
-                found.append(Partition(name=" ".join(words), snapshot=snapshot, overrides=(*self.overrides, *texts)))
+                texts = [f"{key}={value}" for key, value in point.items()]
+                name = " ".join([moment, *texts]).strip()
+                found.append(Partition(name=name, snapshot=snapshot, overrides=(*self.overrides, *texts)))
         if not (moments or self.grid):
             raise RecipeError("a backfill needs --from, --to and --every, or --at, or --grid")
         if len({partition.name for partition in found}) < len(found):
@@ -159,15 +159,16 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
     (begin, _), (_, end) = _span("--from", first), _span("--to", last)
     if end < begin:
         raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")
-    steps = _STEPS[every]
+    unit = _UNITS[every]
     found: list[tuple[str, str | None]] = []
-    moment = steps.floor(begin)
+    moment = unit.floor(begin)
     while moment <= end:
-        found.append((steps.name(moment), steps.snapshot(moment)))
+        name = f"{moment:{unit.name}}"
+        found.append((name, name if unit.snapshot is None else unit.snapshot(moment)))
         if len(found) > MAX_PARTITIONS:
             raise RecipeError(f"--from {first} --to {last} --every {every}: more than {MAX_PARTITIONS:,} partitions")
         try:
-            moment = steps.following(moment)
+            moment = unit.following(moment)
         except (ValueError, OverflowError):  # nothing follows the year 9999
             break
     return found
@@ -177,10 +178,11 @@ def _span(option: str, text: str) -> tuple[Moment, Moment]:
     """Return the first and the last minute of what is named: `2021` is all of that year."""
     if not text:
         raise RecipeError(f"{option} is missing: --from, --to and --every go together")
-    for pattern, unit in _PATTERNS.items():
+    units = [unit for name, unit in _UNITS.items() if name != "week"]
+    for pattern, unit in [*((unit.name, unit) for unit in units), (_MINUTE, None)]:
         try:
             begin = datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
-            end = begin if unit is None else _STEPS[unit].following(begin) - datetime.timedelta(minutes=1)
+            end = begin if unit is None else unit.following(begin) - datetime.timedelta(minutes=1)
         except (ValueError, OverflowError):  # no such date, or nothing follows it (9999)
             continue
         return begin, end
@@ -190,13 +192,15 @@ def _span(option: str, text: str) -> tuple[Moment, Moment]:
 Moment = datetime.datetime
 
 
-class _Steps(NamedTuple):
+class _Unit(NamedTuple):
     """A calendar unit."""
 
     floor: Callable[[Moment], Moment]
     following: Callable[[Moment], Moment]
-    name: Callable[[Moment], str]
-    snapshot: Callable[[Moment], str]
+    name: str
+    """Format of a partition's name."""
+    snapshot: Callable[[Moment], str] | None = None
+    """The unit's last moment; None: its name means all of it."""
 
 
 def _days(moment: Moment, number: int) -> Moment:
@@ -207,43 +211,24 @@ def _midnight(moment: Moment) -> Moment:
     return moment.replace(hour=0, minute=0)
 
 
-_STEPS: dict[str, _Steps] = {
-    "year": _Steps(
-        lambda m: _midnight(m).replace(month=1, day=1),
-        lambda m: m.replace(year=m.year + 1),
-        lambda m: f"{m:%Y}",
-        lambda m: f"{m:%Y}",
-    ),
-    "month": _Steps(
-        lambda m: _midnight(m).replace(day=1),
-        lambda m: _days(m, 32).replace(day=1),
-        lambda m: f"{m:%Y-%m}",
-        lambda m: f"{m:%Y-%m}",
-    ),
-    "week": _Steps(  # from Monday on; the snapshot is Sunday's end
+_UNITS: dict[str, _Unit] = {
+    "year": _Unit(lambda m: _midnight(m).replace(month=1, day=1), lambda m: m.replace(year=m.year + 1), "%Y"),
+    "month": _Unit(lambda m: _midnight(m).replace(day=1), lambda m: _days(m, 32).replace(day=1), "%Y-%m"),
+    "week": _Unit(  # from Monday on
         lambda m: _days(_midnight(m), -m.weekday()),
         lambda m: _days(m, 7),
-        lambda m: f"{m:%G-W%V}",
+        "%G-W%V",
         lambda m: f"{_days(m, 6):%Y-%m-%d}",
     ),
-    "day": _Steps(_midnight, lambda m: _days(m, 1), lambda m: f"{m:%Y-%m-%d}", lambda m: f"{m:%Y-%m-%d}"),
-    "hour": _Steps(
+    "day": _Unit(_midnight, lambda m: _days(m, 1), "%Y-%m-%d"),
+    "hour": _Unit(
         lambda m: m.replace(minute=0),
         lambda m: m + datetime.timedelta(hours=1),
-        lambda m: f"{m:%Y-%m-%dT%H}",
+        "%Y-%m-%dT%H",
         lambda m: f"{m:%Y-%m-%dT%H}:59:59+00:00",
     ),
 }
-
-
-_PATTERNS: dict[str, Every | None] = {
-    "%Y": "year",
-    "%Y-%m": "month",
-    "%Y-%m-%d": "day",
-    "%Y-%m-%dT%H": "hour",
-    "%Y-%m-%dT%H:%M": None,
-}
-"""How a moment may be written, and which unit it then names."""
+_MINUTE = "%Y-%m-%dT%H:%M"
 
 
 def check_choice(option: str, text: str, known: tuple[str, ...]) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 from configs.errors import GraphmillError
 from flows.backfill import store
-from flows.backfill.actions import deployment_of, has_ended, partition_recipe
+from flows.backfill.actions import deployment_of, has_ended, partition_recipe, state_of
 from flows.backfill.spec import Backfill, Partition
 from flows.commands.plan import make_plan
 from flows.run_records import finished_record
-from flows.terminal.selection import select_stages
+from flows.terminal.selection import Selection
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
@@ -86,11 +86,11 @@ def _row(partition: Partition, run: Any, backfill: Backfill) -> PartitionRow:
         return PartitionRow(partition.name, "skipped" if skipped else "to be created", ended=skipped)
     state = run.state
     took = run.total_run_time
-    if run.start_time and not run.end_time and str(run.state_type.value) == "RUNNING":
+    if run.start_time and not run.end_time and state_of(run) == "RUNNING":
         took = datetime.datetime.now(datetime.UTC) - run.start_time
     return PartitionRow(
         name=partition.name,
-        state=str(run.state_type.value).lower(),
+        state=state_of(run).lower(),
         seconds=took.total_seconds() if took else None,
         started_at=run.start_time.isoformat(timespec="seconds") if run.start_time else "",
         attempts=run.run_count,
@@ -130,7 +130,7 @@ def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillSta
 
 def _metrics_of_result(home: Home, deployment: Any, partition: Partition) -> dict[str, dict[str, float]] | None:
     try:
-        steps = make_plan(home, partition_recipe(deployment, partition), select_stages(None, None, None))
+        steps = make_plan(home, partition_recipe(deployment, partition), Selection())
         keys = {step.stage: step.key for step in steps if step.status == "cached"}
         if "evaluate" not in keys:
             return None

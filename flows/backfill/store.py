@@ -6,6 +6,7 @@ So whoever talks to the server can go on with it, from any machine, at any time.
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,12 +14,12 @@ from pydantic import ValidationError
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.backfill.spec import Backfill, Partition
+from flows.deploy.deployments import all_pages
 from flows.parameters import PARTITION_TAG, PROMOTE_TAG
 
 _PREFIX = "graphmill_backfill_"
 _TAGS = ["graphmill", "backfill"]
 _MAX_VALUE = 5000  # characters of a variable's JSON
-_PAGE = 200
 
 
 def _variable(backfill_id: str) -> str:
@@ -57,23 +58,19 @@ def get(client: Any, backfill_id: str) -> Backfill:
 
 def all_backfills(client: Any) -> list[Backfill]:
     """Return all backfills, the newest first."""
-    found = []
-    for variable in _variables(client):
-        backfill = _read(variable["value"])
-        if backfill is not None:
-            found.append(backfill)
+    read = (_read(variable["value"]) for variable in _variables(client))
+    found = [backfill for backfill in read if backfill is not None]
     return sorted(found, key=lambda backfill: backfill.created_at, reverse=True)
 
 
 def _variables(client: Any) -> list[dict[str, Any]]:
     """Return the variables that hold backfills. (The client's own method knows neither filters nor pages.)"""
-    found: list[dict[str, Any]] = []
-    while True:
-        body = {"variables": {"tags": {"all_": _TAGS}}, "limit": _PAGE, "offset": len(found)}
-        page = client.request("POST", "/variables/filter", json=body).json()
-        found += page
-        if len(page) < _PAGE:
-            return found
+
+    def read(limit: int, offset: int) -> Any:
+        body = {"variables": {"tags": {"all_": _TAGS}}, "limit": limit, "offset": offset}
+        return client.request("POST", "/variables/filter", json=body).json()
+
+    return all_pages(read)
 
 
 def remove(client: Any, backfill: Backfill, pool: str | None) -> None:
@@ -151,28 +148,13 @@ def runs_of(client: Any, backfill: Backfill) -> dict[str, Any]:
 
 def tagged_runs(client: Any, tags: list[str], deployment_id: Any = None) -> list[Any]:
     """Return the flow runs that have all of these tags (of a deployment), the oldest first."""
-    from prefect.client.schemas.filters import (
-        DeploymentFilter,
-        DeploymentFilterId,
-        FlowRunFilter,
-        FlowRunFilterTags,
-    )
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId, FlowRunFilter, FlowRunFilterTags
     from prefect.client.schemas.sorting import FlowRunSort
 
     run_filter = FlowRunFilter(tags=FlowRunFilterTags(all_=tags)) if tags else None
     mine = DeploymentFilter(id=DeploymentFilterId(any_=[deployment_id])) if deployment_id else None
-    found: list[Any] = []
-    while True:
-        page = client.read_flow_runs(
-            flow_run_filter=run_filter,
-            deployment_filter=mine,
-            sort=FlowRunSort.EXPECTED_START_TIME_ASC,
-            limit=_PAGE,
-            offset=len(found),
-        )
-        found += page
-        if len(page) < _PAGE:
-            return found
+    filters = {"flow_run_filter": run_filter, "deployment_filter": mine}
+    return all_pages(partial(client.read_flow_runs, **filters, sort=FlowRunSort.EXPECTED_START_TIME_ASC))
 
 
 def partition_of(run: Any) -> str:

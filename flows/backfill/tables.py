@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from flows.backfill.actions import Planned
 from flows.backfill.spec import Backfill
 from flows.backfill.status import BackfillStatus, PartitionRow, counts_text, read_status
-from flows.terminal.console import format_seconds, out, table
+from flows.terminal.console import format_seconds, out, print_facts, table
 
 _LOOK_SECONDS = 2.0
 _SHOWN_ROWS = 40
@@ -39,8 +40,7 @@ def show_created(backfill: Backfill, planned: list[Planned]) -> None:
         markup=False,
     )
     out().print(champion_text(backfill), markup=False)
-    out().print(f"watch     graphmill backfill watch {backfill.id}", markup=False)
-    out().print(f"report    graphmill backfill report {backfill.id}", markup=False)
+    print_facts(out(), [(name, f"graphmill backfill {name} {backfill.id}") for name in ("watch", "report")])
 
 
 def champion_text(backfill: Backfill) -> str:
@@ -98,26 +98,22 @@ def watch(client: Any, backfill: Backfill) -> BackfillStatus:
     from rich.console import Group
     from rich.live import Live
 
-    if not sys.stdout.isatty():
-        return _watch_lines(client, backfill)
-    with Live(console=out(), refresh_per_second=4) as live:
+    known: dict[str, str] = {}
+    with Live(console=out(), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
         while True:
             status = read_status(client, backfill)
-            live.update(Group(status_table(status, _SHOWN_ROWS), f"{backfill.id}: {counts_text(status)}"))
+            if live is not None:
+                live.update(Group(status_table(status, _SHOWN_ROWS), f"{backfill.id}: {counts_text(status)}"))
+            else:
+                _print_changes(status, known)
             if status.ended:
                 return status
             time.sleep(_LOOK_SECONDS)
 
 
-def _watch_lines(client: Any, backfill: Backfill) -> BackfillStatus:
-    """Print a line for each change: for logs and pipes."""
-    before: dict[str, str] = {}
-    while True:
-        status = read_status(client, backfill)
-        for row in status.rows:
-            if before.get(row.name) != row.state:
-                before[row.name] = row.state
-                print(f"{time.strftime('%H:%M:%S')} {row.name}: {row.state} {row.message}".rstrip(), flush=True)
-        if status.ended:
-            return status
-        time.sleep(_LOOK_SECONDS)
+def _print_changes(status: BackfillStatus, known: dict[str, str]) -> None:
+    """Print a line for each partition whose state is not the known one: for logs and pipes."""
+    for row in status.rows:
+        if known.get(row.name) != row.state:
+            known[row.name] = row.state
+            print(f"{time.strftime('%H:%M:%S')} {row.name}: {row.state} {row.message}".rstrip(), flush=True)

@@ -21,16 +21,7 @@ from typing import Any
 
 from configs.errors import GraphmillError
 from configs.source_files import user_path
-from flows.baseline.table import (
-    BASELINE_STAGES,
-    RECIPES,
-    Planned,
-    Row,
-    Table,
-    plan_runs,
-    read_table,
-    select_rows,
-)
+from flows.baseline.table import BASELINE_STAGES, RECIPES, Planned, Row, Table, plan_runs, read_table, select_rows
 from flows.commands.run import RunRequest, call_flow, flow_server, run_recipe
 from flows.run_records import RunRecord
 from flows.terminal.console import err, format_seconds, out, table
@@ -66,7 +57,7 @@ class Results:
 
     def add(self, planned: Planned, record: RunRecord, seconds: float) -> None:
         """Keep a run's outcome."""
-        with self._newest():
+        with self._locked():
             self.runs[planned.digest] = {
                 "row": planned.row,
                 "run": planned.number,
@@ -81,13 +72,13 @@ class Results:
     def write_table(self, make_text: Callable[[], str]) -> Path:
         """Write the Markdown table beside the results, made of all that there are now."""
         path = self.path.with_suffix(".md")
-        with self._newest():
+        with self._locked():
             write_atomic(path, make_text().encode())
         return path
 
     @contextmanager
-    def _newest(self) -> Iterator[None]:
-        """Take what other commands have added, and keep them from adding more."""
+    def _locked(self) -> Iterator[None]:
+        """Read what other commands have added, and keep them from adding more within the block."""
         with file_lock(self.lock):
             self._read()
             yield
@@ -223,9 +214,14 @@ def run_baseline(home: Home, request: BaselineRequest) -> bool:
 
     failed = run_missing(home, planned, results, verbose=request.verbose, after_each=keep)
     show(found, summarize(rows, planned, results), keep())
-    for name in failed:
-        err().print(f"failed: {name}; its reason is above", style="red", markup=False)
+    show_failed(failed)
     return not failed
+
+
+def show_failed(names: list[str]) -> None:
+    """Name the runs that failed."""
+    for name in names:
+        err().print(f"failed: {name}; its reason is above", style="red", markup=False)
 
 
 def run_missing(

@@ -11,9 +11,9 @@ from typing import Any
 
 from configs.errors import RecipeError
 from configs.load import find_recipe, load_own_recipe, shipped_recipes
-from flows.baseline.command import BaselineRequest, Results, run_missing, use_data
+from flows.baseline.command import BaselineRequest, Results, run_missing, show_failed, use_data
 from flows.baseline.table import Planned, identity
-from flows.terminal.console import err, format_seconds, out, table
+from flows.terminal.console import format_seconds, out, table
 from tasks.storage.home import Home
 
 _SEEDS = 5
@@ -35,10 +35,9 @@ def run_own(home: Home, request: BaselineRequest, *, only_list: bool = False) ->
     planned, results = plan_seeds(home, request)
     failed = [] if only_list else run_missing(home, planned, results, verbose=request.verbose)
     done = [results.runs[run.digest] for run in planned if run.digest in results.runs]
-    values = _by_metric(done)
     shown = table(*COLUMNS, right=COLUMNS[2:])
-    for split, metric in values:
-        shown.add_row(split, metric, *_figures(values[split, metric]))
+    for (split, metric), values in _by_metric(done).items():
+        shown.add_row(split, metric, *_figures(values))
     console = out()
     if done:
         console.print(shown)
@@ -49,8 +48,7 @@ def run_own(home: Home, request: BaselineRequest, *, only_list: bool = False) ->
         console.print(f"kept in {results.path}", markup=False, soft_wrap=True)
     else:
         console.print(f"{planned[0].row}: 0 of {len(planned)} seeds are done", markup=False)
-    for name in failed:
-        err().print(f"failed: {name}; its reason is above", style="red", markup=False)
+    show_failed(failed)
     return not failed
 
 
@@ -83,10 +81,5 @@ def _by_metric(done: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]
 
 
 def _figures(values: list[float]) -> list[str]:
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    return [
-        f"{statistics.fmean(values):.4f}",
-        "" if spread is None else f"± {spread:.4f}",
-        f"{min(values):.4f}",
-        f"{max(values):.4f}",
-    ]
+    spread = f"± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return [f"{statistics.fmean(values):.4f}", spread, f"{min(values):.4f}", f"{max(values):.4f}"]

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from configs.schema import Recipe
 from flows.commands.data_check import DataCheck, check_data
-from flows.terminal.console import Reporter, err, out, table
+from flows.terminal.console import Reporter, err, out, print_result, table
+from flows.terminal.progress import ReporterListener
 from tasks.processes import ending
-from tasks.stage import Listener
 from tasks.storage.home import Home
 
 _SHOWN_CLASSES = 30
-
-
-class _Progress(Listener):
-    """Shows how far the reading is. No flow runs: Prefect is left alone."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-
-    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        """Show it."""
-        self.reporter.progress(stage, done, total, unit, note)
 
 
 def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
@@ -33,13 +21,10 @@ def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
     reporter.start("check")
     try:
         with ending.prompt_ending():
-            found = check_data(recipe, home, _Progress(reporter))
+            found = check_data(recipe, home, ReporterListener(reporter))
     finally:
         reporter.close()
-    if as_json:
-        print(json.dumps({"recipe": recipe.name, "ok": found.ok, **asdict(found)}))
-    else:
-        show_check(found)
+    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_check(found))
     return found.ok
 
 

@@ -52,7 +52,7 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     needed: set[tuple[str, str]] = set()
     records = all_runs(home)
     made = {stage["digest"]: (name, stage["key"]) for record in records for name, stage in record.stages.items()}
-    for record in _standing(home, records, younger_than):
+    for record in _needed_runs(home, records, younger_than):
         needed.update((name, stage["key"]) for name, stage in record.stages.items())
         # What another run made: the training that a snapshot's began with is part of its key.
         parents = [item for stage in record.stages.values() for item in stage["parents"].items()]
@@ -60,7 +60,7 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
     return needed
 
 
-def _standing(home: Home, records: list[RunRecord], younger_than: float) -> Iterator[RunRecord]:
+def _needed_runs(home: Home, records: list[RunRecord], younger_than: float) -> Iterator[RunRecord]:
     """Yield living, young and each recipe's latest successful runs."""
     settled: set[str] = set()
     for record in records:
@@ -73,136 +73,146 @@ def _standing(home: Home, records: list[RunRecord], younger_than: float) -> Iter
 
 def clean_home(home: Home, age_seconds: float, *, dry_run: bool) -> list[Removed]:
     """Remove (or only find) what is not needed; what another process holds a lock on stays."""
-    limit = time.time() - age_seconds
-    needed, size = needed_artifacts(home, limit), _Sizes(dry_run)
-    removed = [
-        *_artifacts(home, needed, limit, dry_run, size),
-        *_work_folders(home, limit, dry_run, size),
-        *_pickles(home, limit, dry_run),
-        *_results(home, limit, dry_run),
-        *_models(home, limit, dry_run, size),
-    ]
-    gone = {item.path for item in removed}
-    return [*removed, *_records(home, limit, gone, dry_run), *_locks(home, limit, gone, dry_run)]
+    return _Cleaning(home, time.time() - age_seconds, dry_run).run()
 
 
-def _artifacts(
-    home: Home, needed: set[tuple[str, str]], limit: float, dry_run: bool, size: _Sizes
-) -> Iterator[Removed]:
-    store = ArtifactStore(home)
-    for folder in sorted(home.artifacts.glob("*/*")):
-        if not folder.is_dir():  # somebody else's link or file
-            continue
-        name, key = folder.parent.name, folder.name
-        lock = store.lock_path(name, key)
-        if (name, key) in needed or folder.stat().st_mtime >= limit or is_locked(lock):
-            continue
-        item = Removed("artifact", folder, size(folder), "no run needs it")
-        if not dry_run:
-            with file_lock(lock):
-                if folder.stat().st_mtime >= limit:  # used while we waited
+class _Cleaning:
+    """Each method yields what it has removed, or would remove in a dry run."""
+
+    def __init__(self, home: Home, limit: float, dry_run: bool) -> None:
+        """`limit`: what was used after that moment stays."""
+        self.home, self.limit, self.dry_run = home, limit, dry_run
+        self.store = ArtifactStore(home)
+        self.names_gone: Counter[tuple[int, int]] = Counter()
+
+    def run(self) -> list[Removed]:
+        removed = [
+            *self.artifacts(needed_artifacts(self.home, self.limit)),
+            *self.work_folders(),
+            *self.old_files(self.home.cache, "pickle", "not used for that long"),
+            *self.old_files(self.home.prefect / "results", "result", "of a flow run that old"),
+            *self.models(),
+        ]
+        gone = {item.path for item in removed}
+        return [*removed, *self.records(gone), *self.locks(gone)]
+
+    def artifacts(self, needed: set[tuple[str, str]]) -> Iterator[Removed]:
+        for folder in sorted(self.home.artifacts.glob("*/*")):
+            if not folder.is_dir():  # somebody else's link or file
+                continue
+            name, key = folder.parent.name, folder.name
+            lock = self.store.lock_path(name, key)
+            if (name, key) in needed or folder.stat().st_mtime >= self.limit or is_locked(lock):
+                continue
+            item = Removed("artifact", folder, self.freed_bytes(folder), "no run needs it")
+            if not self.dry_run:
+                with file_lock(lock):
+                    if folder.stat().st_mtime >= self.limit:  # used while we waited
+                        continue
+                    self.store.discard(folder)
+            yield item
+
+    def work_folders(self) -> Iterator[Removed]:
+        for folder in sorted(self.home.work.glob("*")):
+            if folder.name.startswith(".trash-"):
+                owner = folder.name.rpartition("-")[2]
+                if owner.isdigit() and Path(f"/proc/{owner}").exists():
                     continue
-                store.discard(folder)
-        yield item
+                reason = "left by a process that ended"
+            elif folder.name.startswith(PREFIX):
+                if is_locked(lock_path_of_temporary(folder)):
+                    continue
+                reason = "temporary files of a process that ended"
+            elif is_locked(self.home.locks / f"{folder.name}.lock") or _last_used(folder) >= self.limit:
+                continue  # being built, or its run waits to be started again and goes on from here
+            else:
+                reason = "an interrupted build; a rerun begins anew"
+            yield self.remove("work", folder, reason)
 
+    def old_files(self, folder: Path, what: str, reason: str) -> Iterator[Removed]:
+        for path in sorted(folder.rglob("*")):
+            status = path.lstat()
+            if path.is_file() and max(status.st_mtime, status.st_atime) < self.limit:
+                yield self.remove(what, path, reason)
 
-def _work_folders(home: Home, limit: float, dry_run: bool, size: _Sizes) -> Iterator[Removed]:
-    for folder in sorted(home.work.glob("*")):
-        if folder.name.startswith(".trash-"):
-            owner = folder.name.rpartition("-")[2]
-            if owner.isdigit() and Path(f"/proc/{owner}").exists():
+    def models(self) -> Iterator[Removed]:
+        for folder in sorted((self.home.downloads / "models").glob("*")):
+            # Files come with the times that they had in the store; the folder's change is the download.
+            if max(folder.lstat().st_ctime, _last_used(folder, read=True)) >= self.limit:
                 continue
-            reason = "left by a process that ended"
-        elif folder.name.startswith(PREFIX):
-            if is_locked(lock_path_of_temporary(folder)):
+            if not is_locked(self.home.locks / f"model-{folder.name.removeprefix('.')}.lock"):
+                yield self.remove("model", folder, "a copy not used for that long; it is fetched again")
+
+    def records(self, gone: set[Path]) -> Iterator[Removed]:
+        """Remove records of old runs, with their locks, that `needed_artifacts` and later snapshots do not read."""
+        records = [record for record in all_runs(self.home) if record_path(self.home, record.id).exists()]
+        needed = {record.id for record in _needed_runs(self.home, records, self.limit)}
+        needed |= {record.id for record in {record.recipe: record for record in reversed(records)}.values()}
+        needed |= self.records_of_snapshots(records, gone)
+        ages = {record.id: record_path(self.home, record.id).stat().st_mtime for record in records}
+        young_backfills = {tag for record in records if ages[record.id] >= self.limit for tag in _backfills(record)}
+        for record in records:
+            if record.id in needed or record.status == "running" or ages[record.id] >= self.limit:
                 continue
-            reason = "temporary files of a process that ended"
-        elif is_locked(home.locks / f"{folder.name}.lock") or _last_used(folder) >= limit:
-            continue  # being built, or its run waits to be started again and goes on from here
-        else:
-            reason = "an interrupted build; a rerun begins anew"
-        item = Removed("work", folder, size(folder), reason)
-        if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
-        yield item
+            lock = lock_path(self.home, record.id)
+            if is_locked(lock) or young_backfills.intersection(_backfills(record)):
+                continue
+            yield self.remove("record", record_path(self.home, record.id), "of a run that old")
+            if not self.dry_run:
+                lock.unlink(missing_ok=True)
 
+    def records_of_snapshots(self, records: list[RunRecord], gone: set[Path]) -> set[str]:
+        """Return ids of the newest record of each training and publication that is still there.
 
-def _pickles(home: Home, limit: float, dry_run: bool) -> Iterator[Removed]:
-    yield from _old_files(home.cache, "pickle", "not used for that long", limit, dry_run)
+        Later snapshots find by them what they begin with and compare with (`tasks.storage.snapshots`).
+        """
+        newest: dict[tuple[Any, ...], str] = {}
+        for record in records:
+            for name in {"train", "publish"} & record.stages.keys():
+                key = record.stages[name]["key"]
+                folder = self.store.folder(name, key)
+                if folder not in gone and folder.is_dir():
+                    newest.setdefault((record.recipe, record.as_of, name, key), record.id)
+        return set(newest.values())
 
+    def locks(self, gone: set[Path]) -> Iterator[Removed]:
+        """Remove locks of runs whose record is gone, and notes of who forced a stage."""
+        for path in sorted([*self.home.locks.glob("run-*.lock"), *self.home.locks.glob("*.forced")]):
+            work = self.home.work / path.stem
+            if path.suffix == ".forced":
+                used = is_locked(path.with_suffix(".lock")) or (work.exists() and work not in gone)
+            else:
+                used = is_locked(path) or record_path(self.home, path.stem.removeprefix("run-")).exists()
+            if not used and path.stat().st_mtime < self.limit:
+                yield self.remove("lock", path, "of a run that old")
 
-def _results(home: Home, limit: float, dry_run: bool) -> Iterator[Removed]:
-    yield from _old_files(home.prefect / "results", "result", "of a flow run that old", limit, dry_run)
-
-
-def _models(home: Home, limit: float, dry_run: bool, size: _Sizes) -> Iterator[Removed]:
-    for folder in sorted((home.downloads / "models").glob("*")):
-        # Files come with the times that they had in the store; the folder's change is the download.
-        if max(folder.lstat().st_ctime, _last_used(folder, read=True)) >= limit:
-            continue
-        if is_locked(home.locks / f"model-{folder.name.removeprefix('.')}.lock"):
-            continue
-        item = Removed("model", folder, size(folder), "a copy not used for that long; it is fetched again")
-        if not dry_run:
-            shutil.rmtree(folder, ignore_errors=True)
-        yield item
-
-
-def _records(home: Home, limit: float, gone: set[Path], dry_run: bool) -> Iterator[Removed]:
-    """Remove records of old runs, with their locks, that neither `needed_artifacts` nor a later snapshot asks for."""
-    records = [record for record in all_runs(home) if record_path(home, record.id).exists()]
-    needed = {record.id for record in _standing(home, records, limit)}
-    needed |= {record.id for record in {record.recipe: record for record in reversed(records)}.values()}
-    needed |= _telling(home, records, gone)
-    ages = {record.id: record_path(home, record.id).stat().st_mtime for record in records}
-    young_backfills = {tag for record in records if ages[record.id] >= limit for tag in _backfills(record)}
-    for record in records:
-        if record.id in needed or record.status == "running" or ages[record.id] >= limit:
-            continue
-        path, lock = record_path(home, record.id), lock_path(home, record.id)
-        if is_locked(lock) or young_backfills.intersection(_backfills(record)):
-            continue
-        item = Removed("record", path, path.stat().st_size, "of a run that old")
-        if not dry_run:
+    def remove(self, what: str, path: Path, reason: str) -> Removed:
+        """Remove a file or a folder; a dry run only measures it."""
+        is_folder = path.is_dir()
+        item = Removed(what, path, self.freed_bytes(path) if is_folder else path.lstat().st_size, reason)
+        if is_folder and not self.dry_run:
+            shutil.rmtree(path, ignore_errors=True)
+        elif not self.dry_run:
             path.unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
-        yield item
+        return item
 
-
-def _telling(home: Home, records: list[RunRecord], gone: set[Path]) -> set[str]:
-    """Return ids of the newest records that tell whose a training or a publication is which is still there.
-
-    Later snapshots find by them what they begin with and compare with (`tasks.storage.snapshots`).
-    """
-    store = ArtifactStore(home)
-    newest: dict[tuple[Any, ...], str] = {}
-    for record in records:
-        for name in {"train", "publish"} & record.stages.keys():
-            key = record.stages[name]["key"]
-            folder = store.folder(name, key)
-            if folder not in gone and folder.is_dir():
-                newest.setdefault((record.recipe, record.as_of, name, key), record.id)
-    return set(newest.values())
+    def freed_bytes(self, folder: Path) -> int:
+        """Return what removing a folder frees: a file lives on under its other names (hard links) until the last."""
+        if not self.dry_run:
+            self.names_gone.clear()  # what was removed before is no longer counted by the file system
+        total = 0
+        for path in folder.rglob("*"):
+            status = path.lstat()
+            if path.is_dir():
+                continue
+            self.names_gone[status.st_dev, status.st_ino] += 1
+            if self.names_gone[status.st_dev, status.st_ino] >= status.st_nlink:
+                total += status.st_size
+        return total
 
 
 def _backfills(record: RunRecord) -> list[str]:
     return [tag for tag in record.tags if tag.startswith(BACKFILL_TAG)]
-
-
-def _locks(home: Home, limit: float, gone: set[Path], dry_run: bool) -> Iterator[Removed]:
-    """Remove locks of runs whose record is gone, and notes of who forced a stage."""
-    for path in sorted([*home.locks.glob("run-*.lock"), *home.locks.glob("*.forced")]):
-        work = home.work / path.stem
-        if path.suffix == ".forced":
-            used = is_locked(path.with_suffix(".lock")) or (work.exists() and work not in gone)
-        else:
-            used = is_locked(path) or record_path(home, path.stem.removeprefix("run-")).exists()
-        if used or path.stat().st_mtime >= limit:
-            continue
-        item = Removed("lock", path, path.stat().st_size, "of a run that old")
-        if not dry_run:
-            path.unlink(missing_ok=True)
-        yield item
 
 
 def _last_used(folder: Path, *, read: bool = False) -> float:
@@ -213,37 +223,6 @@ def _last_used(folder: Path, *, read: bool = False) -> float:
             status = path.lstat()
             newest = max(newest, status.st_mtime, status.st_atime if read and path.is_file() else 0.0)
     return newest
-
-
-def _old_files(folder: Path, what: str, reason: str, limit: float, dry_run: bool) -> Iterator[Removed]:
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        if not path.is_file() or max(status.st_mtime, status.st_atime) >= limit:
-            continue
-        if not dry_run:
-            path.unlink(missing_ok=True)
-        yield Removed(what, path, status.st_size, reason)
-
-
-class _Sizes:
-    """Bytes that removing folders frees: a file lives on under its other names (hard links) until the last one goes."""
-
-    def __init__(self, dry_run: bool) -> None:
-        self._dry_run = dry_run
-        self._gone: Counter[tuple[int, int]] = Counter()
-
-    def __call__(self, folder: Path) -> int:
-        if not self._dry_run:
-            self._gone.clear()  # what was removed before is no longer counted by the file system
-        total = 0
-        for path in folder.rglob("*"):
-            status = path.lstat()
-            if path.is_dir():
-                continue
-            self._gone[status.st_dev, status.st_ino] += 1
-            if self._gone[status.st_dev, status.st_ino] >= status.st_nlink:
-                total += status.st_size
-        return total
 
 
 def show_removed(removed: list[Removed], *, dry_run: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from configs.errors import IntegrityError
@@ -30,22 +31,13 @@ def compare_runs(home: Home, first: RunRecord, second: RunRecord) -> dict[str, A
     Each value is a pair; None stands for an option, a fact or a metric that one of the runs has not.
     """
     data, training = ([_facts(home, r, stages) for r in (first, second)] for stages in (_DATA, _TRAINING))
+    names = {"id", "recipe", "status", "started_at", "overrides"}
     return {
-        "runs": [_described(record) for record in (first, second)],
+        "runs": [record.model_dump(include=names) for record in (first, second)],
         "config": _differing(flatten(first.config), flatten(second.config)),
         "data": _differing(*data),
         "training": _differing(*training),
         "metrics": _metrics(first, second),
-    }
-
-
-def _described(record: RunRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "recipe": record.recipe,
-        "status": record.status,
-        "started_at": record.started_at,
-        "overrides": record.overrides,
     }
 
 
@@ -61,12 +53,11 @@ def _facts(home: Home, record: RunRecord, stages: tuple[str, ...]) -> dict[str, 
         if stage not in stages:
             continue
         found[f"{stage}.digest"] = made["digest"][:_DIGEST_SHOWN]
-        try:
+        with suppress(IntegrityError):
             manifest = ArtifactStore(home).load(stage, made["key"], load_stage(stage).manifest)
-        except IntegrityError:
-            manifest = None
-        values = {} if manifest is None else manifest.model_dump(mode="json")
-        found |= flatten({name: values[name] for name in _FACTS[stage] if name in values}, stage) if values else {}
+            if manifest is not None:
+                values = manifest.model_dump(mode="json", include=set(_FACTS[stage]))
+                found |= flatten({name: values[name] for name in _FACTS[stage] if name in values}, stage)
     return found
 
 
@@ -103,7 +94,8 @@ def show_comparison(compared: dict[str, Any]) -> None:
     if compared["metrics"]:
         shown = table("metric", *names, "B - A", right=(*names, "B - A"))
         for name, (a, b, change) in compared["metrics"].items():
-            shown.add_row(name, _number(a), _number(b), "" if change is None else f"{change:+.4f}")
+            values = ("-" if value is None else f"{value:.4f}" for value in (a, b))
+            shown.add_row(name, *values, "" if change is None else f"{change:+.4f}")
         console.print(shown, markup=False)
 
 
@@ -112,7 +104,3 @@ def _text(value: Any) -> str:
         return "-"
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

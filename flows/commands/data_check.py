@@ -58,8 +58,8 @@ class DataCheck:
         return not self.mistakes
 
     @contextmanager
-    def taking_mistakes(self) -> Iterator[None]:
-        """Go on behind the block where a user's mistake ends it, and take it down."""
+    def recording_mistakes(self) -> Iterator[None]:
+        """Go on behind the block where a user's mistake ends it, and record it."""
         try:
             yield
         except TableError as error:
@@ -70,7 +70,7 @@ class DataCheck:
             self.mistakes.append({"message": str(error), "rows": 0})
 
 
-class _Warnings(Listener):
+class _WarningCollector(Listener):
     """Passes progress on, and keeps warnings for the end."""
 
     def __init__(self, inner: Listener, found: list[str]) -> None:
@@ -101,13 +101,13 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
     found = DataCheck()
     with _folder(home) as place:
         refuse_too_large(recipe, place)
-        hears = _Warnings(listener, found.warnings)
-        with found.taking_mistakes():
+        collector = _WarningCollector(listener, found.warnings)
+        with found.recording_mistakes():
             check_snapshot(recipe)
-        with found.taking_mistakes():
-            ingested = _ingest(recipe, home, place, hears, found)
+        with found.recording_mistakes():
+            ingested = _ingest(recipe, home, place, collector, found)
             if found.ok:
-                _preprocess(recipe, home, place, hears, found, ingested)
+                _preprocess(recipe, home, place, collector, found, ingested)
     return found
 
 
@@ -138,7 +138,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
             seen = {name: column.as_json() for name, column in columns.items() if column.rows}
             if seen:  # of a table that could not be read there is nothing to show
                 found.tables[files] = seen
-    manifest = DatasetManifest(**_common("ingest", context.work), **fields)
+    manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
     found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
     found.edges = {one.name: one.num_edges for one in manifest.edge_types}
     found.adjusted, found.splits = manifest.adjusted, manifest.splits
@@ -153,18 +153,18 @@ def _preprocess(
 
     context = _context("preprocess", home, place, listener)
     fields = STAGE.build(context, recipe, {"ingest": ingested})
-    graph = GraphStore(context.work, GraphManifest(**_common("preprocess", context.work), **fields))
+    graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     found.splits = graph.manifest.splits
     dataset = DatasetStore(ingested.folder, ingested.manifest)
     labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
-    with found.taking_mistakes():
+    with found.recording_mistakes():
         check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
     label = graph.get("label")
     if label is not None:
         known = label >= 0 if label.ndim == 1 else ~np.isnan(label).all(axis=1)
-        found.unlabelled = _of_target(graph, ingested.manifest) - int(np.count_nonzero(known))
+        found.unlabelled = _count_target_nodes(graph, ingested.manifest) - int(np.count_nonzero(known))
     if graph.manifest.task != "graph":
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
@@ -172,7 +172,7 @@ def _preprocess(
         found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
 
 
-def _of_target(graph: GraphStore, manifest: DatasetManifest) -> int:
+def _count_target_nodes(graph: GraphStore, manifest: DatasetManifest) -> int:
     """Return how many nodes of the graph may have labels."""
     node_type = graph.get("node_type")
     if node_type is None:
@@ -190,6 +190,6 @@ def _class_counts(labels: Mapping[str, Array], names: list[str] | None, num_clas
     return {word: {split: int(count[code]) for split, count in counts.items()} for code, word in enumerate(words)}
 
 
-def _common(stage: str, work: Path) -> dict[str, Any]:
+def _manifest_fields(stage: str, work: Path) -> dict[str, Any]:
     common = {"stage": stage, "stage_version": 0, "key": "check", "config": {}, "parents": {}}
     return {**common, "files": describe_files(work)}

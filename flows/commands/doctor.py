@@ -143,9 +143,8 @@ def _machine(home: Home) -> Iterator[Line]:
     import psutil
 
     memory = psutil.virtual_memory()
-    text = (
-        f"{len(os.sched_getaffinity(0))} cores, {format_bytes(memory.available)} of {format_bytes(memory.total)} free"
-    )
+    cores = len(os.sched_getaffinity(0))
+    text = f"{cores} cores, {format_bytes(memory.available)} of {format_bytes(memory.total)} free"
     if memory.available < _LITTLE_MEMORY_BYTES:
         yield note("machine", f"{text}: little memory; close something before a large graph")
     else:
@@ -207,7 +206,7 @@ def _prefect_server(home: Home) -> Iterator[Line]:
     if url is None:
         yield ok("prefect", "no PREFECT_API_URL: each run starts a server of its own")
     else:
-        yield _reach("prefect", "PREFECT_API_URL", url, f"{url.rstrip('/')}/health")
+        yield _reach("prefect", "PREFECT_API_URL", url)
 
 
 def _mlflow_server(home: Home) -> Iterator[Line]:
@@ -217,20 +216,18 @@ def _mlflow_server(home: Home) -> Iterator[Line]:
     elif not url.startswith("http"):
         yield ok("mlflow", f"MLFLOW_TRACKING_URI={url.rpartition('@')[2]}")
     else:
-        yield _reach("mlflow", "MLFLOW_TRACKING_URI", url, f"{url.rstrip('/')}/health")
+        yield _reach("mlflow", "MLFLOW_TRACKING_URI", url)
 
 
-def _reach(subject: str, variable: str, url: str, health: str) -> Line:
+def _reach(subject: str, variable: str, url: str) -> Line:
     import requests
 
     shown = url.rpartition("@")[2]
     try:
-        status = requests.get(health, timeout=5).status_code
+        status = requests.get(f"{url.rstrip('/')}/health", timeout=5).status_code
     except requests.RequestException as error:
-        return broken(
-            subject,
-            f"{shown} does not answer ({type(error).__name__}); start it, or unset {variable} to do without",
-        )
+        kind = type(error).__name__
+        return broken(subject, f"{shown} does not answer ({kind}); start it, or unset {variable} to do without")
     if status in (401, 403):
         return note(subject, f"{shown} answers and wants a password ({status})")
     if status >= 400:

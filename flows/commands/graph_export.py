@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,53 +17,43 @@ FORMATS = ("dgl",)
 _STAGES = ("ingest", "preprocess")
 
 
-@dataclass(frozen=True)
-class GraphExport:
-    """What the command line asks for."""
+def export_graph(
+    home: Home, source: str | None, overrides: list[str], output: str | None, format: str | None, *, verbose: bool
+) -> dict[str, Any]:
+    """Preprocess a recipe's data, or find what a run made, and write it. Raises UserError before anything is made.
 
-    source: str | None
-    """Recipe, or run."""
-    overrides: list[str]
-    output: str | None
-    format: str | None
-    verbose: bool = False
-
-
-def export_graph(home: Home, wanted: GraphExport) -> dict[str, Any]:
-    """Preprocess a recipe's data, or find what a run made, and write it. Raises UserError before anything is made."""
+    `source` is a recipe, or a run.
+    """
     from models.dgl_adapter import dgl_folder
     from tasks.apply.run import check_place
     from tasks.storage.file_names import file_name
 
-    if wanted.source is None:
+    if source is None:
         raise RecipeError("export graph: name a recipe, or a run (graphmill runs)")
-    if wanted.format is not None and wanted.format not in FORMATS:
-        raise RecipeError(
-            f"--format {wanted.format}{did_you_mean(wanted.format, FORMATS)}: a graph's are {', '.join(FORMATS)}"
-        )
-    output = user_path(wanted.output or f"{file_name(Path(wanted.source).stem)}-graph.bin").resolve()
-    check_place(str(output), output)
+    if format is not None and format not in FORMATS:
+        raise RecipeError(f"--format {format}{did_you_mean(format, FORMATS)}: a graph's are {', '.join(FORMATS)}")
+    path = user_path(output or f"{file_name(Path(source).stem)}-graph.bin").resolve()
+    check_place(str(path), path)
     dgl_folder()  # missing: say so before minutes of work
-    name, keys = _keys(home, wanted)
-    return {"what": "graph", "source": name, "output": str(output), **_write(home, keys, output)}
+    name, keys = _keys(home, source, overrides, verbose)
+    return {"what": "graph", "source": name, "output": str(path), **_write(home, keys, path)}
 
 
-def _keys(home: Home, wanted: GraphExport) -> tuple[str, dict[str, str]]:
+def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
     """Return the recipe's name and the keys of its artifacts, which are there."""
     from functools import partial
 
     from flows.commands.run import RunRequest, run_flow, run_recipe
     from flows.commands.runs import find_run
 
-    assert wanted.source is not None
-    if wanted.source in shipped_recipes() or Path(wanted.source).suffix in (".yaml", ".yml"):
-        recipe = load_own_recipe(wanted.source, wanted.overrides)
-        request = RunRequest(wanted.source, wanted.overrides, only=list(_STAGES))
-        record = run_flow(home, partial(run_recipe, home, request), verbose=wanted.verbose)
+    if source in shipped_recipes() or Path(source).suffix in (".yaml", ".yml"):
+        recipe = load_own_recipe(source, overrides)
+        request = RunRequest(source, overrides, only=list(_STAGES))
+        record = run_flow(home, partial(run_recipe, home, request), verbose=verbose)
         return recipe.name, record.parent_keys(_STAGES)
-    if wanted.overrides:
-        raise RecipeError(f"{', '.join(wanted.overrides)}: changes are for recipes, and {wanted.source} is a run")
-    record = find_run(home, wanted.source)
+    if overrides:
+        raise RecipeError(f"{', '.join(overrides)}: changes are for recipes, and {source} is a run")
+    record = find_run(home, source)
     if "preprocess" not in record.stages:
         raise RecipeError(f"run {record.id} did not come as far as preprocess; run its recipe again")
     return record.recipe, record.parent_keys(_STAGES)

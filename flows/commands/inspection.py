@@ -13,7 +13,7 @@ from flows.commands.plan import flatten
 from flows.commands.runs import find_run, run_time
 from flows.run_records import RunRecord, all_runs
 from flows.services.addresses import connect
-from flows.terminal.console import format_bytes, format_seconds, out, table
+from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
@@ -40,50 +40,30 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
         RecipeError: there is no such artifact or run.
         IntegrityError: it is damaged.
     """
-    if stage is not None:
-        return _of_run(home, what, stage, deep)
-    if not (Path(what) / "manifest.json").is_file() and not _artifacts(home, what):
-        return _run(home, what)
+    if stage is not None and stage not in STAGES:
+        raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
     folder = Path(what)
-    if (folder / "manifest.json").is_file():
+    if stage is None and (folder / "manifest.json").is_file():
         *above, name, key = folder.resolve().parts
         if name not in STAGES or above[-1:] != ["artifacts"]:
             raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
-        home = Home(Path(*above[:-1]))
-    else:
-        name, key = _by_key(home, what)
-    return _load(home, name, key, deep)
-
-
-def _run(home: Home, name: str) -> RunRecord:
-    """Return a run by a recipe's name or file, or as `graphmill compare` finds it. Raises RecipeError."""
-    return find_run(home, Path(name).stem if name.endswith((".yaml", ".yml")) else name)
-
-
-def _of_run(home: Home, run: str, stage: str, deep: bool) -> Found:
-    if stage not in STAGES:
-        raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
-    record = _run(home, run)
+        return _load(Home(Path(*above[:-1])), name, key, deep)
+    known = [] if stage is not None else _artifacts(home, what)
+    if len(known) > 1:
+        raise RecipeError(f"{what!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in known)}")
+    if known:
+        return _load(home, *known[0], deep)
+    record = find_run(home, folder.stem if what.endswith((".yaml", ".yml")) else what)
+    if stage is None:
+        return record
     if stage not in record.stages:
-        raise RecipeError(
-            f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {_names(record.stages)}"
-        )
+        names = ", ".join(record.stages) or "none"
+        raise RecipeError(f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {names}")
     return _load(home, stage, record.stages[stage]["key"], deep)
 
 
-def _names(names: Any) -> str:
-    return ", ".join(names) or "none"
-
-
-def _by_key(home: Home, start: str) -> tuple[str, str]:
-    found = _artifacts(home, start)
-    if len(found) == 1:
-        return found[0]
-    raise RecipeError(f"{start!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in found)}")
-
-
 def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
-    """Return stage and key of the artifacts whose keys begin so."""
+    """Return stage and key of the artifacts whose keys begin with `start`, four characters of it at least."""
     return [
         (folder.parent.name, folder.name)
         for folder in sorted(home.artifacts.glob("*/*"))
@@ -103,7 +83,7 @@ def _load(home: Home, name: str, key: str, deep: bool) -> Found:
 
 def show_run(home: Home, record: RunRecord) -> None:
     """Print what a run was asked, did and came to, and the artifact of each stage."""
-    from flows.commands.run import where_to_look
+    from flows.commands.run import show_metrics, where_to_look
 
     console = out()
     took = f", took {run_time(record)}" if record.finished_at else ""
@@ -112,25 +92,17 @@ def show_run(home: Home, record: RunRecord) -> None:
     lines = [("run", record.id), ("recipe", f"{record.recipe}, {record.status}{cached}, began {began}{took}")]
     lines += [("changes", " ".join(record.overrides))] if record.overrides else []
     lines += [("failed", record.error)] if record.error else []
-    for name, text in lines:
-        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    print_facts(console, lines)
     stages = table("stage", "", "artifact", "time", "rows", "size", right=("time", "rows", "size"))
     for name, stage in record.stages.items():
         figures = (format_seconds(stage["build_seconds"]), f"{stage['rows']:,}", format_bytes(stage["bytes"]))
         stages.add_row(name, stage["status"], stage["key"], *figures)
     console.print(stages)
-    if record.metrics:
-        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
-        metrics = table("metric", *names, right=names)
-        for row, values in record.scores():
-            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
-        console.print(metrics)
+    show_metrics(console, "metric", record)
     connect(home)
-    for name, text in where_to_look(home, record):
-        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    print_facts(console, where_to_look(home, record))
     if record.stages:
-        way = graphmill_command("inspect", record.id[:8], next(reversed(record.stages)))
-        console.print(f"{'a stage':<9} {way}", markup=False, soft_wrap=True)
+        print_facts(console, [("a stage", graphmill_command("inspect", record.id[:8], next(reversed(record.stages))))])
 
 
 def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:

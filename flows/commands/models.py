@@ -1,81 +1,14 @@
-"""Commands on what was trained: runs and their differences, the champion, predictions, exports, neighbours."""
+"""Commands on what was trained: runs and their differences, registered versions, the champion."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, before, open_home
-
-if TYPE_CHECKING:
-    from flows.commands.graph_export import GraphExport
-    from tasks.storage.home import Home
+from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer()
-
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3.")
-]
-OutputOption = Annotated[
-    str | None, typer.Option("--output", "-o", metavar="FILE", help="File to write; its ending says the format.")
-]
-NodesOption = Annotated[
-    str | None, typer.Option("--nodes", metavar="FILE", help="File of node ids (Parquet, CSV, .txt); default: all.")
-]
-GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
-DataArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RECIPE] [KEY=VALUE]...", help="Recipe of other data, and changes; default: the training's own."
-    ),
-]
-
-
-def _recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]]:
-    """Part a recipe's name from `key=value` texts. Raises RecipeError for two names."""
-    from configs.errors import RecipeError
-
-    names = [word for word in words or () if "=" not in word]
-    if len(names) > 1:
-        raise RecipeError(f"one recipe at most, not {' and '.join(names)}; changes are of the form section.key=value")
-    return (names[0] if names else None), [word for word in words or () if "=" in word]
-
-
-def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters: dict[str, Any]) -> None:
-    """Call a flow of flows/apply.py and print its record."""
-    from configs.load import load_own_recipe
-    from flows.commands.run import run_flow
-    from flows.model_use import describe_record, requested_use, use_found
-    from flows.services.environment import prepare_environment
-    from flows.terminal.console import Reporter, err, out
-    from flows.terminal.progress import REPORTER
-    from flows.terminal.room import check_home
-
-    verbose = verbose or before.verbose
-    parameters = {**parameters, "home": str(place.root)}
-
-    def call() -> dict[str, Any]:
-        import flows.apply
-
-        record: dict[str, Any] = getattr(flows.apply, flow_name)(**parameters)
-        return record
-
-    check_home(place)
-    prepare_environment(place, verbose=verbose)
-    if parameters["recipe"] is not None:
-        load_own_recipe(parameters["recipe"], parameters["overrides"])
-    REPORTER.set(Reporter(err(), verbose=verbose))
-    record = None if verbose else use_found(place, flow_name, parameters)
-    if record is None:
-        record = run_flow(place, call, verbose=verbose, meanwhile=lambda: requested_use(parameters))
-    console = err() if as_json else out()
-    for name, text in describe_record(record):
-        console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
-    if as_json:
-        print(json.dumps(record), flush=True)
 
 
 @app.command()
@@ -96,12 +29,10 @@ def runs(
     Examples: `graphmill runs`; `graphmill runs quickstart --status completed --since 7d --sort valid/accuracy`
     """
     from flows.commands.runs import RunFilter, list_runs, run_json, show_runs
+    from flows.terminal.console import print_result
 
     found = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
-    if as_json:
-        print(json.dumps({"runs": [run_json(record) for record in found]}))
-    else:
-        show_runs(found, sort)
+    print_result(as_json, {"runs": [run_json(record) for record in found]}, lambda: show_runs(found, sort))
 
 
 @app.command()
@@ -117,22 +48,11 @@ def compare(
     """
     from flows.commands.compare import compare_runs, show_comparison
     from flows.commands.runs import find_run
+    from flows.terminal.console import print_result
 
     place = open_home(home)
     compared = compare_runs(place, find_run(place, first), find_run(place, second))
-    if as_json:
-        print(json.dumps(compared))
-    else:
-        show_comparison(compared)
-
-
-def _registry_home(home: Path | None) -> Home:
-    """Open the home and point this process at its MLflow."""
-    from flows.services.environment import prepare_environment
-
-    place = open_home(home)
-    prepare_environment(place)
-    return place
+    print_result(as_json, compared, lambda: show_comparison(compared))
 
 
 @app.command()
@@ -147,20 +67,23 @@ def versions(
     Examples: `graphmill versions`; `graphmill versions quickstart --history`
     """
     from flows.commands.versions import champion_history, list_versions, show_history, show_versions, version_json
+    from flows.services.environment import open_connected_home
+    from flows.terminal.console import print_result
 
-    place = _registry_home(home)
+    place = open_connected_home(home)
     found = list_versions(place, name)
-    moves = {one: champion_history(place, one) for one in found} if history else {}
-    if as_json:
-        models = {
-            one: {"versions": list(map(version_json, known)), **({"history": moves[one]} if history else {})}
-            for one, known in found.items()
-        }
-        print(json.dumps({"models": models}))
-        return
-    show_versions(found)
-    for one in moves.values():
-        show_history(one)
+    moves = {model: champion_history(place, model) for model in found} if history else {}
+    values = {
+        model: {"versions": list(map(version_json, known)), **({"history": moves[model]} if history else {})}
+        for model, known in found.items()
+    }
+
+    def show() -> None:
+        show_versions(found)
+        for changes in moves.values():
+            show_history(changes)
+
+    print_result(as_json, {"models": values}, show)
 
 
 @app.command()
@@ -176,12 +99,11 @@ def promote(
     """
     from flows.commands.versions import promote as move
     from flows.commands.versions import show_change
+    from flows.services.environment import open_connected_home
+    from flows.terminal.console import print_result
 
-    change = move(_registry_home(home), model, force=force)
-    if as_json:
-        print(json.dumps(change))
-    else:
-        show_change(change)
+    change = move(open_connected_home(home), model, force=force)
+    print_result(as_json, change, lambda: show_change(change))
 
 
 @app.command()
@@ -192,164 +114,8 @@ def rollback(
 ) -> None:
     """Take the last change of champion back: `graphmill rollback quickstart`. A second time it changes nothing."""
     from flows.commands.versions import roll_back, show_change
+    from flows.services.environment import open_connected_home
+    from flows.terminal.console import print_result
 
-    change = roll_back(_registry_home(home), model)
-    if as_json:
-        print(json.dumps(change))
-    else:
-        show_change(change)
-
-
-@app.command()
-def predict(
-    model: ModelOption,
-    data: DataArgument = None,
-    nodes: NodesOption = None,
-    pairs: Annotated[
-        str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
-    ] = None,
-    graphs: GraphsOption = None,
-    output: OutputOption = None,
-    format: Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")] = None,
-    trust_code: TrustOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Predict with a registered model, for its own data, a newer snapshot or another data set of the same kind.
-
-    Examples: `graphmill predict --model quickstart@champion`;
-    `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`
-    """
-    recipe, overrides = _recipe_and_overrides(data)
-    parameters = {
-        "model": model,
-        "nodes": nodes,
-        "pairs": pairs,
-        "graphs": graphs,
-        "output": output,
-        "format": format,
-        "recipe": recipe,
-        "overrides": overrides,
-    }
-    _call("predict_nodes", open_home(home, trust_code or []), verbose, as_json, parameters)
-
-
-@app.command()
-def export(
-    what: Annotated[str, typer.Argument(metavar="embeddings|predictions|model|graph", help="What to export.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3; no graph's."
-        ),
-    ] = None,
-    data: DataArgument = None,
-    nodes: NodesOption = None,
-    graphs: GraphsOption = None,
-    node_type: Annotated[
-        str | None, typer.Option("--node-type", metavar="TYPE", help="Embeddings: of which nodes, if types differ.")
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "--out", "-o", metavar="FILE", help="File to write; its ending says the format."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors; for a graph dgl."
-        ),
-    ] = None,
-    trust_code: TrustOption = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Export a registered model's vectors or predictions under your ids, or the model itself; or a graph.
-
-    `graph` takes a recipe or a run and writes its preprocessed graph by `dgl.save_graphs`: features, labels, masks,
-    edge data and your ids. The data set `dgl` reads it.
-
-    Examples: `graphmill export embeddings --model quickstart@champion -o vectors.npy`;
-    `graphmill export model --model quickstart@3 -o model.safetensors`;
-    `graphmill export graph quickstart --format dgl -o graph.bin`
-    """
-    from typing import get_args
-
-    from configs.errors import RecipeError
-    from configs.matching import did_you_mean
-    from flows.commands.graph_export import GraphExport
-    from tasks.apply.run import OutputKind
-
-    known = (*get_args(OutputKind), "graph")
-    if what not in known:
-        raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
-    recipe, overrides = _recipe_and_overrides(data)
-    if what == "graph":
-        for option, value in (("model", model), ("nodes", nodes), ("graphs", graphs), ("node-type", node_type)):
-            if value is not None:
-                raise RecipeError(f"--{option} is for what a model makes; export graph takes a recipe or a run")
-        place = open_home(home, trust_code or [])
-        _export_graph(place, GraphExport(recipe, overrides, output, format, verbose or before.verbose), as_json)
-        return
-    if model is None:
-        raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
-    parameters = {
-        "model": model,
-        "what": what,
-        "nodes": nodes,
-        "graphs": graphs,
-        "node_type": node_type,
-        "output": output,
-        "format": format,
-        "recipe": recipe,
-        "overrides": overrides,
-    }
-    _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
-
-
-def _export_graph(place: Home, wanted: GraphExport, as_json: bool) -> None:
-    """Write a graph and say what was written."""
-    from flows.commands.graph_export import export_graph
-    from flows.terminal.console import err, out
-
-    record = export_graph(place, wanted)
-    console = err() if as_json else out()
-    sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
-    console.print(
-        f"graph       {record['output']}\nof          {record['source']}: {sizes}", markup=False, soft_wrap=True
-    )
-    if as_json:
-        print(json.dumps(record), flush=True)
-
-
-@app.command()
-def neighbors(
-    embeddings: Annotated[
-        Path, typer.Option("--embeddings", "-e", metavar="FILE", help="From `graphmill export embeddings`.")
-    ],
-    node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="ID", help="Whose neighbours; may stand several times.")
-    ] = None,
-    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="File of ids.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many of each.")] = 10,
-    metric: Annotated[str, typer.Option("--metric", metavar="cosine|dot", help="Angle, or product.")] = "cosine",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write node, rank, id, score as Parquet.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Find the nearest of exported vectors, exactly: rank, id and score.
-
-    Examples: `graphmill neighbors --embeddings vectors.npy --node 17 -k 10`;
-    `graphmill neighbors -e vectors.parquet --nodes asked.csv -o near.parquet`
-    """
-    from flows.commands.neighbors import NeighborRequest, find_neighbors, neighbor_json, show_neighbors, write_neighbors
-
-    found = find_neighbors(NeighborRequest(embeddings, node or [], nodes, k, metric))
-    if output is not None:
-        print(f"{write_neighbors(found, output):,} rows  {output}")
-    elif as_json:
-        print(json.dumps(neighbor_json(found)))
-    else:
-        show_neighbors(found)
+    change = roll_back(open_connected_home(home), model)
+    print_result(as_json, change, lambda: show_change(change))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,34 +20,22 @@ from tasks.storage.parquet_output import ParquetOutput
 _ROWS = 1 << 16
 
 
-@dataclass(frozen=True)
-class NeighborRequest:
-    """What the command line asks for."""
-
-    embeddings: Path
-    node: list[str]
-    nodes: Path | None
-    k: int
-    metric: str
-
-
-def find_neighbors(request: NeighborRequest) -> Iterator[Neighbors]:
-    """Yield the nearest of each node, in the order asked.
+def find_neighbors(embeddings: Path, node: list[str], nodes: Path | None, k: int, metric: str) -> Iterator[Neighbors]:
+    """Yield the k nearest of each of `node`, or of those that the file `nodes` lists, in the order asked.
 
     Raises:
         RecipeError: nobody's neighbours are asked for, or an unknown metric.
         DataError: a damaged file, or a node that is not in it.
     """
     known = get_args(Metric)
-    if request.metric not in known:
-        raise RecipeError(f"--metric {request.metric!r}{did_you_mean(request.metric, known)}: {' or '.join(known)}")
-    if bool(request.node) == (request.nodes is not None):
+    if metric not in known:
+        raise RecipeError(f"--metric {metric!r}{did_you_mean(metric, known)}: {' or '.join(known)}")
+    if bool(node) == (nodes is not None):
         raise RecipeError("whose neighbours? give --node ID (once or several times) or --nodes FILE")
-    metric: Metric = "dot" if request.metric == "dot" else "cosine"
-    if request.nodes is None:
-        return nearest(request.embeddings, request.node, request.k, metric)
-    [ids] = read_ids(request.nodes, {"id": is_text(VectorFile(request.embeddings).id_type)})
-    return nearest(request.embeddings, ids, request.k, metric)
+    ids: Any = node
+    if nodes is not None:
+        [ids] = read_ids(nodes, {"id": is_text(VectorFile(embeddings).id_type)})
+    return nearest(embeddings, ids, k, "dot" if metric == "dot" else "cosine")
 
 
 def neighbor_json(found: Iterable[Neighbors]) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from configs.errors import GraphmillError, IntegrityError
 from configs.schema import Recipe
-from flows.run_records import RunRecord, all_runs
+from flows.run_records import all_runs
 from flows.terminal.console import format_bytes, format_seconds, out, table
 from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.processes.memory import available_bytes
 from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes, refuse_excess_data
-from tasks.storage.artifacts import artifact_key
+from tasks.storage.artifacts import ArtifactStore, artifact_key
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, GraphManifest, PartitionManifest
 from tasks.storage.snapshots import check_snapshot
@@ -57,11 +57,9 @@ class Step:
         }
 
 
-def _unheard(stage: str, done: float, total: float, unit: str, note: str) -> None:
-    """Nobody listens."""
-
-
-def make_plan(home: Home, recipe: Recipe, selection: Selection, progress: ReadingProgress = _unheard) -> list[Step]:
+def make_plan(
+    home: Home, recipe: Recipe, selection: Selection, progress: ReadingProgress = lambda *_: None
+) -> list[Step]:
     """Look at each stage in order, as `run` would.
 
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
@@ -106,8 +104,6 @@ def _estimated(home: Home, step: Step, recipe: Recipe, counts: Counts | None, ma
 
 
 def _manifest(home: Home, name: str, key: str) -> Any:
-    from tasks.storage.artifacts import ArtifactStore
-
     return ArtifactStore(home).load(name, key, load_stage(name).manifest)
 
 
@@ -126,7 +122,8 @@ def _step(
     changes = _changes(recipe, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
-        return Step(name, runs, [f"since {' and '.join(waiting)} {_verb(waiting)}", *changes], "", *known)
+        verb = "run" if len(waiting) > 1 else "runs"
+        return Step(name, runs, [f"since {' and '.join(waiting)} {verb}", *changes], "", *known)
     try:
         found = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
     except (IntegrityError, ParentGoneError) as error:
@@ -137,7 +134,7 @@ def _step(
         return Step(name, "cached", [], manifest.key, *known)
     if found is not None:
         return Step(name, runs, ["forced"], found.manifest.key, *known)
-    reasons = _why(old, stage.version, changes, home, name, keys)
+    reasons = _reasons(old, stage.version, changes, home, name, keys)
     return Step(name, runs, reasons, "", *known)
 
 
@@ -151,11 +148,7 @@ def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[s
     return [f"trained with {before} threads, this machine would use {now} (train.threads={before} keeps it)", *others]
 
 
-def _verb(names: list[str]) -> str:
-    return "run" if len(names) > 1 else "runs"
-
-
-def _why(
+def _reasons(
     old: dict[str, Any] | None, version: int, changes: list[str], home: Home, name: str, keys: dict[str, str]
 ) -> list[str]:
     """Say what differs from the latest run of the same recipe."""
@@ -164,22 +157,17 @@ def _why(
     reasons = [f"the stage itself changed (version {old['version']} -> {version})"] if old["version"] != version else []
     reasons += changes
     for parent, digest in old["parents"].items():
-        if parent in keys and _digest(home, parent, keys[parent]) != digest:
+        manifest = _manifest(home, parent, keys[parent]) if parent in keys else None
+        if parent in keys and (manifest is None or manifest.digest != digest):
             reasons.append(f"{parent} has other content")
     same = artifact_key(name, version, old["config"], old["parents"])
     return reasons or [f"its artifact {same[:8]} is no longer there"]
 
 
-def _digest(home: Home, name: str, key: str) -> str:
-    manifest = _manifest(home, name, key)
-    return manifest.digest if manifest is not None else ""
-
-
 def _latest_stages(home: Home, recipe: str) -> dict[str, dict[str, Any]]:
     """Return the newest record of each stage in this recipe's runs."""
     found: dict[str, dict[str, Any]] = {}
-    runs: list[RunRecord] = all_runs(home, recipe)
-    for run in runs:
+    for run in all_runs(home, recipe):
         for name, stage in run.stages.items():
             found.setdefault(name, stage)
     return found
@@ -199,20 +187,16 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the options that differ: `train.learning_rate 0.003 -> 0.01`."""
     before, after = flatten(old), flatten(new)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    lines = []
-    for name in names:
-        a, b = (_short(side[name]) if name in side else "(absent)" for side in (before, after))
-        lines.append(f"{name} {a} -> {b}")
-    return lines
+    return [f"{name} {_short(before, name)} -> {_short(after, name)}" for name in names]
 
 
-def _short(value: Any) -> str:
-    text = str(value)
+def _short(values: dict[str, Any], name: str) -> str:
+    text = str(values.get(name, "(absent)"))
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:
-    """Return how many weights the model has, in words, and its training's peak memory; None: nobody can tell yet."""
+    """Return how many weights the model has, in words, and its training's peak memory; None: not known yet."""
     from models.facts import GraphFacts
     from tasks.storage.graph_facts import graph_facts
     from tasks.train.sizes import training_bytes

@@ -14,11 +14,11 @@ from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.hooks import describe
-from flows.run_records import RunRecord, all_runs, now_text
+from flows.run_records import RunRecord, all_runs, new_record, now_text
 from flows.services.addresses import mlflow_page, prefect_page
 from flows.services.environment import own_server_url, prepare_environment
 from flows.services.temporary_server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
-from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, table
+from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
@@ -56,7 +56,7 @@ def run(home: Home, request: RunRequest) -> None:
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
             lend_ranks(home, recipe, force="train" in selection.force)
             return
-    found = _run_that_finds_all(home, request, selection)
+    found = _run_from_cache(home, request, selection)
     if found is not None:
         _show(home, request, found)
         return
@@ -79,9 +79,9 @@ def _show(home: Home, request: RunRequest, record: RunRecord) -> None:
         print(json.dumps(outcome_json(record)), flush=True)
 
 
-def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
+def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to."""
-    from flows.found import find_all, found_run, new_record
+    from flows.cached_run import find_all_stages, record_cached_run
 
     recipe = load_own_recipe(request.recipe, request.overrides)
     if selection.force or request.verbose:
@@ -89,10 +89,10 @@ def _run_that_finds_all(home: Home, request: RunRequest, selection: Selection) -
     check_home(home)
     prepare_environment(home)
     reporter = Reporter(err())
-    record = new_record(recipe, request.recipe, request.overrides, request.tags, selection)
-    found = find_all(home, recipe, selection, reporter.progress)
+    record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
+    found = find_all_stages(home, recipe, selection, reporter.progress)
     parameters = {**_parameters(home, request), "snapshot": None, "options": None, "parent_run": None}
-    done = None if found is None else found_run(home, recipe, record, parameters, found)
+    done = None if found is None else record_cached_run(home, recipe, record, parameters, found)
     if done is None:
         return None
     for name, stage in done.stages.items():
@@ -237,12 +237,7 @@ def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any
 
 def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
     """Print metrics, what the stages did, and where to look."""
-    if record.metrics:
-        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
-        metrics = table(record.recipe, *names, right=tuple(names))
-        for row, values in record.scores():
-            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
-        console.print(metrics)
+    show_metrics(console, record.recipe, record)
     stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
     for name, stage in record.stages.items():
         stages.add_row(
@@ -254,13 +249,22 @@ def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
             format_bytes(stage["bytes"]),
         )
     console.print(stages)
-    for name, text in where_to_look(home, record):
-        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+    print_facts(console, where_to_look(home, record))
     for name, stage in record.stages.items():
         if stage["repaired"]:
             console.print(f"repaired  {name}: {stage['repaired']}", style="yellow", markup=False)
         for warning in stage["warnings"]:
             console.print(f"warning   {name}: {warning}", style="yellow", markup=False)
+
+
+def show_metrics(console: Console, head: str, record: RunRecord) -> None:
+    """Print a run's metrics, if there are any: a row a split and control."""
+    if record.metrics:
+        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
+        metrics = table(head, *names, right=names)
+        for row, values in record.scores():
+            metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
+        console.print(metrics)
 
 
 def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:

@@ -118,8 +118,8 @@ def run_json(record: RunRecord) -> dict[str, Any]:
     """Return what `--json` prints of a run."""
     names = ("id", "recipe", "status", "error", "started_at", "finished_at", "overrides", "tags", "metrics", "report")
     values = record.model_dump(mode="json")
-    told = {name: values[name] for name in names}
-    return {**told, "cached": record.cached, "mlflow_run_id": record.mlflow_run_id}
+    shown = {name: values[name] for name in names}
+    return {**shown, "cached": record.cached, "mlflow_run_id": record.mlflow_run_id}
 
 
 def show_runs(records: list[RunRecord], sort: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, open_home
+from flows.terminal.options import HomeOption
 
 if TYPE_CHECKING:
     from tasks.storage.home import Home
@@ -40,10 +40,9 @@ def start(
     Examples: `graphmill start nightly --watch`; `graphmill start nightly train.epochs=5 snapshot=2023-06`
     """
     from flows.deploy.starting import start as begin
-    from flows.services.environment import prepare_environment
+    from flows.services.environment import open_connected_home
 
-    place = open_home(home)
-    prepare_environment(place)
+    place = open_connected_home(home)
     run = begin(name, settings or [])
     show_started(run)
     if watch:
@@ -57,12 +56,11 @@ def show_started(run: Any) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.services.addresses import prefect_page
-    from flows.terminal.console import err, out
+    from flows.terminal.console import err, out, print_facts
     from flows.terminal.invocation import graphmill_command
 
-    out().print(f"{'started':<9} {run.name}", markup=False, soft_wrap=True)
-    out().print(f"{'run':<9} {run.id}", markup=False, soft_wrap=True)
-    out().print(f"{'prefect':<9} {prefect_page(f'runs/flow-run/{run.id}')}", markup=False, soft_wrap=True)
+    page = prefect_page(f"runs/flow-run/{run.id}")
+    print_facts(out(), [("started", run.name), ("run", str(run.id)), ("prefect", page)])
     with get_client(sync_client=True) as client:
         workers = client.read_workers_for_work_pool(run.work_pool_name) if run.work_pool_name else []
     if not any(worker.status == "ONLINE" for worker in workers):

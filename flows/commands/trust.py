@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, before, open_home
+from flows.terminal.options import HomeOption, JsonOption, global_options, open_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _digests(words: list[str]) -> Iterator[tuple[str, str]]:
 def how_to_go_on(arguments: list[str], digest: str) -> str:
     """Return the command that lets the code run and goes on where this one ended."""
     again = shlex.join(["graphmill", *arguments])
-    if before.takes_trust:
+    if global_options.takes_trust:
         return f"{again} --trust-code {digest}"
-    home = ["--home", str(before.opened)] if before.opened else []
+    home = ["--home", str(global_options.opened)] if global_options.opened else []
     return f"{shlex.join(['graphmill', *home, 'trust', digest])} && {again}"

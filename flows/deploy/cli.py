@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, open_home
+from flows.terminal.options import HomeOption, JsonOption
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
 
 app = typer.Typer()
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the deployment.")]
@@ -40,11 +45,10 @@ def deploy(
     from flows.deploy.deployments import DeployRequest
     from flows.deploy.deployments import deploy as make
     from flows.deploy.tables import show_deployed
+    from flows.services.environment import open_connected_home
 
-    place = open_home(home)
-    _prepare(place)
     request = DeployRequest(recipe, name, settings or [], cron, timezone, every, snapshot, pool)
-    make(place, request)
+    make(open_connected_home(home), request)
     show_deployed(name)
 
 
@@ -53,48 +57,49 @@ def deployments(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List deployments with their schedules, next and last runs."""
     from flows.deploy.deployments import list_deployments
     from flows.deploy.tables import show_deployments
+    from flows.terminal.console import print_result
 
-    _prepare(open_home(home))
-    rows = list_deployments()
-    if as_json:
-        print(json.dumps({"deployments": [row.as_json() for row in rows]}))
-    else:
-        show_deployments(rows)
+    with home_server(home) as (_, client):
+        rows = list_deployments(client)
+    print_result(as_json, {"deployments": [row.as_json() for row in rows]}, lambda: show_deployments(rows))
 
 
 @app.command()
 def undeploy(name: NameArgument, home: HomeOption = None) -> None:
     """Remove a deployment; its past runs stay."""
-    from flows.deploy.deployments import remove
+    from flows.deploy.deployments import find_deployment
 
-    _prepare(open_home(home))
-    remove(name)
+    with home_server(home) as (_, client):
+        client.delete_deployment(find_deployment(client, name).id)
     print(f"{name} is removed")
 
 
 @app.command()
 def pause(name: NameArgument, home: HomeOption = None) -> None:
     """Stop a deployment's schedule; it can still be started by hand."""
-    from flows.deploy.deployments import set_paused
+    from flows.deploy.deployments import find_deployment
 
-    _prepare(open_home(home))
-    set_paused(name, True)
+    with home_server(home) as (_, client):
+        client.pause_deployment(find_deployment(client, name).id)
     print(f"{name} is paused; go on with: graphmill resume {name}")
 
 
 @app.command()
 def resume(name: NameArgument, home: HomeOption = None) -> None:
     """Go on with a paused deployment's schedule."""
-    from flows.deploy.deployments import set_paused
+    from flows.deploy.deployments import find_deployment
 
-    _prepare(open_home(home))
-    set_paused(name, False)
+    with home_server(home) as (_, client):
+        client.resume_deployment(find_deployment(client, name).id)
     print(f"{name} goes on")
 
 
-def _prepare(place: object) -> None:
-    from flows.services.environment import prepare_environment
-    from tasks.storage.home import Home
+@contextmanager
+def home_server(home: Path | None) -> Iterator[tuple[Home, Any]]:
+    """Open the home and yield it with a client of its Prefect server. Raises StageError where none answers."""
+    from flows.deploy.deployments import server
+    from flows.services.environment import open_connected_home
 
-    assert isinstance(place, Home)
-    prepare_environment(place)
+    place = open_connected_home(home)
+    with server() as client:
+        yield place, client

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ ENTRYPOINT = "flows.pipeline.train_graph"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EVERY = re.compile(r"(\d{1,9})\s*(m|min|h|d|w)")
+_PAGE = 200
 _LONGEST = datetime.timedelta(days=3653)
 _UNITS = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -88,7 +91,7 @@ def deploy(home: Home, request: DeployRequest) -> str:
                 request.name,
                 schedules=[] if schedule is None else [schedule],
                 parameters=parameters,
-                description=_description(recipe.name, recipe.description, source),
+                description=f"**{recipe.name}**: {recipe.description or 'a graphmill recipe'}\n\nRecipe: `{source}`",
                 work_pool_name=request.pool,
                 tags=[RUN_TAG, f"recipe:{recipe.name}"],
                 entrypoint=ENTRYPOINT,
@@ -109,10 +112,6 @@ def _check_pool(client: Any, pool: str) -> None:
             f"--pool {pool}: no such work pool{did_you_mean(pool, known)}; known: {', '.join(known) or 'none'}. "
             f"Make it with: prefect work-pool create {pool} --type process"
         )
-
-
-def _description(name: str, about: str, source: str) -> str:
-    return f"**{name}**: {about or 'a graphmill recipe'}\n\nRecipe: `{source}`"
 
 
 def make_schedule(request: DeployRequest) -> Any:
@@ -181,38 +180,26 @@ def find_deployment(client: Any, name: str) -> Any:
     raise RecipeError(f"no deployment {name!r}{did_you_mean(name, known)}; deployments: {names}")
 
 
-def list_deployments() -> list[DeploymentRow]:
+def list_deployments(client: Any) -> list[DeploymentRow]:
     """Return all deployments of recipes, with their next and last runs."""
-    with server() as client:
-        return [_row(client, deployment) for deployment in _all(client)]
-
-
-def remove(name: str) -> None:
-    """Remove a deployment; its past runs stay. Raises RecipeError."""
-    with server() as client:
-        client.delete_deployment(find_deployment(client, name).id)
-
-
-def set_paused(name: str, paused: bool) -> None:
-    """Stop or go on with a deployment's schedule. Raises RecipeError."""
-    with server() as client:
-        deployment = find_deployment(client, name)
-        if paused:
-            client.pause_deployment(deployment.id)
-        else:
-            client.resume_deployment(deployment.id)
+    return [_row(client, deployment) for deployment in _all(client)]
 
 
 def _all(client: Any) -> list[Any]:
     from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 
-    flow_filter = FlowFilter(name=FlowFilterName(any_=[FLOW]))
+    read = partial(client.read_deployments, flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+    return sorted(all_pages(read), key=lambda deployment: str(deployment.name))
+
+
+def all_pages(read: Callable[..., list[Any]]) -> list[Any]:
+    """Return all that the server has for `read(limit, offset)`, page by page."""
     found: list[Any] = []
     while True:
-        page = client.read_deployments(flow_filter=flow_filter, limit=200, offset=len(found))
+        page = read(limit=_PAGE, offset=len(found))
         found += page
-        if len(page) < 200:
-            return sorted(found, key=lambda deployment: str(deployment.name))
+        if len(page) < _PAGE:
+            return found
 
 
 def _row(client: Any, deployment: Any) -> DeploymentRow:
@@ -228,7 +215,7 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     return DeploymentRow(
         name=deployment.name,
         recipe=str(deployment.parameters.get("recipe", "")),
-        schedule=", ".join(_words(item.schedule) for item in deployment.schedules) or "by hand",
+        schedule=", ".join(_schedule_text(item.schedule) for item in deployment.schedules) or "by hand",
         paused=bool(deployment.paused),
         next_run=None if deployment.paused else soonest,
         last_run=past[0].name if past else "",
@@ -237,7 +224,7 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     )
 
 
-def _words(schedule: Any) -> str:
+def _schedule_text(schedule: Any) -> str:
     if hasattr(schedule, "cron"):
         return f"{schedule.cron} {schedule.timezone or 'UTC'}"
     return f"every {schedule.interval}" if hasattr(schedule, "interval") else str(schedule)

@@ -17,20 +17,18 @@ _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "patter
 
 def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
     """Return the schema of the flow's parameters for this recipe; `source` names the recipe."""
-    names = sorted(STAGES, key=STAGES.index)
-    stages = {"type": "array", "items": {"type": "string", "enum": names}, "uniqueItems": True}
+    stage = {"type": "string", "enum": list(STAGES)}
+    stages = {"type": "array", "items": stage, "uniqueItems": True}
     properties: dict[str, Any] = {
         "recipe": {
             "type": "string",
             "const": source,
             "default": source,
-            "title": "recipe",
             "description": recipe.description or "The recipe that this deployment runs.",
         },
         "snapshot": {
             "anyOf": [{"type": "string", "pattern": SNAPSHOT_PATTERN}, {"type": "null"}],
             "default": None,
-            "title": "snapshot",
             "description": f"Take the graph as of a moment: 2023, 2023-06-30, ..., or `{SCHEDULED}` for the moment at "
             "which the run is scheduled. Empty: as the recipe says.",
         },
@@ -39,21 +37,16 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
             "type": "array",
             "items": {"type": "string", "pattern": OVERRIDE_PATTERN},
             "default": [],
-            "title": "overrides",
             "description": "Whatever the options do not offer, a line each: model.name=gcn, train.epochs=5.",
         },
-        "only": {**stages, "title": "only", "description": "Run these stages; what they read is there."},
-        "from_stage": {"type": "string", "enum": names, "title": "from_stage", "description": "Begin at this stage."},
-        "force": {**stages, "title": "force", "description": "Build these even where they are cached."},
-        "home": {"type": "string", "title": "home", "description": "Folder of artifacts on the worker's machine."},
-        "parent_run": {
-            "type": "string",
-            "title": "parent_run",
-            "description": "MLflow run above this one (backfills).",
-        },
+        "only": {**stages, "description": "Run these stages; what they read is there."},
+        "from_stage": {**stage, "description": "Begin at this stage."},
+        "force": {**stages, "description": "Build these even where they are cached."},
+        "home": {"type": "string", "description": "Folder of artifacts on the worker's machine."},
+        "parent_run": {"type": "string", "description": "MLflow run above this one (backfills)."},
     }
     for position, name in enumerate(properties):
-        properties[name]["position"] = position
+        properties[name] |= {"title": name, "position": position}
     return {
         "title": "Parameters",
         "type": "object",
@@ -84,7 +77,6 @@ def _sections(recipe: Recipe) -> dict[str, Any]:
     properties["seed"] = {"type": "integer", "minimum": 0, "title": "seed", "description": f"Now {recipe.seed}."}
     return {
         "type": "object",
-        "title": "options",
         "default": {},
         "description": "Changes of the recipe for this run; what is empty or None stays as it is.",
         "properties": properties,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import datetime
 
-from flows.deploy.deployments import DeploymentRow, list_deployments
+from flows.deploy.deployments import DeploymentRow, list_deployments, server
 from flows.services.addresses import prefect_page
-from flows.terminal.console import out, table
+from flows.terminal.console import out, print_facts, table
 from flows.terminal.invocation import graphmill_command
 
 
 def show_deployed(name: str) -> None:
     """Say what was made and how it is used."""
-    (row,) = (row for row in list_deployments() if row.name == name)
+    with server() as client:
+        (row,) = (row for row in list_deployments(client) if row.name == name)
     lines = [
         ("deployed", f"{row.name}: {row.recipe}"),
         ("schedule", row.schedule),
@@ -20,8 +21,7 @@ def show_deployed(name: str) -> None:
         ("start", graphmill_command("start", row.name, "--watch")),
         ("backfill", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
     ]
-    for head, text in lines:
-        out().print(f"{head:<9} {text}", markup=False, soft_wrap=True)
+    print_facts(out(), lines)
 
 
 def show_deployments(rows: list[DeploymentRow]) -> None:

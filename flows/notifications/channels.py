@@ -15,7 +15,7 @@ from flows.services.bootstrap import RUN_TAG
 Occasion = Literal["failure", "recovery", "champion", "kept"]
 OCCASIONS: tuple[Occasion, ...] = ("failure", "recovery", "champion", "kept")
 USUAL: tuple[Occasion, ...] = ("failure", "recovery", "champion")
-"""What a channel is told of if nothing else is said: that a new model is no better is no news on most nights."""
+"""Of a channel that names none: that a new model is no better is no news on most nights."""
 _EVENTS = {
     "recovery": (RECOVERED, "well again"),
     "champion": (CHAMPION, "new champion"),
@@ -29,7 +29,7 @@ _AUTOMATION = "graphmill notify "
 
 @dataclass(frozen=True)
 class Channel:
-    """Somebody who is told."""
+    """Where messages go: an address of some kind, and the occasions for them."""
 
     name: str
     kind: Kind
@@ -101,36 +101,33 @@ def _automation(name: str, occasion: Occasion, block_id: Any) -> Any:
     )
 
 
-def names(client: Any) -> list[str]:
-    """Return the channels' names."""
+def _documents(client: Any) -> dict[str, Any]:
+    """Return each channel's block document by the channel's name, sorted."""
     documents = client.read_block_documents(limit=200)
-    return sorted(d.name.removeprefix(_BLOCK) for d in documents if d.name and d.name.startswith(_BLOCK))
+    found = {d.name.removeprefix(_BLOCK): d for d in documents if d.name and d.name.startswith(_BLOCK)}
+    return dict(sorted(found.items()))
 
 
 def listed(client: Any) -> list[tuple[str, str, str]]:
     """Return (name, kind, occasions) of each channel."""
-    documents = [d for d in client.read_block_documents(limit=200) if d.name and d.name.startswith(_BLOCK)]
-    automations = [automation.name for automation in client.read_automations()]
-    found = []
-    for document in documents:
-        name = document.name.removeprefix(_BLOCK)
-        told = [word for word in OCCASIONS if f"{_AUTOMATION}{name}: {word}" in automations]
-        found.append((name, document.block_type.name, ", ".join(told)))
-    return sorted(found)
+    automations = {automation.name for automation in client.read_automations()}
+    return [
+        (name, document.block_type.name, ", ".join(o for o in OCCASIONS if f"{_AUTOMATION}{name}: {o}" in automations))
+        for name, document in _documents(client).items()
+    ]
 
 
-def find(client: Any, name: str) -> Any:
+def _find(client: Any, name: str) -> Any:
     """Return a channel's block document. Raises RecipeError with the known names."""
-    for document in client.read_block_documents(limit=200):
-        if document.name == _BLOCK + name:
-            return document
-    known = names(client)
-    raise RecipeError(f"no channel {name!r}{did_you_mean(name, known)}; channels: {', '.join(known) or 'none'}")
+    known = _documents(client)
+    if name not in known:
+        raise RecipeError(f"no channel {name!r}{did_you_mean(name, known)}; channels: {', '.join(known) or 'none'}")
+    return known[name]
 
 
 def remove(client: Any, name: str) -> None:
     """Remove a channel and its automations. Raises RecipeError."""
-    document = find(client, name)
+    document = _find(client, name)
     _remove_automations(name)
     client.delete_block_document(document.id)
 
@@ -153,7 +150,7 @@ def send_test(client: Any, name: str) -> None:
     from flows.web import email_block
 
     assert email_block  # its class must be known before the block is loaded
-    document = find(client, name)
+    document = _find(client, name)
     loader: Any = Block
     block: NotificationBlock = loader.load(f"{document.block_type.slug}/{document.name}", _sync=True)
     sender: Any = block

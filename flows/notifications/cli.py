@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from flows.terminal.options import HomeOption, JsonOption, open_home
+from flows.deploy.cli import home_server
+from flows.terminal.options import HomeOption, JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Tell somebody of failures, recoveries and new champions.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the channel.")]
@@ -46,7 +43,7 @@ def add(
         if word not in channels.OCCASIONS:
             raise RecipeError(f"--on {word!r}; one or more of {', '.join(channels.OCCASIONS)}")
     kind, url = named[0]
-    with _server(home):
+    with home_server(home):
         channels.add(channels.Channel(name, kind, url, tuple(words)))  # type: ignore[arg-type]  # checked above
     print(f"{name} is told of {', '.join(words)}; try it with: graphmill notify test {name}")
 
@@ -55,17 +52,16 @@ def add(
 def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
     """List the channels."""
     from flows.notifications import channels
-    from flows.terminal.console import out, table
+    from flows.terminal.console import out, print_result, table
 
-    with _server(home) as client:
+    with home_server(home) as (_, client):
         found = channels.listed(client)
-    if as_json:
-        print(json.dumps({"channels": [{"name": n, "kind": k, "on": o.split(", ")} for n, k, o in found]}))
-        return
     rows = table("channel", "kind", "told of")
     for row in found:
         rows.add_row(*row)
-    out().print(rows if found else "no channels; make one with: graphmill notify add NAME --slack URL")
+    shown = rows if found else "no channels; make one with: graphmill notify add NAME --slack URL"
+    values = [{"name": name, "kind": kind, "on": on.split(", ")} for name, kind, on in found]
+    print_result(as_json, {"channels": values}, lambda: out().print(shown))
 
 
 @app.command(name="test")
@@ -73,7 +69,7 @@ def send_test(name: NameArgument, home: HomeOption = None) -> None:
     """Send a message through a channel."""
     from flows.notifications import channels
 
-    with _server(home) as client:
+    with home_server(home) as (_, client):
         channels.send_test(client, name)
     print(f"{name} has a message")
 
@@ -83,16 +79,6 @@ def remove(name: NameArgument, home: HomeOption = None) -> None:
     """Remove a channel."""
     from flows.notifications import channels
 
-    with _server(home) as client:
+    with home_server(home) as (_, client):
         channels.remove(client, name)
     print(f"{name} is removed")
-
-
-@contextmanager
-def _server(home: Path | None) -> Iterator[Any]:
-    from flows.deploy.deployments import server
-    from flows.services.environment import prepare_environment
-
-    prepare_environment(open_home(home))
-    with server() as client:
-        yield client

@@ -23,11 +23,9 @@ def announce(home: Home, record: RunRecord) -> None:
     try:
         from prefect.events import emit_event
 
+        recipe = record.recipe
+        resource = {"prefect.resource.id": f"graphmill.recipe.{recipe}", "prefect.resource.name": recipe}
         for event, payload in happenings(home, record):
-            resource = {
-                "prefect.resource.id": f"graphmill.recipe.{record.recipe}",
-                "prefect.resource.name": record.recipe,
-            }
             emit_event(event, resource=resource, payload=payload)
     except Exception as error:
         logger.warning("Prefect took no event: %s", error)
@@ -55,9 +53,9 @@ def decided(record: RunRecord, manifest: PublishManifest) -> dict[str, Any]:
     from tasks.publish import profile
 
     gate = manifest.gate
+    is_champion = f"is {'' if manifest.champion else 'not '}champion"
     lines = [
-        f"{manifest.model_name} version {manifest.model_version} is {'' if manifest.champion else 'not '}champion: "
-        f"{gate.get('reason', '')}",
+        f"{manifest.model_name} version {manifest.model_version} {is_champion}: {gate.get('reason', '')}",
         f"its own metrics: {metrics}",
     ]
     if gate.get("drift"):

@@ -78,7 +78,7 @@ def prefect_service(home: Home, settings: ServiceSettings) -> Service:
         "PREFECT_UI_URL": settings.prefect_pages,  # what notifications link to
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(settings, settings.prefect_port)),
         "PREFECT_API_URL": "",
-        **_doors(settings, settings.prefect_port),
+        **_allowed_environment(settings, settings.prefect_port),
         # In memory, the default, a restart forgets who holds a slot of a limit: it would be held for ever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         # A worker that died is noticed after this; so is a run that nobody picked up.
@@ -111,7 +111,7 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     command += ["--cors-allowed-origins", ",".join(origins(settings, port))]
     environment = {
         **QUIET,
-        **_doors(settings, port),
+        **_allowed_environment(settings, port),
         "MLFLOW_BACKEND_STORE_URI": store,  # not on the command line: everybody sees that, and it may hold a password
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_TRACKING_URI": "",
@@ -164,7 +164,7 @@ def _alone(settings: ServiceSettings, port: int) -> list[str]:
     return [name for name in names if not has_port(name)]
 
 
-def _doors(settings: ServiceSettings, port: int) -> dict[str, str]:
+def _allowed_environment(settings: ServiceSettings, port: int) -> dict[str, str]:
     return {HOSTS: ",".join(hosts(settings, port)), ORIGINS: ",".join(origins(settings, port))}
 
 

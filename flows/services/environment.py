@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from flows.environment.quiet import QUIET
 from flows.services.addresses import connect
+from flows.terminal.options import open_home
 from tasks.storage.home import Home
 
 
@@ -34,6 +36,13 @@ def prepare_environment(home: Home, *, verbose: bool = False) -> None:
     if "prefect" in sys.modules:  # a test or a worker: its settings are read already
         return
     home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def open_connected_home(home: Path | None) -> Home:
+    """Open the home that a command names, and point this process at its servers. Raises RecipeError."""
+    place = open_home(home)
+    prepare_environment(place)
+    return place
 
 
 def own_server_url() -> str | None:

@@ -15,10 +15,14 @@ from pathlib import Path
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def answers(url: str, timeout_seconds: float = 5.0) -> str:
-    """Return an empty string where the address answers (a demand for credentials is an answer), else what is wrong."""
+def answers(url: str, timeout_seconds: float = 5.0, *, by_proxy: bool = False) -> str:
+    """Return an empty string where the address answers (a demand for credentials is an answer), else what is wrong.
+
+    `by_proxy`: through the proxy that the environment names, for servers that are not this machine's.
+    """
     try:
-        with _opener.open(url, timeout=timeout_seconds) as response:
+        opener = urllib.request.build_opener() if by_proxy else _opener
+        with opener.open(url, timeout=timeout_seconds) as response:
             return "" if response.status == 200 else f"answers {response.status}"
     except urllib.error.HTTPError as error:
         return "" if error.code in (401, 403) else f"answers {error.code}"

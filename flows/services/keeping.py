@@ -21,17 +21,17 @@ def keep_running(services: list[Service]) -> int:
 
     The others are started again when they end. Output goes where this process's goes.
     """
-    told: list[int] = []
+    received: list[int] = []
 
-    def tell(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, tell)
+        signal.signal(number, receive)
     running = {service.name: _start(service) for service in services}
     ended = dict.fromkeys(running, 0.0)
     first = running[services[0].name]
-    while not told and first.poll() is None:
+    while not received and first.poll() is None:
         for service in services[1:]:
             if running[service.name].poll() is None:
                 ended[service.name] = time.monotonic()
@@ -42,14 +42,10 @@ def keep_running(services: list[Service]) -> int:
     for process in reversed(running.values()):
         end_process_group(process.pid, _GRACE_SECONDS)
         process.wait()
-    return 0 if told else first.returncode
+    return 0 if received else first.returncode
 
 
 def _start(service: Service) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        service.command,
-        cwd=ROOT,
-        env=service_environment(service),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
+        service.command, cwd=ROOT, env=service_environment(service), stdin=subprocess.DEVNULL, start_new_session=True
     )

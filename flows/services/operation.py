@@ -71,12 +71,14 @@ def bring_up(home: Home, request: UpRequest) -> None:
             return
         end_leftovers(home)
         with file_lock(_ports_lock()):
-            settings = resolve(_updated_settings(kept or ServiceSettings(), request), _fixed(request))
+            settings = _resolved_settings(kept or ServiceSettings(), request)
             write_settings(home, settings)
             _prepare_stores(home, settings)
+            command = [sys.executable, "-m", "flows.services.supervisor", str(home.root)]
             if request.foreground:
-                _run_supervisor_here(home)
-            _start_supervisor(home)
+                os.chdir(ROOT)
+                os.execv(sys.executable, command)
+            _start(home, command)
             _wait_until_healthy(home)
     show_status(home, as_json=False)
     if settings.password is not None and (kept is None or kept.password != settings.password):
@@ -88,15 +90,11 @@ def _ports_lock() -> Path:
     return Path(tempfile.gettempdir()) / f"graphmill-ports-{os.getuid()}.lock"
 
 
-def _updated_settings(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
-    """Return the settings as they were, with what was named now."""
-    free = {name for name in ("prefect", "mlflow") if request.options.get(f"{name}_port") == 0}
-    named = tuple(name for name in kept.named_ports if name not in free)
-    return kept.model_copy(update={**request.given, "named_ports": named})
-
-
-def _fixed(request: UpRequest) -> set[str]:
-    return {name for name in ("prefect", "mlflow") if request.options.get(f"{name}_port")}
+def _resolved_settings(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
+    """Return the settings as they were, with what was named now, and ports that are free. Raises RecipeError."""
+    ports = {name: request.options.get(f"{name}_port") for name in ("prefect", "mlflow")}
+    named = {name for name in kept.named_ports if ports[name] != 0} | {name for name, port in ports.items() if port}
+    return resolve(kept.model_copy(update={**request.given, "named_ports": tuple(sorted(named))}))
 
 
 def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
@@ -122,28 +120,14 @@ def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
         check_database(settings)
 
 
-def _start_supervisor(home: Home) -> None:
-    path = log_path(home, "supervisor")
-    with path.open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "flows.services.supervisor", str(home.root)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-
-def _run_supervisor_here(home: Home) -> None:
-    os.chdir(ROOT)
-    os.execv(sys.executable, [sys.executable, "-m", "flows.services.supervisor", str(home.root)])
+def _start(home: Home, command: list[str]) -> None:
+    with log_path(home, "supervisor").open("ab") as log:
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def _wait_until_healthy(home: Home) -> None:
-    deadline = time.monotonic() + _UP_SECONDS
     began = time.monotonic()
-    while time.monotonic() < deadline:
+    while time.monotonic() < began + _UP_SECONDS:
         state = read_state(home)
         if is_up(home):
             if state.healthy:
@@ -172,12 +156,8 @@ def bring_down(home: Home) -> None:
     if was_up:
         _end_supervisor(home)
     left = end_leftovers(home)
-    if was_up or left:
-        out().print(
-            "graphmill is down" + (f" (ended what a killed supervisor left: {', '.join(left)})" if left else "")
-        )
-    else:
-        out().print("graphmill was not up")
+    ended = f" (ended what a killed supervisor left: {', '.join(left)})" if left else ""
+    out().print(f"graphmill is down{ended}" if was_up or left else "graphmill was not up")
 
 
 def _end_supervisor(home: Home) -> None:
@@ -186,13 +166,13 @@ def _end_supervisor(home: Home) -> None:
     One that has just begun holds the lock before it has written who it is: the state is then that of another one, and
     its process id may by now be anybody's.
     """
-    told = 0
+    signalled = 0
     deadline = time.monotonic() + _DOWN_SECONDS
     while is_up(home) and time.monotonic() < deadline:
         process = supervisor_of(home)
-        if process not in (0, told):
+        if process not in (0, signalled):
             _signal(process, signal.SIGTERM)
-            told = process
+            signalled = process
         time.sleep(0.1)
     if not is_up(home):
         return
@@ -233,12 +213,7 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
 
 def _with_named_servers(environment: dict[str, str]) -> dict[str, str]:
     """Let this process's own servers stand for those of the settings, which may be another machine's or none."""
-    servers = (
-        "PREFECT_API_URL",
-        "PREFECT_API_AUTH_STRING",
-        "PREFECT_UI_URL",
-        "MLFLOW_TRACKING_URI",
-        "GRAPHMILL_TRACKING",
-    )
+    prefect = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_UI_URL")
+    servers = (*prefect, "MLFLOW_TRACKING_URI", "GRAPHMILL_TRACKING")
     others = {name: value for name, value in environment.items() if name not in servers}
-    return {**others, **{name: os.environ[name] for name in servers if name in os.environ}}
+    return others | {name: os.environ[name] for name in servers if name in os.environ}

@@ -157,58 +157,33 @@ def _insert_rows(database: sqlite3.Connection, run: PastRun) -> str:
         (str(uuid.uuid4()), run.flow),
     )
     flow = database.execute("SELECT id FROM flow WHERE name = ?", (run.flow,)).fetchone()[0]
-    times = {
-        "run_count": 1,
-        "expected_start_time": _moment(run.began),
-        "start_time": _moment(run.began),
-        "end_time": _moment(now),
-        "total_run_time": _moment(_EPOCH + (now - run.began)),
-        "state_type": "COMPLETED",
-        "state_timestamp": _moment(now),
-    }
+    began, ended = _moment(run.began), _moment(now)
+    expected = {"run_count": 1, "expected_start_time": began}
+    completed = {"end_time": ended, "state_type": "COMPLETED", "state_timestamp": ended}
+    took = {"start_time": began, "total_run_time": _moment(_EPOCH + (now - run.began))}
+    took_no_time = {"start_time": ended, "total_run_time": _moment(_EPOCH)}
+    of_run = {"flow_run_id": identity}
+    given = {"name": run.name, "parameters": json.dumps(run.parameters), "tags": json.dumps(run.tags)}
+    known_flow = {"flow_id": flow, "labels": json.dumps({"prefect.flow.id": flow})}
     insert(
         "flow_run",
-        {
-            "id": identity,
-            "name": run.name,
-            "flow_id": flow,
-            "parameters": json.dumps(run.parameters),
-            "tags": json.dumps(run.tags),
-            "labels": json.dumps({"prefect.flow.id": flow}),
-            "state_name": "Completed",
-            **times,
-        },
+        {"id": identity, **given, **known_flow, "state_name": "Completed", **expected, **took, **completed},
     )
-    ended = {"type": "COMPLETED", "timestamp": _moment(now)}
-    details = json.dumps({"flow_run_id": identity})
-    insert(
-        "flow_run_state",
-        {"id": state, "flow_run_id": identity, "name": "Completed", "message": run.message, **ended}
-        | {"state_details": details},
-    )
+    reached = {"type": "COMPLETED", "timestamp": ended}
+    said = {"name": "Completed", "message": run.message, "state_details": json.dumps(of_run)}
+    insert("flow_run_state", {"id": state, **of_run, **said, **reached})
     database.execute("UPDATE flow_run SET state_id = ? WHERE id = ?", (state, identity))
-    took_no_time = {"start_time": _moment(now), "total_run_time": _moment(_EPOCH)}
-    for name, reached in run.tasks.items():
+    for name, state_name in run.tasks.items():
         task, task_state = str(uuid.uuid4()), str(uuid.uuid4())
         key = {"name": name, "task_key": name, "dynamic_key": "0", "flow_run_run_count": 1, "labels": "{}"}
-        insert(
-            "task_run",
-            {
-                "id": task,
-                "flow_run_id": identity,
-                "state_id": task_state,
-                "state_name": reached,
-                **key,
-                **times,
-                **took_no_time,
-            },
-        )
-        insert("task_run_state", {"id": task_state, "task_run_id": task, "name": reached, **ended})
-    page = {"key": run.key, "type": "markdown", "data": json.dumps(run.text), "description": run.title}
+        states = {"state_id": task_state, "state_name": state_name}
+        insert("task_run", {"id": task, **of_run, **key, **states, **expected, **took_no_time, **completed})
+        insert("task_run_state", {"id": task_state, "task_run_id": task, "name": state_name, **reached})
+    page = {"key": run.key, "type": "markdown", "data": json.dumps(run.text), "description": run.title, **of_run}
     latest = str(uuid.uuid4())
-    insert("artifact", {"id": latest, "flow_run_id": identity, **page})
+    insert("artifact", {"id": latest, **page})
     database.execute("DELETE FROM artifact_collection WHERE key = ?", (run.key,))
-    insert("artifact_collection", {"id": str(uuid.uuid4()), "latest_id": latest, "flow_run_id": identity, **page})
+    insert("artifact_collection", {"id": str(uuid.uuid4()), "latest_id": latest, **page})
     return identity
 
 

@@ -155,12 +155,10 @@ def write_settings(home: Home, settings: ServiceSettings) -> None:
     write_atomic(settings_path(home), settings.model_dump_json(indent=1).encode(), mode=0o600)
 
 
-def resolve(given: ServiceSettings, fixed_ports: set[str]) -> ServiceSettings:
+def resolve(given: ServiceSettings) -> ServiceSettings:
     """Choose ports and credentials where they are still open.
 
-    Args:
-        given: what was asked or kept; port 0 is "choose".
-        fixed_ports: `prefect` and `mlflow` where the user named the port: then it is that one or none.
+    Port 0 is "choose"; a port of `named_ports` is that one or none.
 
     Raises:
         RecipeError: a port is taken, the host is no address of this machine, the pool cannot be called so, the
@@ -180,13 +178,9 @@ def resolve(given: ServiceSettings, fixed_ports: set[str]) -> ServiceSettings:
             f"--limit {given.limit} is more than SQLite bears ({SQLITE_LIMIT} runs at a time); "
             "name a PostgreSQL database with --database postgresql+asyncpg://USER:PASSWORD@HOST/NAME"
         )
-    fixed_ports = fixed_ports | set(given.named_ports)
-    prefect_port = _choose_port(given.host, given.prefect_port or PREFECT_PORT, "prefect" in fixed_ports, "prefect")
-    mlflow_port = _choose_port(
-        given.host, given.mlflow_port or MLFLOW_PORT, "mlflow" in fixed_ports, "mlflow", besides=prefect_port
-    )
+    prefect_port = _choose_port(given, "prefect", given.prefect_port or PREFECT_PORT)
+    mlflow_port = _choose_port(given, "mlflow", given.mlflow_port or MLFLOW_PORT, besides=prefect_port)
     changes: dict[str, object] = {"prefect_port": prefect_port, "mlflow_port": mlflow_port}
-    changes["named_ports"] = tuple(sorted(fixed_ports))
     if is_loopback(given.host):
         changes |= {"password": None, "former_password": given.password or given.former_password, "mlflow_secret": ""}
     else:
@@ -223,13 +217,16 @@ def _check_database(url: str | None) -> None:
         raise RecipeError("--database names no database: postgresql+asyncpg://USER:PASSWORD@HOST/NAME")
 
 
-def _choose_port(host: str, port: int, fixed: bool, service: str, besides: int = 0) -> int:
+def _choose_port(given: ServiceSettings, service: str, port: int, besides: int = 0) -> int:
     """Return the port if it is free, else another one; a port that the user named is not replaced."""
+    host = given.host
     for candidate in (port, 0):
         if candidate and candidate == besides:
             continue
         try:
-            with socket.create_server((host, candidate), family=_family(host)) as listener:
+            with socket.create_server(
+                (host, candidate), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+            ) as listener:
                 found: int = listener.getsockname()[1]
                 return found
         except OSError as error:
@@ -237,12 +234,8 @@ def _choose_port(host: str, port: int, fixed: bool, service: str, besides: int =
                 raise RecipeError(
                     f"--host {host}: {error.strerror or error}; use an address of this machine"
                 ) from error
-            if fixed:
+            if service in given.named_ports:
                 raise RecipeError(
                     f"--{service}-port {port} on {host}: {error.strerror}; name another one, or 0 for any that is free"
                 ) from error
     raise AssertionError("port 0 is always free")
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

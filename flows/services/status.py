@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.services.settings import SERVICES, ServiceSettings, log_path, read_settings
 from flows.services.state import is_same, is_up, read_state
-from flows.terminal.console import format_seconds, out, table
+from flows.terminal.console import format_seconds, out, print_facts, table
 from tasks.storage.home import Home
 
 
@@ -26,30 +26,26 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     if settings is None or not (up or any(is_same(service) for service in state.services.values())):
         out().print("graphmill is not up; start it with: graphmill up")
         return False
-    urls = _urls(settings)
+    places = _places(settings)
     rows = table("service", "", "where", "for", "restarts", right=("restarts",))
     for service in state.services.values():
         lives = is_same(service)
         word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
         age = format_seconds(time.time() - service.created) if lives else ""
-        rows.add_row(service.name, word, urls[service.name], age, str(service.restarts))
+        rows.add_row(service.name, word, places[service.name], age, str(service.restarts))
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    out().print(f"database  {_database_words(home, settings)}", markup=False, soft_wrap=True)
-    out().print(f"logs      {log_path(home, 'worker').parent}", markup=False, soft_wrap=True)
+    print_facts(out(), [("database", _database_text(home, settings)), ("logs", str(log_path(home, "worker").parent))])
     return healthy
 
 
 def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
     state = read_state(home)
-    urls = _urls(settings) if settings else {}
     return {
         "up": up,
         "healthy": up and state.healthy,
-        "prefect_url": urls.get("prefect"),
-        "mlflow_url": urls.get("mlflow"),
-        "pool": settings.pool if settings else None,
+        **{name: getattr(settings, name, None) for name in ("prefect_url", "mlflow_url", "pool")},
         "services": {
             name: {**service.model_dump(exclude={"name", "created", "born"}), "log": str(log_path(home, name))}
             for name, service in state.services.items()
@@ -57,12 +53,12 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
     }
 
 
-def _urls(settings: ServiceSettings) -> dict[str, str]:
+def _places(settings: ServiceSettings) -> dict[str, str]:
     pool = f"pool {settings.pool}, limit {settings.limit}"
     return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
 
 
-def _database_words(home: Home, settings: ServiceSettings) -> str:
+def _database_text(home: Home, settings: ServiceSettings) -> str:
     if settings.database is None:
         return f"SQLite in {home.prefect} and {home.mlflow}"
     scheme, _, rest = settings.database.partition("://")

@@ -67,10 +67,9 @@ class Keeper:
         if self._process is not None and self._process.poll() is not None:
             self._ended(now)
         if self._process is None and may_start and now >= self._again_at:
-            self._start(now)
-        elif self._process is not None and now - self._looked >= (
-            _HEALTH_EVERY_SECONDS if self.state.healthy else _LOOK_SECONDS
-        ):
+            self._start(now)  # which counts as a look
+        pause = _HEALTH_EVERY_SECONDS if self.state.healthy else _LOOK_SECONDS
+        if self._process is not None and now - self._looked >= pause:
             self._check(now)
         return before != self.state
 
@@ -88,11 +87,8 @@ class Keeper:
             )
         self._started = self._well = self._looked = now
         self.state.process = self._process.pid
-        self.state.created = created_at(self._process.pid)
-        self.state.born = born(self._process.pid)
-        self.state.since = now_text()
-        self.state.healthy = False
-        self.state.trouble = "starting"
+        self.state.created, self.state.born = created_at(self._process.pid), born(self._process.pid)
+        self.state.since, self.state.healthy, self.state.trouble = now_text(), False, "starting"
 
     def _ended(self, now: float) -> None:
         assert self._process is not None
@@ -103,8 +99,7 @@ class Keeper:
             self._pause = 1.0
         self._again_at = now + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-        self.state.healthy = False
-        self.state.process = 0
+        self.state.process, self.state.healthy = 0, False
         self.state.restarts += 1
         self.state.trouble = f"ended with {describe_exit(code)}; see its log"
 

@@ -22,15 +22,15 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from configs.errors import StageError
 from flows.services.addresses import TEMPORARY
+from flows.services.health import answers
 from tasks.processes import ending
-from tasks.processes.children import describe_exit, die_with_parent
+from tasks.processes.children import describe_exit, die_with_parent, tail
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.home import Home
@@ -152,13 +152,13 @@ class EmbeddedServer:
                 if self._stopped.is_set() or ending.is_ending():
                     return
                 if not self._may_start_again(code):
-                    self._lose(code)
+                    self._give_up(code)
                     return
                 if not self.has_database and not self._answered.is_set():
                     self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
                 self._start_process()
 
-    def _lose(self, code: int) -> None:
+    def _give_up(self, code: int) -> None:
         """Give the server up: requests are refused from now on, and a run that has begun ends."""
         self._stopped.set()
         assert self._listener is not None
@@ -213,8 +213,7 @@ class EmbeddedServer:
                 path.replace(path.with_name(f"{path.name}.broken"))
 
     def _trouble(self, what: str) -> str:
-        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-8:]) if self._log.exists() else ""
-        return f"the Prefect server of this run {what}; its log is {self._log}:\n{tail}"
+        return f"the Prefect server of this run {what}; its log is {self._log}:\n{tail(self._log, 8)}"
 
     def stop(self) -> None:
         """End the server."""
@@ -234,19 +233,12 @@ class EmbeddedServer:
 
 def check_answers(url: str) -> None:
     """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
-    try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10):
-            return
-    except urllib.error.HTTPError as error:
-        if error.code in (401, 403):
-            return
-        trouble = f"answers {error.code}"
-    except (OSError, ValueError) as error:
-        trouble = f"does not answer ({getattr(error, 'reason', error)})"
-    raise StageError(
-        f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server start) "
-        "or unset PREFECT_API_URL: each run then brings its own"
-    )
+    trouble = answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
+    if trouble:
+        raise StageError(
+            f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server "
+            "start) or unset PREFECT_API_URL: each run then brings its own"
+        )
 
 
 def is_away(error: Exception) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.progress import Progress, Task, TaskID
@@ -37,6 +38,20 @@ def _console(terminal: bool, *, stderr: bool) -> Console:
 
     width = None if terminal else _NO_TERMINAL_WIDTH
     return Console(stderr=stderr, highlight=False, soft_wrap=not terminal, width=width)
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]], width: int = 9) -> None:
+    """Print names and texts, a line each."""
+    for name, text in facts:
+        console.print(f"{name:<{width}} {text}", markup=False, soft_wrap=True)
+
+
+def print_result(as_json: bool, values: Any, show: Callable[[], object]) -> None:
+    """Print what `--json` asks for, or show the same for people."""
+    if as_json:
+        print(json.dumps(values), flush=True)
+    else:
+        show()
 
 
 def format_bytes(count: float) -> str:

@@ -7,12 +7,12 @@ import shutil
 import sys
 from pathlib import Path
 
-from flows.terminal.options import before
+from flows.terminal.options import global_options
 
 
 def graphmill_command(*arguments: str) -> str:
     """Return a command line for the home that this command was told to use."""
-    home = ["--home", str(before.opened)] if before.home_named and before.opened else []
+    home = ["--home", str(global_options.opened)] if global_options.home_named and global_options.opened else []
     return shlex.join([_program(), *home, *arguments])
 
 

@@ -24,8 +24,8 @@ TrustOption = Annotated[
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show Prefect's log too.")]
 
 
-class Before:
-    """Options before the command."""
+class GlobalOptions:
+    """Options that stand before the command, and what they came to."""
 
     home: Path | None = None
     home_named = False
@@ -38,7 +38,7 @@ class Before:
     """Whether the command has the option --trust-code."""
 
 
-before = Before()
+global_options = GlobalOptions()
 
 
 def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
@@ -54,11 +54,11 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
 
     check_address_space()
     try:
-        place = Home.open(home or before.home)
+        place = Home.open(home or global_options.home)
     except OSError as error:
         raise RecipeError(f"the home folder cannot be used: {error}; choose another with --home DIR") from error
     remember_in_home(place)
     allow(trust_code or ())
-    before.opened, before.home_named = place.root, (home or before.home) is not None
-    before.takes_trust = trust_code is not None
+    global_options.opened, global_options.home_named = place.root, (home or global_options.home) is not None
+    global_options.takes_trust = trust_code is not None
     return place

@@ -26,8 +26,8 @@ ORIGINS = "GRAPHMILL_ALLOWED_ORIGINS"
 
 
 @dataclass(frozen=True)
-class House:
-    """What a doorkeeper guards, and whom it lets in."""
+class Access:
+    """Which requests a doorkeeper lets in."""
 
     hosts: frozenset[str]
     """All texts that a `Host` header may be: `localhost:4200`. Lower case."""
@@ -44,16 +44,16 @@ class House:
 class Doorkeeper:
     """ASGI middleware: refuses malformed requests and foreign hosts (400), foreign pages (403) and strangers (401)."""
 
-    def __init__(self, app: App, house: House) -> None:
+    def __init__(self, app: App, access: Access) -> None:
         self._app = app
-        self._house = house
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refusal = self._misplaced(scope) or await self._stranger(scope)
+        refusal = self._refuse_place(scope) or await self._refuse_stranger(scope)
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -66,28 +66,28 @@ class Doorkeeper:
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": text.encode()})
 
-    def _misplaced(self, scope: Scope) -> tuple[int, str] | None:
+    def _refuse_place(self, scope: Scope) -> tuple[int, str] | None:
         """Refuse what is not meant for this server, or comes from a page that is not its own."""
         if not scope["path"].startswith("/"):  # the address of some server, as a proxy is asked
             return 400, "a path is wanted, not an address\n"
         hosts, origins = _values(scope, b"host"), _values(scope, b"origin")
         # Equal to a name that is allowed, as a whole: what is parsed can be parsed in two ways. (Starlette's
         # TrustedHostMiddleware compares without the port, and reads the first of two headers only.)
-        if len(hosts) != 1 or hosts[0] not in self._house.hosts:
+        if len(hosts) != 1 or hosts[0] not in self._access.hosts:
             return 400, "unknown host: start graphmill up with --public-name NAME[:PORT] to allow it\n"
-        if len(origins) > 1 or any(origin not in self._house.origins for origin in origins):
+        if len(origins) > 1 or any(origin not in self._access.origins for origin in origins):
             return 403, "requests from this page are refused\n"
         return None
 
-    async def _stranger(self, scope: Scope) -> tuple[int, str] | None:
+    async def _refuse_stranger(self, scope: Scope) -> tuple[int, str] | None:
         """Refuse who has not said the password, where there is one."""
-        house = self._house
-        if house.accepts is None or (scope["type"] == "websocket" and house.app_guards_websockets):
+        access = self._access
+        if access.accepts is None or (scope["type"] == "websocket" and access.app_guards_websockets):
             return None
-        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == house.open_path:
+        if scope["type"] == "http" and scope["method"] in ("GET", "HEAD") and scope["path"] == access.open_path:
             return None
         given = _basic([value for name, value in scope["headers"] if name.lower() == b"authorization"])
-        if given is None or not await asyncio.to_thread(house.accepts, *given):
+        if given is None or not await asyncio.to_thread(access.accepts, *given):
             return 401, "user and password are wanted\n"
         return None
 

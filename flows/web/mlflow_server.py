@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from flows.web.doorkeeper import HOSTS, ORIGINS, App, Doorkeeper, House, words_of
+from flows.web.doorkeeper import HOSTS, ORIGINS, Access, App, Doorkeeper, words_of
 
 APP_NAME = "graphmill"
 
@@ -20,10 +20,10 @@ def create_app() -> App:
     if not os.environ.get("MLFLOW_AUTH_CONFIG_PATH"):
         from mlflow.server.fastapi_app import app
 
-        return Doorkeeper(app, House(hosts, origins))
+        return Doorkeeper(app, Access(hosts, origins))
     from mlflow.server import auth
 
     def accepts(user: str, password: str) -> bool:
         return auth._authenticate_cached(user, password) is not None
 
-    return Doorkeeper(auth.create_app(), House(hosts, origins, accepts))
+    return Doorkeeper(auth.create_app(), Access(hosts, origins, accepts))

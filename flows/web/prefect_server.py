@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from flows.web.doorkeeper import HOSTS, ORIGINS, App, Doorkeeper, House, one_user, words_of
+from flows.web.doorkeeper import HOSTS, ORIGINS, Access, App, Doorkeeper, one_user, words_of
 
 CREDENTIALS = "PREFECT_SERVER_API_AUTH_STRING"
 
@@ -62,7 +62,7 @@ def guarded(app: App, hosts: frozenset[str], origins: frozenset[str] = frozenset
     """Put the doorkeeper before an app of Prefect's; it asks for the credentials that Prefect's settings name."""
     credentials = os.environ.get(CREDENTIALS)
     accepts = None if credentials is None else one_user(credentials)
-    return Doorkeeper(app, House(hosts, origins, accepts, open_path="/api/health", app_guards_websockets=True))
+    return Doorkeeper(app, Access(hosts, origins, accepts, open_path="/api/health", app_guards_websockets=True))
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.attention_heads import head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
+from models.kernels.edge_softmax import reference_edge_softmax
 from models.kernels.exponentials import exp
 from models.kernels.memory import empty
 from models.kernels.ranges import few_ranges, out_edges, range_number
@@ -102,20 +103,11 @@ def reference_gat_attention(
     """Do `gat_attention` by gather and scatter, E x H x D messages and all."""
     rows, sources = adj.targets(), adj.indices.long()
     scores = F.leaky_relu(score_src[sources] + score_dst[rows], negative_slope)
-    weights = reference_softmax(adj, rows, scores)
+    weights = reference_edge_softmax(adj, scores)
     if dropout > 0:
         weights = weights * EdgeDropout.of(dropout, key).mask(weights)
     messages = weights.unsqueeze(2).to(x.dtype) * x[sources]
     return x.new_zeros(adj.num_dst, *x.shape[1:]).index_add(0, rows, messages)
-
-
-def reference_softmax(adj: Adjacency, rows: Tensor, scores: Tensor) -> Tensor:
-    """Softmax of (E, H) scores over each destination's in-edges."""
-    top = scores.new_full((adj.num_dst, scores.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, rows.unsqueeze(1).expand_as(scores), scores.detach(), "amax")
-    weights = (scores - top[rows]).exp()
-    sums = scores.new_zeros(adj.num_dst, scores.shape[1]).index_add(0, rows, weights)
-    return weights / sums[rows]
 
 
 class _Attention(torch.autograd.Function):
@@ -215,7 +207,7 @@ def _collect_rows(  # type: ignore[no-untyped-def]
 def _backward_rows(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
     indptr, indices, edges, x, grad, score_src, facts, slope, key_low, key_high, threshold, scale,
-    bounds, four, grad_x, grad_src, sums,
+    bounds, fact_lanes, grad_x, grad_src, sums,
 ):  # fmt: skip
     """Go over the sources: dx_u = sum_v a dy_v; ds = a (<dy_v, x_u> - <dy_v, y_v>) before the LeakyReLU's slope."""
     base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1)) if low < high else 0
@@ -228,11 +220,11 @@ def _backward_rows(  # type: ignore[no-untyped-def]
             if e + FAR < last:
                 ahead = np.int64(indices[e + FAR])
                 prefetch_far(lanes, grad, ahead * stride + column)
-                prefetch_far(four, facts, 4 * ahead * count)
+                prefetch_far(fact_lanes, facts, 4 * ahead * count)
             if e + NEAR < last:
                 ahead = np.int64(indices[e + NEAR])
                 prefetch(lanes, grad, ahead * stride + column)
-                prefetch(four, facts, 4 * ahead * count)
+                prefetch(fact_lanes, facts, 4 * ahead * count)
                 prefetch_item(sums, base + ahead * count)
             v = np.int64(indices[e])
             score = source + load(numbers, facts, 4 * v * count, count)

@@ -10,59 +10,32 @@ compiled once for each shape of a tile.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.extending import NativeValue
-from numba.extending import models, register_model, unbox
 
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT, INT
+from models.kernels.constants import Constant
 from models.kernels.vector import WIDEST, Lanes, VectorType, instruction
 
 _FAST = ("contract", "reassoc", "nsz", "arcp")
-_FILES = (Path(__file__).with_name(name) for name in ("attention_heads.py", "edge_dropout.py", "ranges.py"))
-_SOURCE = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:8]
-"""Part of the type's name, as in vector.py: what attention kernels take from other files."""
 _PADDING = 16  # lanes: an AVX-512 register
 
 
-class HeadsType(types.Type):
-    """numba's type of `Heads`: one for each shape."""
-
-    def __init__(self, count: int, dim: int) -> None:
-        self.count, self.dim = count, dim
-        super().__init__(name=f"Heads({count}, {dim}, {_SOURCE})")
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of a row."""
-        return -(-self.count * self.dim // _PADDING) * _PADDING
-
-
-register_model(HeadsType)(models.OpaqueModel)
-
-
 @dataclass(frozen=True)
-class Heads:
+class Heads(Constant):
     """`count` heads of `dim` columns."""
 
     count: int
     dim: int
 
-    @cached_property
-    def _numba_type_(self) -> HeadsType:
-        return HeadsType(self.count, self.dim)
 
-
-@unbox(HeadsType)  # type: ignore[no-untyped-call]
-def _unbox_heads(kind: Any, value: Any, context: Any) -> Any:
-    return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
+def _row_lanes(heads: Any) -> int:
+    """Return the lanes of a row of heads."""
+    return -(-heads.count * heads.dim // _PADDING) * _PADDING
 
 
 @dataclass(frozen=True)
@@ -81,7 +54,7 @@ class HeadTile:
         heads, numbers (lanes of the heads' numbers), lanes (of the columns), width (columns of the tile), column (the
         first), stride (columns of a row), count (heads of the tile), first (of them), num_heads.
         """
-        count, width, lanes = self.heads.count, self.heads.count * self.heads.dim, self.heads._numba_type_.lanes
+        count, width, lanes = self.heads.count, self.heads.count * self.heads.dim, _row_lanes(self.heads)
         shape = (self.heads, Lanes(count), Lanes(lanes, width < lanes))
         return *shape, width, self.column, num_heads * dim, count, self.first, num_heads
 
@@ -117,10 +90,10 @@ def spread(typing, heads, numbers):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         shape = signature.args[0]
         width = shape.count * shape.dim
-        lanes: list[int | None] = [lane // shape.dim if lane < width else None for lane in range(shape.lanes)]
+        lanes: list[int | None] = [lane // shape.dim if lane < width else None for lane in range(_row_lanes(shape))]
         return _shuffle(builder, args[1], lanes)
 
-    return VectorType(heads.lanes)(heads, VectorType(heads.count)), generate
+    return VectorType(_row_lanes(heads))(heads, VectorType(heads.count)), generate
 
 
 @instruction
@@ -140,7 +113,7 @@ def sum_heads(typing, heads, row):  # type: ignore[no-untyped-def]
             dim = half
         return vector
 
-    return VectorType(heads.count)(heads, VectorType(heads.lanes)), generate
+    return VectorType(heads.count)(heads, VectorType(_row_lanes(heads))), generate
 
 
 @instruction

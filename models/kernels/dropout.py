@@ -37,7 +37,6 @@ from models.kernels.vector import (
 )
 
 _LANES = 64
-_PART = Lanes(_LANES, partly=True)
 _BLOCK = 1 << 13
 """Elements that one thread takes at least."""
 _KEYS = 1 << 63
@@ -109,8 +108,7 @@ class _ReluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        arrays = (_lanes_of(grad_x), _PART, y.numel(), storage(y), storage(grad), *ctx.factors, storage(grad_x))
-        run_rows(_gradient_blocks, _blocks(y), *arrays)
+        _run(_relu_gradient, grad_x, storage(y), storage(grad), *ctx.factors)
         return grad_x, None, None, None, None
 
 
@@ -134,9 +132,8 @@ class _EluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
         y = _target(ctx, x, inplace)
-        ctx.rest = (key, _threshold(rate), np.float32(1 / (1 - rate)))
-        arrays = (_lanes_of(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
-        run_rows(_elu_blocks, _blocks(x), *arrays, *ctx.rest)
+        ctx.chances = (key, _threshold(rate), np.float32(1 / (1 - rate)))
+        _run(_elu_drop, y, storage(x.contiguous()), *ctx.chances)
         ctx.save_for_backward(y)
         return y
 
@@ -145,8 +142,7 @@ class _EluDropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (y,) = ctx.saved_tensors
         grad, grad_x = grad.contiguous(), empty(y.shape, y.dtype)
-        arrays = (_lanes_of(grad_x), _PART, y.numel(), storage(y), storage(grad), storage(grad_x))
-        run_rows(_elu_gradient_blocks, _blocks(y), *arrays, *ctx.rest)
+        _run(_elu_gradient, grad_x, storage(y), storage(grad), *ctx.chances)
         return grad_x, None, None, None
 
 
@@ -159,17 +155,18 @@ def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
     return x
 
 
-def _lanes_of(y: Tensor) -> Lanes:
-    return Lanes(_LANES, streaming=is_streamed(y.view(-1, _LANES) if y.numel() % _LANES == 0 else y))
-
-
-def _blocks(x: Tensor) -> Any:
-    return even_rows(-(-x.numel() // _BLOCK))
+def _run(kernel: Any, y: Tensor, *arguments: Any) -> None:
+    """Let a kernel fill y: whole vectors on several threads, then the elements that are left."""
+    size, left = y.numel(), y.numel() % _LANES
+    lanes = Lanes(_LANES, streaming=is_streamed(y if left else y.view(-1, _LANES)))
+    bounds = np.minimum(even_rows(-(-size // _BLOCK)) * _BLOCK, size - left)
+    run_rows(kernel, bounds, lanes, _LANES, storage(y), *arguments)
+    if left:
+        kernel(size - left, size, Lanes(_LANES, partly=True), left, storage(y), *arguments)
 
 
 def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
-    arrays = (_lanes_of(y), _PART, x.numel(), storage(x.contiguous()), storage(y))
-    run_rows(_drop_blocks, _blocks(x), *arrays, key, _threshold(rate), np.float32(1 / (1 - rate)), slope)
+    _run(_relu_drop, y, storage(x.contiguous()), key, _threshold(rate), np.float32(1 / (1 - rate)), slope)
 
 
 def _threshold(rate: float) -> int:
@@ -210,70 +207,34 @@ def _where_kept(typing, number, key, threshold, value):  # type: ignore[no-untyp
     return value(types.int64, types.int64, types.int64, value), generate
 
 
-@njit(inline="always")
-def _drop_at(lanes, count, i, x, y, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
-    value = load(lanes, x, i, count)
-    if slope is not None:
-        value = maximum(value, value * slope)
-    store(lanes, y, i, _where_kept(i, key, threshold, value * scale), count)
+@njit(cache=True, nogil=True)
+def _relu_drop(low, high, lanes, count, y, x, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
+    for i in range(low, high, _LANES):
+        value = load(lanes, x, i, count)
+        if slope is not None:
+            value = maximum(value, value * slope)
+        store(lanes, y, i, _where_kept(i, key, threshold, value * scale), count)
 
 
 @njit(cache=True, nogil=True)
-def _drop_blocks(low, high, whole, part, size, x, y, key, threshold, scale, slope):  # type: ignore[no-untyped-def]
-    first, last = low * _BLOCK, min(high * _BLOCK, size)
-    left = (last - first) % _LANES
-    for i in range(first, last - left, _LANES):
-        _drop_at(whole, _LANES, i, x, y, key, threshold, scale, slope)
-    if left:
-        _drop_at(part, left, last - left, x, y, key, threshold, scale, slope)
-
-
-@njit(inline="always")
-def _gradient_at(lanes, count, i, y, grad, scale, negative_scale, grad_x):  # type: ignore[no-untyped-def]
-    result, change = load(lanes, y, i, count), load(lanes, grad, i, count)
-    negative = where_positive(zeros(lanes) - result, change * negative_scale)
-    store(lanes, grad_x, i, where_positive(result, change * scale) + negative, count)
+def _relu_gradient(low, high, lanes, count, grad_x, y, grad, scale, negative_scale):  # type: ignore[no-untyped-def]
+    for i in range(low, high, _LANES):
+        result, change = load(lanes, y, i, count), load(lanes, grad, i, count)
+        negative = where_positive(zeros(lanes) - result, change * negative_scale)
+        store(lanes, grad_x, i, where_positive(result, change * scale) + negative, count)
 
 
 @njit(cache=True, nogil=True)
-def _gradient_blocks(low, high, whole, part, size, y, grad, scale, negative_scale, grad_x):  # type: ignore[no-untyped-def]
-    first, last = low * _BLOCK, min(high * _BLOCK, size)
-    left = (last - first) % _LANES
-    for i in range(first, last - left, _LANES):
-        _gradient_at(whole, _LANES, i, y, grad, scale, negative_scale, grad_x)
-    if left:
-        _gradient_at(part, left, last - left, y, grad, scale, negative_scale, grad_x)
-
-
-@njit(inline="always")
-def _elu_at(lanes, count, i, x, y, key, threshold, scale):  # type: ignore[no-untyped-def]
-    value = load(lanes, x, i, count)
-    curve = exp(minimum(value, zeros(lanes))) - splat(lanes, np.float32(1))
-    store(lanes, y, i, _where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
+def _elu_drop(low, high, lanes, count, y, x, key, threshold, scale):  # type: ignore[no-untyped-def]
+    for i in range(low, high, _LANES):
+        value = load(lanes, x, i, count)
+        curve = exp(minimum(value, zeros(lanes))) - splat(lanes, np.float32(1))
+        store(lanes, y, i, _where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
 
 
 @njit(cache=True, nogil=True)
-def _elu_blocks(low, high, whole, part, size, x, y, key, threshold, scale):  # type: ignore[no-untyped-def]
-    first, last = low * _BLOCK, min(high * _BLOCK, size)
-    left = (last - first) % _LANES
-    for i in range(first, last - left, _LANES):
-        _elu_at(whole, _LANES, i, x, y, key, threshold, scale)
-    if left:
-        _elu_at(part, left, last - left, x, y, key, threshold, scale)
-
-
-@njit(inline="always")
-def _elu_gradient_at(lanes, count, i, y, grad, grad_x, key, threshold, scale):  # type: ignore[no-untyped-def]
-    # e^x is elu(x) + 1 below 0, and the result holds elu(x) * scale.
-    steepness = minimum(load(lanes, y, i, count), zeros(lanes)) + splat(lanes, scale)
-    store(lanes, grad_x, i, _where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)
-
-
-@njit(cache=True, nogil=True)
-def _elu_gradient_blocks(low, high, whole, part, size, y, grad, grad_x, key, threshold, scale):  # type: ignore[no-untyped-def]
-    first, last = low * _BLOCK, min(high * _BLOCK, size)
-    left = (last - first) % _LANES
-    for i in range(first, last - left, _LANES):
-        _elu_gradient_at(whole, _LANES, i, y, grad, grad_x, key, threshold, scale)
-    if left:
-        _elu_gradient_at(part, left, last - left, y, grad, grad_x, key, threshold, scale)
+def _elu_gradient(low, high, lanes, count, grad_x, y, grad, key, threshold, scale):  # type: ignore[no-untyped-def]
+    for i in range(low, high, _LANES):
+        # e^x is elu(x) + 1 below 0, and the result holds elu(x) * scale.
+        steepness = minimum(load(lanes, y, i, count), zeros(lanes)) + splat(lanes, scale)
+        store(lanes, grad_x, i, _where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)

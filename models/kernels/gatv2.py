@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import reference_softmax
 from models.kernels.attention_heads import HeadTile, head_tiles, leaky, leaky_gradient, spread, sum_heads
 from models.kernels.backends import choose
 from models.kernels.edge_dropout import EdgeDropout, kept
+from models.kernels.edge_softmax import reference_edge_softmax
 from models.kernels.exponentials import exp
 from models.kernels.memory import empty
 from models.kernels.ranges import out_edges, range_number
@@ -109,7 +109,7 @@ def reference_gatv2_attention(
     rows, sources = adj.targets(), adj.indices.long()
     messages = x_src[sources]
     scores = (attn * F.leaky_relu(messages + x_dst[rows], negative_slope)).sum(2)
-    weights = reference_softmax(adj, rows, scores)
+    weights = reference_edge_softmax(adj, scores)
     if dropout > 0:
         weights = weights * EdgeDropout.of(dropout, key).mask(weights)
     messages = (weights.unsqueeze(2) * messages).to(x_src.dtype)
@@ -239,7 +239,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 def _backward_sources(  # type: ignore[no-untyped-def]
     low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
     indptr, indices, edges, x_src, x_dst, attn, grad, slope, key_low, key_high, threshold, scale,
-    three, facts, grad_src,
+    fact_lanes, facts, grad_src,
 ):  # fmt: skip
     last = indptr[high]
     vector = load(lanes, attn, column, width)
@@ -251,12 +251,12 @@ def _backward_sources(  # type: ignore[no-untyped-def]
                 ahead = np.int64(indices[e + FAR])
                 prefetch_far(lanes, grad, ahead * stride + column)
                 prefetch_far(lanes, x_dst, ahead * stride + column)
-                prefetch_far(three, facts, 3 * ahead * count)
+                prefetch_far(fact_lanes, facts, 3 * ahead * count)
             if e + NEAR < last:
                 ahead = np.int64(indices[e + NEAR])
                 prefetch(lanes, grad, ahead * stride + column)
                 prefetch(lanes, x_dst, ahead * stride + column)
-                prefetch(three, facts, 3 * ahead * count)
+                prefetch(fact_lanes, facts, 3 * ahead * count)
             v = np.int64(indices[e])
             gradient = load(lanes, grad, v * stride + column, width)
             joined = source + load(lanes, x_dst, v * stride + column, width)

@@ -11,16 +11,16 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.adjacency import Adjacency
-from models.kernels.attention import reference_softmax
 from models.kernels.backends import choose
+from models.kernels.edge_softmax import reference_edge_softmax
 from models.kernels.message_rows import LARGEST, mean_rows, mean_rows_backward, sum_rows, sum_rows_backward
 from models.kernels.ranges import few_ranges, out_edges
 from models.kernels.threads import run_rows
-from models.kernels.vector import storage, tiles
+from models.kernels.vector import WIDEST, storage, tiles
 
 EdgeTerm = Tensor | tuple[Tensor, Tensor] | None
 """What edges add to their source: rows (E, D), or (table (K, D), codes int32 (E,)) where few differ, or nothing."""
-_WIDEST = 128
+_WIDEST_MEAN = 128
 """Columns of a tile in the means, which keep three rows at hand."""
 _SMALLEST_EPS = 1e-7
 _ROWS_AT_ONCE = 8192
@@ -48,7 +48,7 @@ def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
         return reference_message_sum(adj, x, edge)
     if backend == "triton":
         return _on_gpu(adj, x, edge, x.new_zeros(1), 0.0, "sum")
-    return _MessageSum.apply(x, *_parts(edge), adj)  # type: ignore[no-untyped-call]
+    return _Aggregate.apply(x, *_parts(edge), adj)  # type: ignore[no-untyped-call]
 
 
 def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
@@ -77,7 +77,7 @@ def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = 
         return reference_softmax_aggregate(adj, x, beta, edge, eps)
     if backend == "triton":
         return _on_gpu(adj, x, edge, beta, eps, "softmax")
-    return _Mean.apply(x, *_parts(edge), beta, adj, eps, False)  # type: ignore[no-untyped-call]
+    return _Aggregate.apply(x, *_parts(edge), adj, beta, eps, False)  # type: ignore[no-untyped-call]
 
 
 def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
@@ -113,7 +113,7 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
         return _on_gpu(adj, x, edge, p, eps, "power")
     if p.detach().item() == 0:
         raise ValueError("p must not be 0: the power mean has 1 / p in it")
-    return _Mean.apply(x, *_parts(edge), p, adj, eps, True)  # type: ignore[no-untyped-call]
+    return _Aggregate.apply(x, *_parts(edge), adj, p, eps, True)  # type: ignore[no-untyped-call]
 
 
 def reference_message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
@@ -125,9 +125,9 @@ def reference_softmax_aggregate(
     adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7
 ) -> Tensor:
     """Do `softmax_aggregate` by gather and scatter, E x D messages and all."""
-    rows, messages = adj.targets(), F.relu(_values(adj, x, edge)) + eps
-    weighted = reference_softmax(adj, rows, beta * messages) * messages
-    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, rows, weighted.to(x.dtype))
+    messages = F.relu(_values(adj, x, edge)) + eps
+    weighted = reference_edge_softmax(adj, beta * messages) * messages
+    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, adj.targets(), weighted.to(x.dtype))
 
 
 def reference_power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
@@ -196,55 +196,25 @@ def _optional(tensor: Tensor | None) -> Any:
     return None if tensor is None else storage(tensor)
 
 
-class _MessageSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, adj: Adjacency) -> Tensor:
-        x, term = x.contiguous(), None if term is None else term.contiguous()
-        y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
-        edges = (adj.indptr.numpy(), adj.indices.numpy())
-        for column, lanes, count in tiles(x.shape[1]):
-            tile = (lanes, count, column, x.shape[1])
-            run_rows(
-                sum_rows, adj.chunks(), *tile, *edges, storage(x), _optional(term), _optional(codes), storage(y)
-            )  # fmt: skip
-        ctx.save_for_backward(x, term, codes)
-        ctx.adj = adj
-        return y
+class _Aggregate(torch.autograd.Function):
+    """A sum where there is no `scalar`, else a mean: weighted by softmax (`scalar` is beta) or of powers (p)."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, term, codes = ctx.saved_tensors
-        grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
-        bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
-        grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
-        for column, lanes, count in tiles(x.shape[1]):
-            tile = (lanes, count, column, x.shape[1])
-            run_rows(
-                sum_rows_backward, bounds, *tile, *edges, storage(x), _optional(term), _optional(codes),
-                storage(grad), bounds, storage(grad_x), storage(gathered.sums),
-            )  # fmt: skip
-        return grad_x, gathered.value(), None, None
-
-
-class _Mean(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, scalar: Tensor, adj: Adjacency, eps: float,
-        is_power: bool,
+        ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, adj: Adjacency, scalar: Tensor | None = None,
+        eps: float = 0.0, is_power: bool = False,
     ) -> Tensor:  # fmt: skip
         x, term = x.contiguous(), None if term is None else term.contiguous()
-        y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
-        log_sums = torch.empty(adj.num_dst, x.shape[1])
-        ctx.number = np.float32(scalar.item())
-        ctx.exponents = (np.float32(eps), *((None, ctx.number) if is_power else (ctx.number, None)))
-        edges = (adj.indptr.numpy(), adj.indices.numpy())
-        for column, lanes, count in tiles(x.shape[1], _WIDEST):
-            tile = (lanes, count, column, x.shape[1])
-            run_rows(
-                mean_rows, adj.chunks(), *tile, *edges, storage(x), _optional(term), _optional(codes),
-                *ctx.exponents, storage(y), storage(log_sums),
-            )  # fmt: skip
+        y, log_sums = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype), None
+        kernel: Any = sum_rows
+        ctx.exponents, results = (), [y]
+        if scalar is not None:
+            number, log_sums = np.float32(scalar.item()), torch.empty(y.shape)
+            kernel, results = mean_rows, [y, log_sums]
+            ctx.exponents = (np.float32(eps), None, number) if is_power else (np.float32(eps), number, None)
+        rows = (adj.indptr.numpy(), adj.indices.numpy(), storage(x), _optional(term), _optional(codes))
+        for tile in _tiles(x, scalar):
+            run_rows(kernel, adj.chunks(), *tile, *rows, *ctx.exponents, *map(storage, results))
         ctx.save_for_backward(x, term, codes, scalar, y, log_sums)
         ctx.adj, ctx.is_power = adj, is_power
         return y
@@ -255,22 +225,29 @@ class _Mean(torch.autograd.Function):
         x, term, codes, scalar, y, log_sums = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
         bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
+        rows = (*edges, storage(x), _optional(term), _optional(codes), *ctx.exponents, storage(grad))
         grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
         shares = torch.zeros(len(bounds) - 1, x.shape[1])
-        for column, lanes, count in tiles(x.shape[1], _WIDEST):
-            tile = (lanes, count, column, x.shape[1])
-            run_rows(
-                mean_rows_backward, bounds, *tile, *edges, storage(x), _optional(term), _optional(codes),
-                *ctx.exponents, storage(grad), storage(y), storage(log_sums), bounds,
-                storage(grad_x), storage(gathered.sums), storage(shares),
-            )  # fmt: skip
+        gradients = (storage(grad_x), storage(gathered.sums))
+        for tile in _tiles(x, scalar):
+            if scalar is None:
+                run_rows(sum_rows_backward, bounds, *tile, *rows, bounds, *gradients)
+            else:
+                means = (storage(y), storage(log_sums), bounds)
+                run_rows(mean_rows_backward, bounds, *tile, *rows, *means, *gradients, storage(shares))
         grad_scalar = None
-        if ctx.needs_input_grad[3]:
+        if scalar is not None and ctx.needs_input_grad[4]:
             share = shares.sum(dtype=torch.float64)
             if ctx.is_power:
-                share = (share - _log_mean_share(ctx.adj, grad, y, log_sums, float(ctx.number))) / float(ctx.number)
+                p = float(ctx.exponents[2])
+                share = (share - _log_mean_share(ctx.adj, grad, y, log_sums, p)) / p
             grad_scalar = share.to(scalar.dtype).view(scalar.shape)
-        return grad_x, gathered.value(), None, grad_scalar, None, None, None
+        return grad_x, gathered.value(), None, None, grad_scalar, None, None
+
+
+def _tiles(x: Tensor, scalar: Tensor | None) -> list[tuple[Any, ...]]:
+    cut = tiles(x.shape[1], WIDEST if scalar is None else _WIDEST_MEAN)
+    return [(lanes, count, column, x.shape[1]) for column, lanes, count in cut]
 
 
 def _log_mean_share(adj: Adjacency, grad: Tensor, y: Tensor, log_sums: Tensor, p: float) -> Tensor:

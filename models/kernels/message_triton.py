@@ -16,11 +16,10 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.ranges import out_edges
+from models.kernels.spmm_max_triton import block_shape
 
 KINDS = {"sum": 0, "softmax": 1, "power": 2}
 _NO_TERM, _ROWS, _TABLE = 0, 1, 2
-_EDGES = 16
-_WIDEST = 128
 
 
 def aggregate_triton(
@@ -31,10 +30,8 @@ def aggregate_triton(
 
 
 def _shape(width: int, term: Tensor | None, codes: Tensor | None, kind: str) -> dict[str, Any]:
-    columns = min(_WIDEST, max(16, triton.next_power_of_2(width)))
     how = _NO_TERM if term is None else _ROWS if codes is None else _TABLE
-    warps = 1 if columns <= 32 else 2 if columns <= 64 else 4
-    return {"KIND": KINDS[kind], "TERM": how, "EDGES": _EDGES, "WIDTH": columns, "num_warps": warps}
+    return {"KIND": KINDS[kind], "TERM": how, **block_shape(width)}
 
 
 class _Aggregate(torch.autograd.Function):

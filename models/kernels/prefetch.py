@@ -6,19 +6,15 @@ need. Prefetching is a hint: an address outside of the array does no harm, and r
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
-from numba.core.extending import NativeValue
-from numba.extending import models, register_model, unbox
 
 from models.kernels import _llvm
+from models.kernels.constants import Constant
 from models.kernels.vector import instruction, prefetch_item
 
 AHEAD = 32
@@ -28,9 +24,6 @@ ROWS_AHEAD, ROWS_NEAR = 32, 12
 NODES_AHEAD = 8
 """Nodes that loops over all in-edges of random nodes look ahead."""
 _LINE_BYTES = 64
-_FILES = [Path(__file__).with_name(name) for name in ("_llvm.py", "prefetch.py")]
-_SOURCE = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:8]
-"""Part of the types' names: numba looks for changes in a kernel's own file only."""
 
 
 @njit(cache=True, nogil=True)
@@ -40,31 +33,11 @@ def prefetch_run(array, start, stop):  # type: ignore[no-untyped-def]
         prefetch_item(array, index)
 
 
-class LinesType(types.Type):
-    """numba's type of `Lines`: one for each number."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        super().__init__(name=f"Lines({count}, {_SOURCE})")
-
-
-register_model(LinesType)(models.OpaqueModel)
-
-
 @dataclass(frozen=True)
-class Lines:
-    """How many cache lines `prefetch_row` asks for; kernels are compiled once for each number."""
+class Lines(Constant):
+    """How many cache lines `prefetch_row` asks for."""
 
     count: int
-
-    @cached_property
-    def _numba_type_(self) -> LinesType:
-        return LinesType(self.count)
-
-
-@unbox(LinesType)  # type: ignore[no-untyped-call]
-def _unbox_lines(kind: Any, value: Any, context: Any) -> Any:
-    return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
 
 
 def row_lines(row_bytes: int) -> Lines:

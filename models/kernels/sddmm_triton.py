@@ -8,10 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
-
-_EDGES = 16
-_WIDEST = 128
-"""Columns at a time."""
+from models.kernels.spmm_max_triton import block_shape
 
 
 def dot_edges_triton(
@@ -20,14 +17,13 @@ def dot_edges_triton(
     """Do `sddmm.dot_edges`, without gradients: float32 (E,), or with heads (E, H)."""
     heads, width = (1, a.shape[1]) if a.dim() == 2 else a.shape[1:]
     s = a.new_empty((adj.num_edges, heads)[: a.dim() - 1], dtype=torch.float32)
-    columns = min(_WIDEST, max(16, triton.next_power_of_2(width)))
     if s.numel():
         _dot_rows[(adj.num_dst, heads)](
             adj.indptr, adj.indices, a.contiguous(), b.contiguous(),
             a if source_scale is None else source_scale.contiguous(),
             a if target_scale is None else target_scale.contiguous(), s,
-            H=heads, D=width, EDGES=_EDGES, WIDTH=columns, BY_SOURCE=source_scale is not None,
-            BY_TARGET=target_scale is not None, num_warps=1 if columns <= 32 else 2 if columns <= 64 else 4,
+            H=heads, D=width, BY_SOURCE=source_scale is not None, BY_TARGET=target_scale is not None,
+            **block_shape(width),
         )  # fmt: skip
     return s
 

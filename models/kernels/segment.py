@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import split_rows
 from models.kernels.product import sum_rows
 from models.kernels.shapes import check_int64, check_shape
-from models.kernels.spmm_max import MAX_WIDEST, bits, max_of_rows, where_rank
+from models.kernels.spmm_max import MAX_WIDEST, bits, take_maxima, where_rank
 from models.kernels.threads import num_threads, run_rows
 from models.kernels.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles
 
@@ -110,15 +109,10 @@ def _inverse_counts(offsets: Tensor) -> Tensor:
     return (offsets[1:] - offsets[:-1]).clamp(min=1).to(torch.float32).reciprocal()
 
 
-def sum_segments(
-    x: Tensor, offsets: Tensor, bounds: NDArray[np.int64] | None = None, scale: Tensor | None = None
-) -> Tensor:
+def _sum_segments(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
     """Sum groups of rows, times scale (G,) float32, without gradients."""
-    if not has_kernels(x):
-        y = reference_segment_reduce(x, offsets, "sum")
-        return y if scale is None else y * scale.unsqueeze(1).to(y.dtype)
     y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
-    bounds = split_rows(offsets.numpy(), num_threads()) if bounds is None else bounds
+    bounds = split_rows(offsets.numpy(), num_threads())
     factors = (None, None, None, None if scale is None else scale.numpy())
     for column, lanes, count in tiles(x.shape[1]):
         place = (lanes, count, x.shape[1], column, 1, 0)
@@ -126,7 +120,7 @@ def sum_segments(
     return y
 
 
-def spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
+def _spread(x: Tensor, offsets: Tensor, scale: Tensor | None = None) -> Tensor:
     """Copy each group's row, times scale (G,) float32, to the group's members, without gradients."""
     y = torch.empty(int(offsets[-1]), x.shape[1], dtype=x.dtype)
     arrays = (offsets.numpy(), storage(x.contiguous()), None if scale is None else scale.numpy(), storage(y))
@@ -139,35 +133,30 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offsets: Tensor, scale: Tensor | None) -> Tensor:
         ctx.save_for_backward(offsets, scale)
-        return sum_segments(x, offsets, scale=scale)
+        return _sum_segments(x, offsets, scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return spread(grad, *ctx.saved_tensors), None, None
+        return _spread(grad, *ctx.saved_tensors), None, None
 
 
 class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(offsets)
-        return spread(x, offsets)
+        return _spread(x, offsets)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return sum_segments(grad, *ctx.saved_tensors), None
+        return _sum_segments(grad, *ctx.saved_tensors), None
 
 
 class _Max(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offsets: Tensor, _: None) -> Tensor:
-        y = torch.empty(len(offsets) - 1, x.shape[1], dtype=x.dtype)
-        rank = torch.empty(y.shape, dtype=torch.int32)
-        bounds = split_rows(offsets.numpy(), num_threads())
-        arrays = (offsets.numpy(), None, storage(x.contiguous()), storage(y), bits(rank))
-        for column, lanes, count in tiles(x.shape[1], MAX_WIDEST):
-            run_rows(max_of_rows, bounds, lanes, count, x.shape[1], column, *arrays)
+        y, rank = take_maxima(x, split_rows(offsets.numpy(), num_threads()), offsets, None)
         ctx.save_for_backward(offsets, rank)
         return y
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from llvmlite import ir
 from numba import njit, types
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -59,12 +60,7 @@ class _Max(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, adj: Adjacency) -> Tensor:
-        x = x.contiguous()
-        y = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype)
-        rank = torch.empty(y.shape, dtype=torch.int32)
-        arrays = (adj.indptr.numpy(), adj.indices.numpy(), storage(x), storage(y), bits(rank))
-        for column, lanes, count in tiles(x.shape[1], MAX_WIDEST):
-            run_rows(max_of_rows, adj.chunks(), lanes, count, x.shape[1], column, *arrays)
+        y, rank = take_maxima(x, adj.chunks(), adj.indptr, adj.indices)
         ctx.adj = adj
         ctx.save_for_backward(rank)
         return y
@@ -80,6 +76,20 @@ class _Max(torch.autograd.Function):
             place = (lanes, count, width, column)
             run_rows(_gather_rows, adj.reverse().chunks(), *place, *edges, storage(grad), bits(rank), storage(grad_x))
         return grad_x, None
+
+
+def take_maxima(x: Tensor, bounds: NDArray[np.int64], indptr: Tensor, indices: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the maximum over each row's in-edges and, int32, the number in the row of the edge that it came from.
+
+    Without indices row e of x is that of edge e.
+    """
+    y = torch.empty(len(indptr) - 1, x.shape[1], dtype=x.dtype)
+    rank = torch.empty(y.shape, dtype=torch.int32)
+    sources = None if indices is None else indices.numpy()
+    arrays = (indptr.numpy(), sources, storage(x.contiguous()), storage(y), bits(rank))
+    for column, lanes, count in tiles(x.shape[1], MAX_WIDEST):
+        run_rows(_max_of_rows, bounds, lanes, count, x.shape[1], column, *arrays)
+    return y, rank
 
 
 def _is_larger(builder: Any, best: Any, value: Any) -> Any:
@@ -125,8 +135,7 @@ def bits(rank: Tensor) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def max_of_rows(low, high, lanes, count, stride, column, indptr, indices, x, y, rank):  # type: ignore[no-untyped-def]
-    """Take the maxima of one tile of columns; of rows of edges themselves where there are no indices."""
+def _max_of_rows(low, high, lanes, count, stride, column, indptr, indices, x, y, rank):  # type: ignore[no-untyped-def]
     last = indptr[high]
     for row in range(low, high):
         first, at = indptr[row], row * stride + column

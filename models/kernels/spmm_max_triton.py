@@ -15,18 +15,16 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 
-_EDGES = 16
-_WIDEST = 128
-
 
 def max_rows_triton(adj: Adjacency, x: Tensor) -> Tensor:
     """y_v = max_{u in N(v)} x_u: x (num_src, D) -> (num_dst, D), 0 without in-edges; NaN passes."""
     return _Max.apply(x, adj)  # type: ignore[no-untyped-call]
 
 
-def _shape(width: int) -> dict[str, Any]:
-    columns = min(_WIDEST, max(16, triton.next_power_of_2(width)))
-    return {"EDGES": _EDGES, "WIDTH": columns, "num_warps": 1 if columns <= 32 else 2 if columns <= 64 else 4}
+def block_shape(width: int) -> dict[str, int]:
+    """Return how many edges and columns a program takes at a time, and its warps, for rows of `width` columns."""
+    columns = min(128, max(16, triton.next_power_of_2(width)))
+    return {"EDGES": 16, "WIDTH": columns, "num_warps": 1 if columns <= 32 else 2 if columns <= 64 else 4}
 
 
 class _Max(torch.autograd.Function):
@@ -35,7 +33,7 @@ class _Max(torch.autograd.Function):
         x, width = x.contiguous(), x.shape[1]
         y = x.new_empty(adj.num_dst, width)
         rank = x.new_empty(y.shape, dtype=torch.int32)
-        shape = _shape(width)
+        shape = block_shape(width)
         if y.numel():
             _forward[(adj.num_dst, triton.cdiv(width, shape["WIDTH"]))](
                 adj.indptr, adj.indices, x, y, rank, width, **shape
@@ -50,7 +48,7 @@ class _Max(torch.autograd.Function):
         (rank,), adj, grad = ctx.saved_tensors, ctx.adj, grad.contiguous()
         out, width = adj.transpose(), grad.shape[1]
         grad_x = grad.new_empty(adj.num_src, width)
-        shape = _shape(width)
+        shape = block_shape(width)
         if grad_x.numel():
             _backward[(adj.num_src, triton.cdiv(width, shape["WIDTH"]))](
                 out.indptr, out.indices, out.edges, adj.indptr, grad, rank, grad_x, width, **shape

@@ -24,24 +24,21 @@ nearest even. Offsets count elements of flat, contiguous arrays.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from llvmlite import binding, ir
 from numba import types
-from numba.core.extending import NativeValue
-from numba.extending import intrinsic, models, overload, register_model, unbox
+from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels import _llvm
 from models.kernels._llvm import BYTES, FLOAT, INT, SHORT
+from models.kernels.constants import Constant
 
 WIDTHS = (16, 32, 64, 128, 256)
 """Lanes that kernels are compiled for; 256 float32 accumulators are half of AVX-512's registers."""
@@ -59,17 +56,6 @@ STREAMED_BYTES = 1 << 26
 """About twice a last-level cache."""
 instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
 """numba's `intrinsic`, typed: callers do not pass `typing`."""
-_FILES = [Path(__file__).with_name(name) for name in ("_llvm.py", "vector.py", "exponentials.py")]
-_SOURCE = hashlib.sha256(b"".join(file.read_bytes() for file in _FILES)).hexdigest()[:8]
-"""Part of the types' names: numba looks for changes in a kernel's own file only, and would run the vectors of old."""
-
-
-class LanesType(types.Type):
-    """numba's type of `Lanes`: one for each width."""
-
-    def __init__(self, count: int, partly: bool, streaming: bool) -> None:
-        self.count, self.partly, self.streaming = count, partly, streaming
-        super().__init__(name=f"Lanes({count}, {partly}, {streaming}, {_SOURCE})")
 
 
 class VectorType(types.Type):
@@ -77,10 +63,7 @@ class VectorType(types.Type):
 
     def __init__(self, lanes: int) -> None:
         self.lanes = lanes
-        super().__init__(name=f"Vector({lanes}, {_SOURCE})")
-
-
-register_model(LanesType)(models.OpaqueModel)
+        super().__init__(name=f"Vector({lanes})")
 
 
 @register_model(VectorType)
@@ -90,7 +73,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 @dataclass(frozen=True)
-class Lanes:
+class Lanes(Constant):
     """How wide a kernel's vectors are."""
 
     count: int
@@ -98,15 +81,6 @@ class Lanes:
     """Whether memory holds fewer floats than there are lanes."""
     streaming: bool = False
     """Whether stores of whole vectors bypass the caches; see `is_streamed`."""
-
-    @cached_property
-    def _numba_type_(self) -> LanesType:
-        return LanesType(self.count, self.partly, self.streaming)
-
-
-@unbox(LanesType)  # type: ignore[no-untyped-call]
-def _unbox_lanes(kind: Any, value: Any, context: Any) -> Any:
-    return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
 
 
 def storage(tensor: Tensor) -> NDArray[Any]:

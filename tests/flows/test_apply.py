@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError, UserError
-from flows.commands.neighbors import NeighborRequest, find_neighbors, write_neighbors
+from flows.commands.neighbors import find_neighbors, write_neighbors
 from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.versions import list_versions, promote, roll_back
 from flows.model_use import requested_use
@@ -147,8 +147,13 @@ def test_embeddings_and_their_neighbors(trained: Trained) -> None:
     assert [one["id"] for one in found[0]["nearest"]] == [f"n{i}" for i in best]
     assert [one["rank"] for one in found[0]["nearest"]] == [1, 2, 3]
     (trained.folder / "two.txt").write_text("n3\nn4\n")
-    request = NeighborRequest(trained.folder / "v.npy", [], trained.folder / "two.txt", 5, "dot")
-    assert write_neighbors(find_neighbors(request), trained.folder / "near.parquet") == 10
+    assert (
+        write_neighbors(
+            find_neighbors(trained.folder / "v.npy", [], trained.folder / "two.txt", 5, "dot"),
+            trained.folder / "near.parquet",
+        )
+        == 10
+    )
     near = pq.read_table(trained.folder / "near.parquet").to_pandas()
     assert near.node.tolist() == ["n3"] * 5 + ["n4"] * 5
     assert near["rank"].tolist() == [1, 2, 3, 4, 5] * 2
@@ -241,8 +246,8 @@ def test_names_that_nothing_has_are_answered_with_those_that_there_are(trained: 
         (lambda: list_runs(home, RunFilter(sort="acuracy")), "no run has measured it; there are test/accuracy"),
         (lambda: list_runs(home, RunFilter(status="done")), "there are cancelled, completed, failed, running"),
         (lambda: list_runs(home, RunFilter(younger_than="soon")), "--since 'soon' is not an age"),
-        (lambda: find_neighbors(NeighborRequest(Path("v.npy"), [], None, 3, "dot")), "give --node ID"),
-        (lambda: find_neighbors(NeighborRequest(Path("v.npy"), ["1"], None, 3, "cos")), "did you mean 'cosine'"),
+        (lambda: find_neighbors(Path("v.npy"), [], None, 3, "dot"), "give --node ID"),
+        (lambda: find_neighbors(Path("v.npy"), ["1"], None, 3, "cos"), "did you mean 'cosine'"),
     ):
         with pytest.raises(RecipeError, match=message):
             call()

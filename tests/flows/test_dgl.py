@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError
-from flows.commands.graph_export import GraphExport, export_graph
+from flows.commands.graph_export import export_graph
 from tasks.storage.home import Home
 from tests.flows.conftest import graphmill
 from tests.support import WITHOUT_DGL
@@ -71,5 +71,5 @@ def test_train_export_read_again_and_predict(tmp_path: Path) -> None:
 def test_export_graph_says_what_is_wrong(home: Home, tmp_path: Path, given: dict[str, Any], message: str) -> None:
     words = {"source": "quickstart", "overrides": [], "output": str(tmp_path / "g.bin"), "format": None, **given}
     with pytest.raises(RecipeError, match=message):
-        export_graph(home, GraphExport(**words))
+        export_graph(home, **words, verbose=False)
     assert not (tmp_path / "g.bin").exists()

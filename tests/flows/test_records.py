@@ -14,8 +14,8 @@ from rich.console import Console
 from configs.errors import DataError, StageError
 from flows.commands.clean import clean_home
 from flows.commands.run import outcome_json, show_outcome
-from flows.hooks import bury_dead_runs, metrics_table
-from flows.run_records import KILLED, RunRecord, all_runs, bury, now_text, read_record, recorded, settled
+from flows.hooks import mark_killed_runs, metrics_table
+from flows.run_records import KILLED, RunRecord, all_runs, mark_killed, now_text, read_record, recorded, settled
 from tasks.processes import ending
 from tasks.storage.home import Home
 from tests.support import stage_entry
@@ -30,13 +30,13 @@ def test_a_run_that_has_ended_since_its_record_was_read_stays_as_it_ended(home: 
     with recorded(home, record):
         (read,) = all_runs(home)
         assert read.status == "running"
-    assert bury(home, read) is None
+    assert mark_killed(home, read) is None
     assert settled(home, read).status == "completed"
     again = new_record()
     with suppress(RuntimeError), recorded(home, again):
         (read,) = all_runs(home)
         raise RuntimeError("bad")
-    assert bury(home, read) is None
+    assert mark_killed(home, read) is None
     assert settled(home, read).error == "RuntimeError: bad"
     assert read_record(home, again.id) == settled(home, read)
 
@@ -46,7 +46,7 @@ def test_a_run_that_has_begun_anew_since_its_record_was_read_is_not_buried(home:
     killed.write(home)
     again = new_record()
     with recorded(home, again):
-        assert bury(home, killed) is None
+        assert mark_killed(home, killed) is None
         assert settled(home, killed).status == "running"
     assert read_record(home, again.id) == again
     assert again.status == "completed"
@@ -98,10 +98,10 @@ def test_a_killed_run_is_buried_once(home: Home, monkeypatch: pytest.MonkeyPatch
     record.write(home)
     assert settled(home, record).error == KILLED
     assert read_record(home, record.id) == record  # looking changes nothing
-    (dead,) = bury_dead_runs(home)
+    (dead,) = mark_killed_runs(home)
     assert dead.error == KILLED
     assert read_record(home, record.id) == dead
-    assert bury_dead_runs(home) == []
+    assert mark_killed_runs(home) == []
 
 
 @pytest.mark.parametrize(

@@ -12,33 +12,33 @@ from flows.services.settings import ServiceSettings, resolve
 
 def test_a_password_outlives_a_while_on_loopback() -> None:
     """MLflow's users keep the first one: another would lock everybody out."""
-    open_to_all = resolve(ServiceSettings(host="0.0.0.0"), set())
-    back = resolve(open_to_all.model_copy(update={"host": "127.0.0.1"}), set())
+    open_to_all = resolve(ServiceSettings(host="0.0.0.0"))
+    back = resolve(open_to_all.model_copy(update={"host": "127.0.0.1"}))
     assert open_to_all.password
     assert back.password is None
-    assert resolve(back, set()).former_password == open_to_all.password
-    assert resolve(back.model_copy(update={"host": "0.0.0.0"}), set()).password == open_to_all.password
+    assert resolve(back).former_password == open_to_all.password
+    assert resolve(back.model_copy(update={"host": "0.0.0.0"})).password == open_to_all.password
 
 
 def test_a_port_that_was_named_once_is_not_exchanged() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert resolve(ServiceSettings(prefect_port=port), set()).prefect_port != port
+        assert resolve(ServiceSettings(prefect_port=port)).prefect_port != port
         with pytest.raises(RecipeError, match=f"--prefect-port {port}.*0 for any"):
-            resolve(ServiceSettings(prefect_port=port, named_ports=("prefect",)), set())
-    assert resolve(ServiceSettings(prefect_port=port), {"prefect"}).named_ports == ("prefect",)
+            resolve(ServiceSettings(prefect_port=port, named_ports=("prefect",)))
+    assert resolve(ServiceSettings(prefect_port=port, named_ports=("prefect",))).named_ports == ("prefect",)
 
 
 @pytest.mark.parametrize("host", ["", " "])
 def test_an_empty_host_is_not_every_interface(host: str) -> None:
     with pytest.raises(RecipeError, match="--host is empty"):
-        resolve(ServiceSettings(host=host), set())
+        resolve(ServiceSettings(host=host))
 
 
 @pytest.mark.parametrize("pool", ["", " ", "a/b", "a%b", "<a>", "a\nb"])
 def test_a_pool_is_called_as_prefect_wants_it(pool: str) -> None:
     with pytest.raises(RecipeError, match=r"--pool .*: a name without any of"):
-        resolve(ServiceSettings(pool=pool), set())
+        resolve(ServiceSettings(pool=pool))
 
 
 def test_links_for_people_have_the_public_name() -> None:
@@ -51,6 +51,6 @@ def test_links_for_people_have_the_public_name() -> None:
 @pytest.mark.parametrize("password", ["with[bracket", "with/slash", "℀"])
 def test_a_password_is_never_told(password: str) -> None:
     with pytest.raises(RecipeError, match="names no database") as caught:
-        resolve(ServiceSettings(database=f"postgresql+asyncpg://me:{password}@localhost/"), set())
+        resolve(ServiceSettings(database=f"postgresql+asyncpg://me:{password}@localhost/"))
     assert password not in str(caught.value)
-    assert resolve(ServiceSettings(database=f"postgresql://me:{password}@localhost/x"), set()).database
+    assert resolve(ServiceSettings(database=f"postgresql://me:{password}@localhost/x")).database

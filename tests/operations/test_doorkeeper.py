@@ -11,14 +11,14 @@ import pytest
 from configs.errors import RecipeError
 from flows.services.commands import hosts, origins
 from flows.services.settings import ServiceSettings, checked_names
-from flows.web.doorkeeper import Doorkeeper, House, one_user
+from flows.web.doorkeeper import Access, Doorkeeper, one_user
 
-HOUSE = House(frozenset({"localhost:4200", "[::1]:4200"}), frozenset({"http://localhost:4200"}))
-LOCKED = House(HOUSE.hosts, HOUSE.origins, one_user("graphmill:pass:word"), open_path="/api/health")
+HOUSE = Access(frozenset({"localhost:4200", "[::1]:4200"}), frozenset({"http://localhost:4200"}))
+LOCKED = Access(HOUSE.hosts, HOUSE.origins, one_user("graphmill:pass:word"), open_path="/api/health")
 OWN = ("Host", "localhost:4200")
 
 
-def _ask(house: House, *headers: tuple[str, str], kind: str = "http", **scope: str) -> list[dict[str, Any]]:
+def _ask(house: Access, *headers: tuple[str, str], kind: str = "http", **scope: str) -> list[dict[str, Any]]:
     sent: list[dict[str, Any]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -33,7 +33,7 @@ def _ask(house: House, *headers: tuple[str, str], kind: str = "http", **scope: s
     return sent
 
 
-def _status(house: House, *headers: tuple[str, str], **scope: str) -> int:
+def _status(house: Access, *headers: tuple[str, str], **scope: str) -> int:
     status: int = _ask(house, *headers, **scope)[0]["status"]
     return status
 

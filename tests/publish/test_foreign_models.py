@@ -17,7 +17,7 @@ from configs.schema import Recipe
 from flows import cli
 from flows.commands import trust as trust_commands
 from flows.model_use import Data, ModelUse
-from flows.terminal.options import before
+from flows.terminal.options import global_options
 from tasks.apply.model_files import write_tensors
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.publish.champion.gate import Decision
@@ -87,11 +87,11 @@ def test_using_it_has_to_be_allowed(
 
 
 def test_the_command_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(before, "opened", Path("/my home"))
-    monkeypatch.setattr(before, "takes_trust", True)
+    monkeypatch.setattr(global_options, "opened", Path("/my home"))
+    monkeypatch.setattr(global_options, "takes_trust", True)
     words = ["predict", "--model", "a b@1"]
     assert trust_commands.how_to_go_on(words, "abc") == "graphmill predict --model 'a b@1' --trust-code abc"
-    monkeypatch.setattr(before, "takes_trust", False)
+    monkeypatch.setattr(global_options, "takes_trust", False)
     assert trust_commands.how_to_go_on(["plan", "x"], "abc") == (
         "graphmill --home '/my home' trust abc && graphmill plan x"
     )

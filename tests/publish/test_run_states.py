@@ -11,7 +11,7 @@ import pytest
 
 from flows.backfill.actions import MAX_STARTS, settle_tracking, tracked_state
 from flows.backfill.spec import Backfill
-from flows.hooks import bury_tracking, close_tracking, end_tracking, log_what_was_found
+from flows.hooks import close_tracking, end_killed_tracking, end_tracking, log_cached_publication
 from flows.run_records import RunRecord, now_text
 from flows.terminal.progress import RunListener
 from tasks.processes import ending
@@ -109,9 +109,9 @@ def test_a_night_that_finds_everything_is_a_run_too(
     )
     monkeypatch.setattr("flows.hooks.load_parents", lambda *_: parents)
     with publishing_from(RunContext("night-2", "url")):
-        log_what_was_found(tracked_home, recipe(), record)
+        log_cached_publication(tracked_home, recipe(), record)
         record.mlflow_run_id = first.mlflow_run_id
-        log_what_was_found(tracked_home, recipe(), record)  # a retry
+        log_cached_publication(tracked_home, recipe(), record)  # a retry
     assert seen(tracker, first.mlflow_run_id) == before
     runs = tracker.client.search_runs([tracker.experiment_id])
     assert len(runs) == (2 if deployment else 1), "a command typed again has the run that is there"
@@ -136,7 +136,7 @@ def test_the_run_of_a_killed_process_has_failed(tracked_home: Home) -> None:
         stages={"partition": stage_entry("partition")},
         config={"tracking": {"experiment": "graphmill"}},
     )
-    bury_tracking(tracked_home, record)
+    end_killed_tracking(tracked_home, record)
     found = [status(tracked_home, tracker.run_id) for tracker in (running, done, other)]
     assert found == ["FAILED", "FINISHED", "RUNNING"]
 

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 from configs.errors import GraphmillError
-from configs.load import dump_recipe
 from configs.schema import Recipe
 from flows.hooks import conclude, result_text
 from flows.notifications.events import failure_before
-from flows.run_records import RunRecord, all_runs, now_text, recorded
+from flows.run_records import RunRecord, all_runs, recorded
 from flows.services.past_runs import PastRun, write_past_run
 from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, find_stage, load_stage, mark_used, stage_record
@@ -23,7 +22,9 @@ Progress = Callable[[str, float, float, str, str], None]
 FLOW = "train_graph"
 
 
-def find_all(home: Home, recipe: Recipe, selection: Selection, progress: Progress) -> list[StageOutcome[Any]] | None:
+def find_all_stages(
+    home: Home, recipe: Recipe, selection: Selection, progress: Progress
+) -> list[StageOutcome[Any]] | None:
     """Return the artifact of each stage in order, as the flow would find it; None where one is to be made.
 
     Source files that changed are read, to know them by their content; `progress` hears of it.
@@ -44,7 +45,7 @@ def find_all(home: Home, recipe: Recipe, selection: Selection, progress: Progres
     return found
 
 
-def found_run(
+def record_cached_run(
     home: Home, recipe: Recipe, record: RunRecord, parameters: dict[str, Any], found: list[StageOutcome[Any]]
 ) -> RunRecord | None:
     """Write down a run that found all of its stages, in the home and in Prefect's history; None: the flow has to.
@@ -78,17 +79,3 @@ def found_run(
         for outcome in found:
             mark_used(outcome.folder)
     return record
-
-
-def new_record(recipe: Recipe, source: str, overrides: list[str], tags: list[str], selection: Selection) -> RunRecord:
-    """Return the record of a run from the command line that begins now; Prefect has yet to give it an id."""
-    return RunRecord(
-        id="",
-        recipe=recipe.name,
-        source=source,
-        overrides=overrides,
-        tags=sorted(tags),
-        config=dump_recipe(recipe),
-        started_at=now_text(),
-        selected=list(selection.stages),
-    )

@@ -1,0 +1,70 @@
+"""Commands on a home: what its runs made, whether the installation is sound, what can go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.terminal.options import HomeOption, JsonOption, open_home
+
+app = typer.Typer()
+
+
+@app.command()
+def inspect(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A run's id, a recipe (its latest run), or an artifact's key or folder."),
+    ],
+    stage: Annotated[
+        str | None, typer.Argument(metavar="[STAGE]", help="The artifact of this stage of the run.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its sha256.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`."""
+    from flows.commands.inspection import Found, find, show_artifact, show_run, write_plots
+
+    place = open_home(home)
+    found = find(place, what, stage, deep=verify)
+    if as_json:
+        print((found.manifest if isinstance(found, Found) else found).model_dump_json())
+    elif isinstance(found, Found):
+        show_artifact(place, found, verified=verify)
+    else:
+        show_run(place, found)
+    if output is not None and isinstance(found, Found):
+        write_plots(found, output)
+
+
+@app.command()
+def doctor(home: HomeOption = None) -> None:
+    """Check this installation: each line is ok, or says how to mend it."""
+    from flows.commands.doctor import examine
+
+    if not examine(open_home(home)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def clean(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Keep what runs of this age used: 12h, 7d, 4w.")
+    ] = "7d",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Remove artifacts that no run needs: neither the latest successful run of a recipe nor a younger one."""
+    from flows.commands.clean import clean_home, parse_age, show_removed
+    from flows.terminal.console import print_result
+
+    removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run)
+    values = {"removed": [item.as_json() for item in removed], "bytes": sum(item.num_bytes for item in removed)}
+    print_result(as_json, values, lambda: show_removed(removed, dry_run=dry_run))

@@ -1,0 +1,186 @@
+"""Commands on a recipe: run it, plan it, check its data, show it; and what recipes can name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows.terminal.options import HomeOption, JsonOption, TrustOption, VerboseOption, global_options, open_home
+
+app = typer.Typer()
+
+
+def _complete_recipe(incomplete: str) -> list[str]:
+    """Complete names of shipped recipes (without importing what reads them) and of YAML files."""
+    shipped = [path.stem for path in (Path(__file__).resolve().parents[2] / "configs").glob("*.yaml")]
+    files = [str(path) for path in Path().glob("*.yaml")]
+    return sorted(name for name in (*shipped, *files) if name.startswith(incomplete))
+
+
+def _complete_stage(incomplete: str) -> list[str]:
+    """Complete the last of `a,b,c`."""
+    from configs.schema import STAGES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [before + comma + stage for stage in STAGES if stage.startswith(last)]
+
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Name of a shipped recipe (`graphmill recipes`) or a YAML file.", autocompletion=_complete_recipe
+    ),
+]
+OverridesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides, such as train.epochs=5.")
+]
+TagOption = Annotated[
+    list[str] | None, typer.Option("--tag", help="Tag of the run, for `graphmill runs --tag`; may stand several times.")
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="STAGE,...", help="Run these stages; what they read is there.", autocompletion=_complete_stage
+    ),
+]
+FromOption = Annotated[
+    str | None, typer.Option("--from", metavar="STAGE", help="Begin at this stage.", autocompletion=_complete_stage)
+]
+ForceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--force", metavar="STAGE,...", help="Build these even where they are cached.", autocompletion=_complete_stage
+    ),
+]
+
+
+@app.command()
+def run(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only: OnlyOption = None,
+    from_stage: FromOption = None,
+    force: ForceOption = None,
+    tags: TagOption = None,
+    trust_code: TrustOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run a recipe; what is there already is found, not made again.
+
+    Examples: `graphmill run quickstart`; `graphmill run ogbl-ddi dataset.root=data/ogb train.epochs=20`;
+    `graphmill run quickstart --from train --force train --json`
+    """
+    from flows.commands.run import RunRequest, failure_json
+    from flows.commands.run import run as execute
+
+    request = RunRequest(
+        recipe,
+        overrides or [],
+        only or [],
+        from_stage,
+        force or [],
+        as_json,
+        verbose or global_options.verbose,
+        tags or [],
+    )
+    place = open_home(home, trust_code or [])
+    try:
+        execute(place, request)
+    except BaseException as error:
+        if as_json:
+            print(json.dumps(failure_json(place, recipe, error)), flush=True)
+        raise
+
+
+@app.command()
+def plan(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    only: OnlyOption = None,
+    from_stage: FromOption = None,
+    force: ForceOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Say what would run and why, what is cached, and how large it gets; runs nothing."""
+    from configs.load import load_own_recipe
+    from flows.commands.plan import make_plan, show_plan
+    from flows.terminal.console import Reporter, print_result
+    from flows.terminal.selection import select_stages
+
+    selection = select_stages(only, from_stage, force)
+    steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection, Reporter().progress)
+    print_result(as_json, {"recipe": recipe, "stages": [step.as_json() for step in steps]}, lambda: show_plan(steps))
+
+
+@app.command()
+def check(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Read and check a recipe's data, nothing else: what stands in it, and all that is wrong with it.
+
+    Example: `graphmill check my-graph.yaml dataset.nodes.on_duplicate_id=first`
+    """
+    from configs.load import load_own_recipe
+    from flows.commands.check import check_recipe
+
+    if not check_recipe(open_home(home), load_own_recipe(recipe, overrides or ()), as_json=as_json):
+        raise typer.Exit(2)
+
+
+@app.command()
+def recipes() -> None:
+    """List the shipped recipes."""
+    from flows.commands.components import list_recipes
+
+    list_recipes()
+
+
+def _add_list(command: str, registry: str, what: str) -> None:
+    @app.command(command, help=f"List the {what}.")
+    def list_known() -> None:
+        from configs import registry as registries
+        from flows.commands.components import list_components
+
+        list_components(getattr(registries, registry))
+
+
+_add_list("datasets", "DATASETS", "kinds of data sets that a recipe can name")
+_add_list("models", "MODELS", "models")
+_add_list("partitioners", "PARTITIONERS", "partitioners")
+
+
+@app.command()
+def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
+    """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads)."""
+    from configs.load import dump_recipe, load_own_recipe
+    from flows.commands.components import commented_yaml
+
+    checked = load_own_recipe(recipe, overrides or ())
+    print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")] = None,
+) -> None:
+    """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
+    from configs.errors import RecipeError
+    from flows.commands.recipe_schema import recipe_schema
+
+    text = json.dumps(recipe_schema(), indent=1)
+    if output is None:
+        print(text)
+    elif output.is_dir() or not output.parent.is_dir():
+        raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
+    else:
+        output.write_text(text + "\n", encoding="utf-8")
+        print(output)

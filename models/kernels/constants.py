@@ -1,0 +1,41 @@
+"""Arguments of kernels whose value is part of their numba type: a kernel is compiled once for each value."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from numba import types
+from numba.core.extending import NativeValue
+from numba.extending import models, register_model, unbox
+
+
+class ConstantType(types.Type):
+    """numba's type of one `Constant`; its attributes are the constant's fields."""
+
+    def __init__(self, constant: Any) -> None:
+        for field in fields(constant):
+            setattr(self, field.name, getattr(constant, field.name))
+        super().__init__(name=repr(constant))
+
+
+register_model(ConstantType)(models.OpaqueModel)
+
+
+@unbox(ConstantType)  # type: ignore[no-untyped-call]
+def _unbox_constant(kind: Any, value: Any, context: Any) -> Any:
+    return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
+
+
+class Constant:
+    """Base of frozen dataclasses that kernels take as constants."""
+
+    @property
+    def _numba_type_(self) -> ConstantType:
+        return _type_of(self)
+
+
+@cache
+def _type_of(constant: Constant) -> ConstantType:
+    return ConstantType(constant)
