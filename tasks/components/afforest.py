@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tasks.arrays import Array
 
 _ROUNDS = 2  # neighbours of every node that are joined before the giant component is looked for (the paper's choice)
 _SAMPLES = 1024  # nodes asked for their component; a wrong guess costs time, never correctness

@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from configs.registry import DATASETS
 from configs.source_files import check_file, user_path
+from tasks.arrays import Array
 from tasks.ingest.configs import DglFileConfig
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs, read_dgl_file
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
 from tasks.storage.source_digests import SourceDigests
-
-Array = NDArray[Any]
 
 _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only relation
 _METRICS = {

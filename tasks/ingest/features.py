@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.storage.manifests import FeatureColumn
-
-Array = NDArray[Any]
 
 
 class FeatureKind:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.storage.manifests import TaskType
-
-Array = NDArray[Any]
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.registry import DATASETS
 from configs.source_files import check_file, user_path
+from tasks.arrays import Array
 from tasks.ingest.configs import NpzConfig
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
-
-Array = NDArray[Any]
 
 _MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 

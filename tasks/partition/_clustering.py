@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.partition._moves import Graph, Parts, has_room, move
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
+from tasks.partition._moves import has_room, move
+from tasks.partition.base import Graph, Parts
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
 # longer on 27 M edges (EPYC, 2026) for the same cut.

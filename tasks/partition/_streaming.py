@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
 
 
 @njit(cache=True, nogil=True)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
+from tasks.arrays import Array
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
@@ -25,7 +26,7 @@ from tasks.preprocess.transforms.hops import split_hops
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import DatasetManifest
 
 # What the graph's manifest takes over from the data set's.

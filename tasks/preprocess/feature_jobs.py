@@ -10,12 +10,12 @@ import numpy as np
 from configs.base import ComponentConfig
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
+from tasks.arrays import Array
 from tasks.preprocess.shards import ShardJob, digest, result
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform, check_codes
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.scaling import refuse_overflow
 from tasks.storage.dataset_store import ShardRef, read_shard, to_numpy
-from tasks.storage.graph_store import Array
 
 VERSION = 1
 # Rows at a time through the transforms: their intermediate values, often float64, stay small.

@@ -21,6 +21,7 @@ import numpy as np
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array
 from tasks.preprocess.feature_jobs import (
     VERSION,
     RowRange,
@@ -41,7 +42,7 @@ from tasks.preprocess.transforms.filling import fills_gaps
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 
 
 class FeatureBuilder:

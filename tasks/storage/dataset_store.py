@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
+from tasks.arrays import Array
 from tasks.storage.manifests import DatasetManifest, Table
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

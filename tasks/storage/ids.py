@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.readers.columns import first_not_whole, to_int64
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import GraphStore
 
 _CHUNK = 1 << 20
 

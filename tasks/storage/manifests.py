@@ -222,6 +222,11 @@ class GraphManifest(Manifest):
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""
 
+    @property
+    def graph_fields(self) -> dict[str, Any]:
+        """What the manifest says of the graph, for the manifest of the next stage's graph."""
+        return {name: getattr(self, name) for name in GraphManifest.model_fields if name not in Manifest.model_fields}
+
 
 class PartitionManifest(GraphManifest):
     """The same graph, reordered so that part p holds nodes part_offsets[p] to part_offsets[p + 1]."""

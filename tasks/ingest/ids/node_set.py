@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.writer import DatasetWriter
-
-Array = NDArray[Any]
 
 _ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numba import njit
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import is_file
+from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
 from tasks.ingest.ids.id_maps import write_mapping
@@ -32,8 +32,6 @@ from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
-
-Array = NDArray[Any]
 
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 18, 8 << 20
 # Additional files that mean something to later stages: name to column and dtype.

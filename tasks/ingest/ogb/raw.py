@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import is_file, is_folder, names_in
+from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw_rows import CsvRows, NpyRows, Rows, checked_cast
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
@@ -20,7 +20,6 @@ from tasks.readers.numbers.reader import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name
 
-Array = NDArray[Any]
 Triplet = tuple[str, str, str]
 # The one type of node and edge of a homogeneous graph.
 NODE, EDGE = "node", ("node", "to", "node")

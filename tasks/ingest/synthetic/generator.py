@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.synthetic.difficulty import solve_delta
@@ -26,7 +26,6 @@ from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 if TYPE_CHECKING:
     from tasks.ingest.configs import SyntheticConfig
 
-Array = NDArray[Any]
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
 _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.

@@ -6,18 +6,14 @@ check goes on to the next column.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch, plain_batch, with_nulls
-
-Array = NDArray[Any]
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
+from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.columns import float32, numbers
@@ -27,7 +27,6 @@ from tasks.storage.file_names import file_name, joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType
 
-Array = NDArray[Any]
 Triplet = tuple[str, str, str]
 
 _MAX_RELATIONS = 256

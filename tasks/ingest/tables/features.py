@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
 from tasks.storage.manifests import FeatureColumn
-
-Array = NDArray[Any]
 
 
 class FeatureReader:

@@ -6,15 +6,15 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Literal, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.csv as pc
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.columns import check_columns, to_int64
 from tasks.readers.csv_tables import (
@@ -28,7 +28,6 @@ from tasks.readers.csv_tables import (
 from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
-Array = NDArray[Any]
 Format = Literal["auto", "parquet", "csv", "tsv", "edgelist"]
 
 _SUFFIXES: dict[str, Format] = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.tables.configs import TablesConfig
@@ -21,8 +21,6 @@ from tasks.ingest.tables.splits import LinkSplitter, node_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
-
-Array = NDArray[Any]
 
 _UNLIKE = 10.0  # times
 _METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}

@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.files import Batch, TableFiles
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
-
-Array = NDArray[Any]
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.id_maps import whole_numbers
 from tasks.ingest.ids.node_set import NodeSet
@@ -17,8 +15,6 @@ from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_label
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.configs import LabelsConfig, NodesConfig, TablesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch
-
-Array = NDArray[Any]
 
 
 class LabelStore:

@@ -8,15 +8,14 @@ an id 9 bytes a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import user_path
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.ogb.raw_rows import NpyRows, Taker
@@ -27,8 +26,6 @@ from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.manifests import FeatureColumn
-
-Array = NDArray[Any]
 
 SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
 _ROWS = 1 << 18

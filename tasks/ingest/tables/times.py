@@ -6,21 +6,18 @@ import calendar
 import contextlib
 import datetime
 import re
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.moments import TimeUnit
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import EXACT, int64, numbers
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.policies import full_width
-
-Array = NDArray[Any]
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
@@ -33,8 +33,7 @@ from tasks.preprocess.splits.snapshot import EdgeFilter
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.graph_store import ArrayWriter, id_dtype
-
-Array = NDArray[Any]
+from tasks.transpose import transpose
 
 SORT_VERSION = 1
 _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
@@ -236,7 +235,7 @@ class _Merge:
         out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
         out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
         cursor = csr_indptr[:-1].copy()
-        coo.transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
+        transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
 from tasks.preprocess.transforms.base import check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import EdgeType, FeatureColumn
 
-Array = NDArray[Any]
 _CHUNK_EDGES = 1 << 20
 
 

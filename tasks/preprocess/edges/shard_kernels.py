@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tasks.arrays import Array
 
 _DIGIT_BITS = 11  # 2,048 counters of 8 bytes stay in the first-level cache
 _BUCKET_KEYS = 1 << 14  # keys of a bucket: 16 bytes each with the copy, well inside a second-level cache of 512 KiB

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter, id_dtype
+from tasks.storage.graph_store import ArrayWriter, id_dtype
 from tasks.storage.manifests import SPLITS
 
 Choose = Callable[[int, int], Array]

@@ -25,9 +25,10 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.pair_set import PairSet
 from tasks.stage import StageContext
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
 Rule = Literal["hold_out", "first_split", "keep"]

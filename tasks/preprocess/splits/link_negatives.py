@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tasks.arrays import Array
 from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
 _SEED = 0

@@ -26,10 +26,10 @@ from numba import njit
 from configs.errors import DataError, RecipeError
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.preprocess.layout import Layout
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
-from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest, NodeType, Table
 from tasks.storage.snapshots import no_times, time_unit
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tasks.arrays import Array
 from tasks.preprocess.layout import Layout
-from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest
 
 _CHUNK_ROWS = 1 << 20

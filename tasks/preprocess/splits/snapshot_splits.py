@@ -20,12 +20,13 @@ from numba import njit
 from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.schema import Recipe, SnapshotConfig
+from tasks.arrays import Array
 from tasks.counter_random import bits
 from tasks.ingest.labels import has_label
 from tasks.negatives import draw_negatives, draw_pool, replace_gone
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
 from tasks.storage.dataset_store import iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 _CHUNK_ROWS = 1 << 20

@@ -8,7 +8,8 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import Array, Column, ColumnTransform, State, numeric
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import Column, ColumnTransform, State, numeric
 from tasks.preprocess.transforms.configs import CodesConfig, OneHotConfig
 
 _LISTED = 20  # categories that a report shows

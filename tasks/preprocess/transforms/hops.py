@@ -16,8 +16,9 @@ from numba import njit
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array
 from tasks.preprocess.transforms.configs import HopsConfig
-from tasks.storage.graph_store import Array, ArrayWriter, create_array
+from tasks.storage.graph_store import ArrayWriter, create_array
 from tasks.storage.manifests import DatasetManifest
 
 _CHUNK_ROWS = 1 << 14

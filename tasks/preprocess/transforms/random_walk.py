@@ -7,8 +7,9 @@ from numba import njit
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
+from tasks.arrays import Array
 from tasks.counter_random import GOLDEN, mix
-from tasks.preprocess.transforms.base import Array, Column, StructureTransform
+from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import RandomWalkConfig
 from tasks.preprocess.transforms.graph_view import GraphView
 

@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.readers.limits import MAX_COLUMNS, MAX_GRAPHS
 from tasks.readers.limits import MAX_ROW_BYTES as _MAX_LINE_BYTES
 from tasks.readers.numbers import number_parsing as parsing
 from tasks.readers.streams import BOM, STREAM_ERRORS, open_stream, stream_error
-
-Array = NDArray[Any]
 
 _BLOCK_BYTES = 2 << 20
 _NUM_BUFFERS = 4
