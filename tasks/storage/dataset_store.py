@@ -58,6 +58,14 @@ class DatasetStore:
             first_row += num_rows
         return refs
 
+    def row_groups(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield a table piece by piece, however large: the number of a piece's first row, and its columns."""
+        for shard in self.shards(name):
+            first = shard.first_row
+            for group in iter_row_groups(shard, columns):
+                yield first, group
+                first += group.num_rows
+
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a whole table (or some of its columns) in memory."""
         return pa.concat_tables([read_shard(ref, columns) for ref in self.shards(name)])

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.schema import PreprocessConfig
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
@@ -36,6 +35,7 @@ from tasks.storage.graph_store import ArrayWriter, id_dtype
 from tasks.transpose import transpose
 
 SORT_VERSION = 1
+_CHUNK_EDGES = 1 << 22
 _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
 
 
@@ -66,15 +66,9 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
     count, loops = expand_shard(shard, plan, keys, 0, table_rows)
-    rows, counts, cols, table_rows = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
-    return {
-        "rows": rows,
-        "counts": counts,
-        "cols": cols,
-        "table_rows": table_rows,
-        "loops": loops,
-        "merged": count - len(cols),
-    }
+    runs = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
+    found = dict(zip(("rows", "counts", "cols", "table_rows"), runs, strict=True))
+    return {**found, "loops": loops, "merged": count - len(found["cols"])}
 
 
 def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
@@ -132,7 +126,7 @@ class _Merge:
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
-        self.threads = thread_count(config)
+        self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         for index, edge_type in enumerate(store.manifest.edge_types):
@@ -227,22 +221,21 @@ class _Merge:
         want_rows = not layout.symmetrize
         if not want_rows and not layout.carries_data:
             return
-        indices = np.load(self.writer.folder / "csc_indices.npy", mmap_mode="r" if size else None)
+        indices = np.asarray(self.writer.read("csc_indices"))
         csr_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        coo.count_columns(np.asarray(indices), csr_indptr[1:])
+        coo.count_columns(indices, csr_indptr[1:])
         np.cumsum(csr_indptr, out=csr_indptr)
         empty = np.empty(0, np.int64)
         out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
         out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
-        cursor = csr_indptr[:-1].copy()
-        transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
+        transpose(indptr, indices, csr_indptr[:-1].copy(), np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
 
 
-def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
+def _refuse_infinite(weight: Array) -> None:
     """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
-    count = sum(np.count_nonzero(~np.isfinite(weight[start : start + step])) for start in range(0, len(weight), step))
+    count = sum(np.count_nonzero(~np.isfinite(weight[rows])) for rows in blocks(len(weight), _CHUNK_EDGES))
     if count:
         raise DataError(
             f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
@@ -250,14 +243,9 @@ def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
         )
 
 
-def thread_count(config: PreprocessConfig) -> int:
-    """Threads of this process: `workers`, or one a core."""
-    return config.workers or os.cpu_count() or 1
-
-
 def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> None:
     """Refuse an edge that joins two graphs. Raises DataError."""
-    for start, end in _chunks(indptr, graph_offsets):
+    for start, end in row_blocks(indptr[graph_offsets], _CHUNK_EDGES):
         first, last = int(graph_offsets[start]), int(graph_offsets[end])
         degree = np.diff(indptr[first : last + 1])
         sizes = np.diff(graph_offsets[start : end + 1])
@@ -272,14 +260,3 @@ def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> 
                 f"an edge joins node {int(cols[wrong[0]])} to node {node} of graph {graph}, which holds nodes "
                 f"{int(graph_offsets[graph])} to {int(graph_offsets[graph + 1]) - 1}; edges must stay within a graph"
             )
-
-
-def _chunks(indptr: Array, graph_offsets: Array, edges: int = 1 << 22) -> Iterator[tuple[int, int]]:
-    """Ranges of graphs with at most about so many edges."""
-    ends = indptr[graph_offsets]
-    start = 0
-    while start < len(graph_offsets) - 1:
-        end = int(np.searchsorted(ends, ends[start] + edges, side="right")) - 1
-        end = min(max(end, start + 1), len(graph_offsets) - 1)
-        yield start, end
-        start = end

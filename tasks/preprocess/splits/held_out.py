@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.pair_set import PairSet
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
@@ -89,7 +89,7 @@ class HeldOut:
         rows, counts, cols, table_rows = (found[name].copy() for name in ("rows", "counts", "cols", "table_rows"))
         num_rows, size = drop_pairs(rows, counts, cols, table_rows, self.num_nodes, self._lookup, self._met)
         kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
-        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+        return {**found, **kept, "table_rows": table_rows[:size]}
 
     def report(self) -> dict[str, Any]:
         """Return counts for the manifest; all shards have passed by.
@@ -152,10 +152,9 @@ class HeldOut:
 
     def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
         """Yield a split's sources and targets, in order."""
-        path = self.writer.folder / f"{split}_edges.npy"
-        pairs = np.load(path, mmap_mode="r" if self._size(split) else None)
-        for start in range(0, len(pairs), _CHUNK_ROWS):
-            some = np.asarray(pairs[start : start + _CHUNK_ROWS])
+        pairs = self.writer.read(f"{split}_edges")
+        for rows in blocks(len(pairs), _CHUNK_ROWS):
+            some = np.asarray(pairs[rows])
             yield some[:, 0], some[:, 1]
 
     def _drop(self, split: str, marks: int) -> int:
@@ -167,7 +166,7 @@ class HeldOut:
             entry = self.writer.entries.get(name)
             # A pool of negatives belongs to no edge in particular; candidates (n, K, 2) follow theirs.
             if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):
-                self.writer.write(name, np.load(self.writer.folder / entry.path)[stays])
+                self.writer.write(name, self.writer.read(name)[stays])
         return gone
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
@@ -44,8 +44,8 @@ def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWri
 
 def _count_known(pairs: Array, graph: GraphView, *, directed: bool) -> int:
     """Return how many pairs (n, 2) are edges of any split."""
-    edges = split_pairs(graph.get)
-    return sum(
-        int(np.count_nonzero(among_edges(some[:, 0], some[:, 1], graph.num_nodes, edges, directed=directed)))
-        for some in (pairs[start : start + _CHECKED_AT_ONCE] for start in range(0, len(pairs), _CHECKED_AT_ONCE))
-    )
+    edges, count = split_pairs(graph.get), 0
+    for rows in blocks(len(pairs), _CHECKED_AT_ONCE):
+        src, dst = pairs[rows, 0], pairs[rows, 1]
+        count += int(np.count_nonzero(among_edges(src, dst, graph.num_nodes, edges, directed=directed)))
+    return count

@@ -98,14 +98,12 @@ class EdgeFilter:
         """Return a shard's runs (`edges.build.sort_edge_shard`) without edges that are not in the graph."""
         rows, counts, cols, table_rows = (_writable(found[k]) for k in ("rows", "counts", "cols", "table_rows"))
         births, times, cut = self.births, edge_times(shard), self.cut
-        if (
-            cut.key == LAST_KEY
-        ):  # only before or after counts: a byte each, of which the caches hold eight times as many
+        if cut.key == LAST_KEY:  # only before or after counts: caches hold eight times as many of a byte each
             births, times, cut = self._late, (times > cut.time).view(np.uint8), Cut(0)
         limit: Any = (cut.time, np.uint64(cut.key), cut.seed)
         num_rows, size = keep_runs(rows, counts, cols, table_rows, times, births, self.new_id, *limit)
         kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
-        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+        return {**found, **kept, "table_rows": table_rows[:size]}
 
     @cached_property
     def _late(self) -> Array:
@@ -265,26 +263,19 @@ def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str
     for index, name in enumerate(source.node_types):
         first, last = source.type_offsets[index : index + 2]
         if has_times(store.manifest, f"nodes/{name}"):
-            for shard in store.shards(f"nodes/{name}"):
-                for group in iter_row_groups(shard, ["time"]):
-                    births[first : first + group.num_rows] = group.column("time").to_numpy()
-                    first += group.num_rows
+            for row, group in store.row_groups(f"nodes/{name}", ["time"]):
+                births[first + row : first + row + group.num_rows] = group.column("time").to_numpy()
         elif any(name in ends and has_times(store.manifest, table) for table, ends in tables.items()):
             births[first:last] = _NEVER
             waiting.add(name)
     for table, ends in tables.items():
         if has_times(store.manifest, table):
             for column, name in zip(("src", "dst"), ends, strict=True):
-                if name in waiting:
-                    _first_edges(store, table, column, births[source.offset(name) :])
+                for _, group in store.row_groups(table, [column, "time"]) if name in waiting else ():
+                    ends_of_type, times = group.column(column).to_numpy(), group.column("time").to_numpy()
+                    _take_first(ends_of_type, times, births[source.offset(name) :])
     births[births == _NEVER] = ALWAYS
     return births
-
-
-def _first_edges(store: DatasetStore, table: str, column: str, births: Array) -> None:
-    for shard in store.shards(table):
-        for group in iter_row_groups(shard, [column, "time"]):
-            _take_first(group.column(column).to_numpy(), group.column("time").to_numpy(), births)
 
 
 @njit(cache=True, nogil=True)

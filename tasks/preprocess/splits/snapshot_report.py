@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.preprocess.layout import Layout
 from tasks.storage.manifests import DatasetManifest
 
@@ -46,8 +46,8 @@ def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
         return {"kind": "percentiles", "rows": len(values), "values": shown.tolist()}
     single = label.ndim == 1 or manifest.num_tasks == 1
     counts, rows = np.zeros(max(2, manifest.num_classes) if single else label.shape[1], np.int64), 0
-    for start in range(0, len(label), _CHUNK_ROWS):
-        part = np.asarray(label[start : start + _CHUNK_ROWS])
+    for some in blocks(len(label), _CHUNK_ROWS):
+        part = np.asarray(label[some])
         known = part >= 0  # False for NaN
         rows += int(np.count_nonzero(known.reshape(len(part), -1).any(1)))
         if single:
