@@ -29,6 +29,11 @@ class LabelKind:
         return 1 if self.task_type == "multiclass" else self.num_tasks
 
 
+def usual_metric(task_type: str) -> str:
+    """Return the metric that a kind of label is judged by where nobody names another."""
+    return {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}.get(task_type, "rocauc")
+
+
 def wrong_labels(values: Array, kind: LabelKind) -> Array:
     """Return which labels (NaN: none) are none of the kind, bool of the values' shape."""
     if kind.task_type == "regression":

@@ -142,7 +142,7 @@ class Intake:
         """
         files, done = replace(table_files(table), whole_lines=whole_lines), 0
         seen = {name: ColumnSurvey() for name in dict.fromkeys(columns)}
-        self.survey.setdefault(", ".join(table.files), {}).update(seen)
+        self.survey.setdefault(table.names, {}).update(seen)
         try:
             for batch in files.batches(columns, texts, numbers):
                 yield self._prepared(table, batch, seen)
@@ -219,14 +219,14 @@ class Intake:
                 else "blanks or Unicode form"
             )
             self.hints.append(
-                f"{', '.join(table.files)} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
+                f"{table.names} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
                 f"only in {how}; if they are one, write them alike"
             )
 
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""
         if count:
-            name = f"{', '.join(table.files)}: {what}"
+            name = f"{table.names}: {what}"
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 

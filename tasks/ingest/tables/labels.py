@@ -112,7 +112,7 @@ class LabelStore:
         """Say that -1 was taken for no label: to somebody it is a class."""
         if self._num_minus_one:
             intake.hints.append(
-                f"{', '.join(self._table.files)} (column {self._column}): -1 stands for no label in "
+                f"{self._table.names} (column {self._column}): -1 stands for no label in "
                 f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
             )
 
@@ -160,4 +160,4 @@ def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: Lab
         seen[codes] = True
         labels.put(known, table.label, codes)
     if rows == 0:
-        raise DataError("has no rows", path=", ".join(table.files))
+        raise DataError("has no rows", path=table.names)

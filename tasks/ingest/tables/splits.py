@@ -218,7 +218,7 @@ class LinkSplitter:
         self.intake.adjust(self.edges, "edges of no split left out", count)
         if count:
             self.intake.hints.append(
-                f"{', '.join(self.edges.files)} (column {self.split.column}): {count:,} edges are of no split, for "
+                f"{self.edges.names} (column {self.split.column}): {count:,} edges are of no split, for "
                 "their cell is empty; they neither train nor carry messages, and are no negatives either"
             )
 
