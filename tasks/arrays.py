@@ -25,9 +25,7 @@ def offsets(sizes: ArrayLike) -> NDArray[np.int64]:
 def row_blocks(indptr: Array, max_entries: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows, first and end, with at most `max_entries` entries; a longer row is a range of its own.
 
-    Args:
-        indptr: int64 (N + 1,), row v has the entries indptr[v] to indptr[v + 1].
-        max_entries: at most so many.
+    Row v has the entries indptr[v] to indptr[v + 1]: int64 (N + 1,).
     """
     first, num_rows = 0, len(indptr) - 1
     while first < num_rows:

@@ -14,8 +14,7 @@ def transpose(indptr: Array, indices: Array, cursor: Array, out_indices: Array, 
     Rows come in ascending order, so the columns of the result ascend too.
 
     Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
+        indptr, indices: int64 (N + 1,) and id (E,).
         cursor: int64 (N,), first place of each row of the result; moved on.
         out_indices: id (E,) or empty (not wanted), filled.
         out_eids: int64 (E,) or empty (not wanted), filled with positions in `indices`.

@@ -24,7 +24,7 @@ from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
-from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import Runs, expand_edges, sort_and_compress
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.preprocess.splits.held_out import HeldOut
@@ -55,20 +55,13 @@ class ShardPlan:
 
 
 def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
-    """Return a shard's edges sorted by destination, then source, as runs.
-
-    Returns:
-        rows: id (R,), destinations that occur, ascending.   counts: int64 (R,), edges of each.
-        cols: id (E,), sources.   table_rows: int32 or int64 (E,), row within the shard; empty unless kept.
-        loops: self-loops met.   merged: repetitions left out.
-    """
+    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out)."""
     size = shard.num_rows * (2 if plan.symmetrize else 1)
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
     count, loops = expand_shard(shard, plan, keys, 0, table_rows)
     runs = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
-    found = dict(zip(("rows", "counts", "cols", "table_rows"), runs, strict=True))
-    return {**found, "loops": loops, "merged": count - len(found["cols"])}
+    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
 
 
 def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
@@ -165,18 +158,19 @@ class _Merge:
         indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
         loops = merged = 0
         for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
-            found = self._filtered(found, job)
-            indptr[1:][found["rows"]] += found["counts"]  # a row occurs once a shard
+            runs = self._runs_of(found, job)
+            indptr[1:][runs.rows] += runs.counts  # a row occurs once a shard
             loops += found["loops"]
             merged += found["merged"]
         np.cumsum(indptr, out=indptr)
         return indptr, {"num_self_loops": loops, "num_merged": merged}
 
-    def _filtered(self, found: dict[str, Any], job: ShardJob) -> dict[str, Any]:
+    def _runs_of(self, found: dict[str, Any], job: ShardJob) -> Runs:
         """Return a shard's runs in the graph's ids, without what is not in the graph."""
+        runs = Runs(*(found[name] for name in Runs._fields))
         if self.existing is not None:
-            found = self.existing(found, job.shard)
-        return found if self.held_out is None else self.held_out(found)
+            runs = self.existing(runs, job.shard)
+        return runs if self.held_out is None else self.held_out(runs)
 
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""
@@ -187,9 +181,7 @@ class _Merge:
         eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
-            found = self._filtered(result(job), job)
-            place = (found["rows"], found["counts"], found["cols"], found["table_rows"])
-            coo.place_runs(*place, base, cursor, np.asarray(indices), np.asarray(eids))
+            coo.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
         assert np.array_equal(cursor, indptr[1:])
         return np.asarray(indices), np.asarray(eids)
 
@@ -197,8 +189,8 @@ class _Merge:
         """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
         config, layout = self.config, self.layout
         out_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        shared = (indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
-        coo.over_rows(coo.count_merged, self.threads, indptr, *shared, out_indptr[1:])
+        edges = coo.Unmerged(indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
+        coo.over_rows(coo.count_merged, self.threads, indptr, edges, out_indptr[1:])
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
         out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
@@ -207,13 +199,12 @@ class _Merge:
         if "weight" in layout.edge_columns:
             raw_weight = self.data.raw_weight()
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
-        outputs = (out_indptr, np.asarray(out_indices), np.asarray(out_eids))
-        weights = (raw_weight, _MERGE_MODES[config.merge_weights], np.asarray(out_weight))
-        coo.over_rows(coo.emit_merged, self.threads, indptr, *shared, *outputs, *weights)
+        out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
+        coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)
         if config.merge_weights == "sum":
-            _refuse_infinite(np.asarray(out_weight))
+            _refuse_infinite(out.weight)
         self.writer.write("csc_indptr", out_indptr)
-        return out_indptr, np.asarray(out_eids)
+        return out_indptr, out.eids
 
     def _other_direction(self, indptr: Array) -> None:
         """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""

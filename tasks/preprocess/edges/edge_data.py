@@ -37,16 +37,9 @@ def edge_types(
 ) -> None:
     """Number the relation of each edge: its table's, or the reverse one where the row is not of the target type.
 
-    Args:
-        indptr: int64 (N + 1,).
-        eids: int (E,), number of each edge over all tables; -1: an added self-loop.
-        table_starts: int64 (T + 1,).
-        forward: int64 (T,), relation of each table.
-        reverse: int64 (T,), relation of its reverses.
-        target_first: int64 (T,), first node of each table's target type.
-        target_last: int64 (T,), the node behind its last.
-        loop_type: relation of added self-loops.
-        out: int16 (E,), filled.
+    `eids`, int (E,), is the number of each edge over all tables, -1 for an added self-loop, whose relation is
+    `loop_type`. Of each table, int64 (T,): the relation of its edges and of their reverses, the first node of its
+    target type and the node behind its last. `out` is int16 (E,).
     """
     for v in range(len(indptr) - 1):
         for i in range(indptr[v], indptr[v + 1]):

@@ -18,13 +18,8 @@ _CHECKED_AT_ONCE = 1 << 24  # pairs; some 40 bytes each
 def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWriter, *, directed: bool) -> None:
     """Draw negatives for splits that have none, as many as edges; warn of given ones that are edges of a split.
 
-    Drawn ones are edges of no split, and none that carries messages. Given ones stay as they are.
-
-    Args:
-        context: hears the warning.
-        graph: splits and messages, written.
-        writer: takes `valid_negative` and `test_negative`.
-        directed: whether the reverse of an edge is none.
+    Drawn ones are edges of no split, and none that carries messages; `directed`: the reverse of an edge is none. Given
+    ones stay as they are.
 
     Raises:
         DataError: nearly all pairs of nodes are edges.

@@ -56,13 +56,9 @@ def mean_rows(indptr: Array, indices: Array, x: Array, out: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def count_labels(indptr: Array, indices: Array, known: Array, out: Array) -> None:
-    """Count the classes of v's neighbours but v itself.
+    """Count the classes of v's neighbours but v itself, into `out`, float32 (N, C): exact up to 2^24 edges.
 
-    Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
-        known: int64 (N,), labels that may be read, -1 for none.
-        out: float32 (N, C), filled; numbers of edges are exact up to 2^24.
+    indptr int64 (N + 1,), indices id (E,), known int64 (N,): labels that may be read, -1 for none.
     """
     for v in range(len(out)):
         out[v] = 0.0
@@ -81,14 +77,9 @@ def mean_shares(
     What v itself adds to u's counts is taken off before anything is divided or added up, so that nothing of it
     remains, not even a rounding error that a model could read.
 
-    Args:
-        indptr: int64 (N + 1,), indices: id (E,): first step.
-        indices: see indptr.
-        far_indptr: int64 (N + 1,), of the second step.
-        far_indices: id (E,), ascending within a node.
-        counts: float32 (N, C), `count_labels` of the second step.
-        known: int64 (N,), labels that may be read, -1 for none.
-        out: float32 (N, C), filled.
+    indptr and indices are those of the first step, far_indptr and far_indices (ascending within a node) of the second,
+    whose `count_labels` are counts, float32 (N, C); known int64 (N,): labels that may be read, -1 for none; out
+    float32 (N, C), filled.
     """
     total = np.empty(out.shape[1], np.float64)
     for v in range(len(out)):
