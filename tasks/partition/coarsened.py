@@ -140,14 +140,7 @@ def _is_small(level: Level, num_parts: int) -> bool:
 def coarsen(
     level: Level, limits: Limits, seed: int, group: NDArray[np.int32] | None = None, rounds: int = _ROUNDS
 ) -> tuple[Array, Level]:
-    """Cluster a level and contract it.
-
-    Args:
-        level: the graph.
-        limits: how heavy clusters may become.
-        seed: of visits and ties.
-        group: int32 (n,); clusters stay within a group.
-        rounds: of label propagation.
+    """Cluster a level, within each `group`, int32 (n,), by some rounds of label propagation, and contract it.
 
     Returns:
         The cluster of each node, ids (n,), and the graph of clusters.
@@ -181,7 +174,7 @@ def _contract(level: Level, label: Array, num_clusters: int, scratch: Array) -> 
     indptr = np.empty(num_clusters + 1, np.int64)
     # As long as the graph itself, but pages that are never touched take no memory.
     indices, edge_weight = np.empty_like(graph.indices), np.empty(level.num_edges, graph.edge_weight.dtype)
-    end = contract(graph, label, scratch, indptr, indices, edge_weight)
+    end = contract(graph, label, scratch, Graph(indptr, indices, edge_weight))
     weight = _sums(label, level.weight, num_clusters).astype(np.int32)
     train = _sums(label, level.train, num_clusters).astype(np.int32) if len(level.train) else level.train
     return Level(_read_only(indptr, indices[:end], edge_weight[:end]), weight, train)

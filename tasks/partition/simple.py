@@ -8,11 +8,7 @@ from numpy.typing import NDArray
 from configs.registry import PARTITIONERS
 from tasks.counter_random import GOLDEN, mix
 from tasks.partition.base import Csr, PartitionContext, Partitioner, deal
-from tasks.partition.configs import (
-    HashPartitionerConfig,
-    NonePartitionerConfig,
-    RandomPartitionerConfig,
-)
+from tasks.partition.configs import HashPartitionerConfig, NonePartitionerConfig, RandomPartitionerConfig
 
 
 @PARTITIONERS.register("none")

@@ -15,9 +15,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,11 +94,8 @@ class SourceDigests:
         described = {}
         for group, files in sources.items():
             content = json.dumps([[name, found[path][0]] for name, path in files])
-            described[group] = {
-                "files": len(files),
-                "bytes": sum(found[path][1] for _, path in files),
-                "sha256": hashlib.sha256(content.encode()).hexdigest(),
-            }
+            sha256, size = hashlib.sha256(content.encode()).hexdigest(), sum(found[path][1] for _, path in files)
+            described[group] = {"files": len(files), "bytes": size, "sha256": sha256}
         return described
 
     def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
@@ -117,11 +114,16 @@ class SourceDigests:
         return [(str(digest), identity.size) for digest, identity in zip(digests, identities, strict=True)]
 
     def _read_all(self, paths: list[Path], total: int) -> list[_Read]:
-        with _readers() as (pool, reader):
+        reader = _Reader()
+        pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sources")
+        try:
             futures: list[Future[_Read]] = [pool.submit(reader.read, path) for path in paths]
             while wait(futures, timeout=_SAY_EVERY_SECONDS).not_done:
                 self._progress(reader.done, total, "bytes", "reading source files to know them by their content")
             return [future.result() for future in futures]
+        finally:  # also by a signal: threads end within one chunk
+            reader.stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
@@ -161,18 +163,6 @@ class _Reader:
             raise refusal(path, error) from error
         lasting = before == after and after.changed_ns < started - _SETTLED_NS and not self.stop.is_set()
         return _Read(digest.hexdigest(), after, lasting)
-
-
-@contextmanager
-def _readers() -> Iterator[tuple[ThreadPoolExecutor, _Reader]]:
-    """Threads that end within one chunk when the block is left, also by a signal."""
-    reader = _Reader()
-    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sources")
-    try:
-        yield pool, reader
-    finally:
-        reader.stop.set()
-        pool.shutdown(cancel_futures=True)
 
 
 def _remembered(known: dict[str, Any], identity: Identity) -> str | None:

@@ -17,14 +17,7 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.tables.paths import files_of
 from tasks.readers.columns import check_columns, to_int64
-from tasks.readers.csv_tables import (
-    Watched,
-    as_texts,
-    check_delimiter,
-    open_table,
-    read_rows,
-    refuse_hexadecimal,
-)
+from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
 from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 

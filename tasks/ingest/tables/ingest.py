@@ -208,11 +208,7 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
 
 
 def _write_edges(
-    config: TablesConfig,
-    nodes: dict[str, NodeSet],
-    writer: DatasetWriter,
-    context: StageContext,
-    intake: Intake,
+    config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
 ) -> tuple[list[EdgeReader], dict[str, int]]:
     taken: set[Triplet] = set()
     readers, sizes = [], {}

@@ -244,8 +244,10 @@ def _sort_bucket(bucket: _Keys, spare: _Keys, first: int, last: int, counts: Arr
         if counts[p].max() == last - first:  # all keys share this digit
             continue
         _to_places(counts[p], first)
-        source, target = (spare, bucket) if moved else (bucket, spare)
-        _scatter(source, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], target)
+        if moved:
+            _scatter(spare, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], bucket)
+        else:
+            _scatter(bucket, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare)
         moved = not moved
     if moved and follow:
         payload[first:last] = spare.payload[first:last]
