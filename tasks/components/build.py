@@ -30,7 +30,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     manifest: GraphManifest = parents["preprocess"].manifest
     store = GraphStore(parents["preprocess"].folder, manifest)
     writer = ArrayWriter(context.work)
-    fields = manifest.graph_fields
+    fields = manifest.own_fields(GraphManifest)
     keep = recipe.components.keep
     if manifest.task == "graph":
         note = "" if keep == "all" else f"; components.keep={keep} has no use here"

@@ -46,7 +46,7 @@ def _pass_through(store: GraphStore, writer: ArrayWriter, config: PartitionerCon
     manifest = store.manifest
     writer.link_all(store)
     return {
-        **manifest.graph_fields,
+        **manifest.own_fields(GraphManifest),
         "arrays": writer.entries,
         "partitioner": "none",
         "num_parts": 1,
@@ -138,7 +138,7 @@ def _write_parts(
     report["part_train_sizes"] = train_sizes.tolist()
     _judge_balance(context, config, sizes, train_sizes)
     return {
-        **manifest.graph_fields,
+        **manifest.own_fields(GraphManifest),
         "arrays": writer.entries,
         "num_parts": num_parts,
         "part_offsets": tuple(order.part_offsets.tolist()),
@@ -168,7 +168,7 @@ def _balance(sizes: NDArray[np.int64]) -> float:
 def _judge_balance(
     context: StageContext, config: PartitionerConfig, sizes: NDArray[np.int64], train_sizes: NDArray[np.int64]
 ) -> None:
-    """Say what missed the asked imbalance and which parts are empty. One node over is rounding, not a miss."""
+    """Warn of parts above the allowed imbalance (one node over is rounding) and of empty ones."""
     wanted = [("nodes", sizes)] + ([("training nodes", train_sizes)] if config.balance_train else [])
     for what, counts in wanted:
         if counts.max() > np.ceil((1 + config.imbalance) * counts.mean()) + 1:

@@ -27,20 +27,7 @@ from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_mem
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import DatasetManifest
-
-# What the graph's manifest takes over from the data set's.
-_FROM_DATASET = (
-    "dataset",
-    "task",
-    "task_type",
-    "num_classes",
-    "num_tasks",
-    "metric",
-    "ogb_name",
-    "num_graphs",
-    "target_type",
-)
+from tasks.storage.manifests import DatasetManifest, TaskManifest
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -99,7 +86,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
         _report_snapshot(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
     return {
-        **{name: getattr(ingested, name) for name in _FROM_DATASET},
+        **ingested.own_fields(TaskManifest),
         "num_nodes": layout.num_nodes,
         "num_edges": num_edges,
         "symmetric": options.symmetrize,
