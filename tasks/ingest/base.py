@@ -21,7 +21,7 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """Return what tells one state of the source from another: part of the cache key.
+        """Return what identifies the state of the source: part of the cache key.
 
         Files count by their content (`digests.describe`) and by what names of theirs the output depends on, never by
         where they lie or when they were written. `plan` calls it too.

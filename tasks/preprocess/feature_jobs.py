@@ -55,7 +55,7 @@ class Step:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells this step from another one."""
+        """What identifies the step, for keys of results."""
         return {"transform": self.config.model_dump(mode="json"), "version": self.version, "state": digest(self.state)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,38 +15,18 @@ _KEY_BYTES = 32
 _LONGEST_KEY_BYTES = 4096
 
 
-class _Inside:
-    """A folder or file of a home."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, home: Home, owner: type[Home]) -> Path:
-        return home.root / self._name
-
-
 @dataclass(frozen=True)
 class Home:
     """Folders of one installation.
 
     artifacts/STAGE/KEY/   finished artifacts, never changed      work/STAGE-KEY/   an artifact in the making
-    cache/                 signed pickles of shards               locks/            files of kernel locks, empty
+    cache/                 signed pickles                         locks/            one flock file an artifact
     downloads/             raw data sets                          runs/             one JSON a pipeline run
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
     trusted-code           digests of code that may run           source-digests    sha256 of sources that were read
     """
 
     root: Path
-
-    artifacts = _Inside("artifacts")
-    work = _Inside("work")
-    cache = _Inside("cache")
-    locks = _Inside("locks")
-    downloads = _Inside("downloads")
-    runs = _Inside("runs")
-    prefect = _Inside("prefect")
-    mlflow = _Inside("mlflow")
-    secret_key_file = _Inside("secret.key")
 
     @classmethod
     def open(cls, root: str | Path | None = None) -> Home:
@@ -56,14 +35,62 @@ class Home:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(path)
 
+    @property
+    def artifacts(self) -> Path:
+        """Finished artifacts."""
+        return self.root / "artifacts"
+
+    @property
+    def work(self) -> Path:
+        """Artifacts in the making."""
+        return self.root / "work"
+
+    @property
+    def cache(self) -> Path:
+        """Signed pickles of shards."""
+        return self.root / "cache"
+
+    @property
+    def locks(self) -> Path:
+        """Lock files; a lock is the kernel's, the file alone means nothing."""
+        return self.root / "locks"
+
+    @property
+    def downloads(self) -> Path:
+        """Raw data sets."""
+        return self.root / "downloads"
+
+    @property
+    def runs(self) -> Path:
+        """One JSON a pipeline run: what `plan`, `clean` and `inspect` look at."""
+        return self.root / "runs"
+
+    @property
+    def prefect(self) -> Path:
+        """Prefect's own home: SQLite file and results."""
+        return self.root / "prefect"
+
+    @property
+    def mlflow(self) -> Path:
+        """MLflow's SQLite file and artifacts."""
+        return self.root / "mlflow"
+
+    @property
+    def secret_key_file(self) -> Path:
+        """The file of the signing key."""
+        return self.root / "secret.key"
+
     def secret_key(self) -> bytes:
         """Return the signing key, made on first use in a file that only its owner can read.
 
         Raises:
             UserError: the file is not one that this installation has made, or others may have read it.
         """
-        with suppress(FileNotFoundError):
+        path = self.secret_key_file
+        try:
             return _read_key(self)
+        except FileNotFoundError:
+            pass
         # Whole or not at all, and the first of two processes wins: link() refuses an existing name.
         draft = self.root / f".secret.{os.getpid()}.{secrets.token_hex(4)}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -72,8 +99,9 @@ class Home:
             file.flush()
             os.fsync(file.fileno())
         try:
-            with suppress(FileExistsError):
-                os.link(draft, self.secret_key_file)
+            os.link(draft, path)
+        except FileExistsError:
+            pass
         finally:
             draft.unlink()
         return _read_key(self)

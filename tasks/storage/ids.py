@@ -31,7 +31,7 @@ class IdMap:
     def lookup(self, nodes: Array) -> pa.Array:
         """Return original ids of graph nodes (n,): their own type where all are of one node type, else strings.
 
-        (Where types mix, `TYPE:ID` tells them apart.)
+        Where types mix, the strings are `TYPE:ID`.
         """
         dense = self.dense(nodes)
         types = self._types(dense)
@@ -85,7 +85,7 @@ class IdMap:
         if self._dataset is not None:
             count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
         rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows, row_column)
-        # A snapshot's graph does not tell how many nodes are still to come.
+        # A snapshot's graph does not know how many nodes the data set has.
         found = nodes[np.minimum(rows, len(nodes) - 1)]
         return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
 
@@ -154,8 +154,7 @@ def find_rows(
     Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
 
     Args:
-        dataset: has the table.
-        table: its name.
+        dataset, table: the table, if it has it.
         count: rows that there are, where there is no table.
         ids: what is looked for.
         rows: int64 (n,), which of several rows with one id is meant; read for such ids only.

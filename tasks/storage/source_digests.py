@@ -29,7 +29,7 @@ from tasks.storage.caching import seal, unseal
 from tasks.storage.home import Home
 
 Progress = Callable[[float, float, str, str], None]
-"""Hears done, total, unit and a note."""
+"""Called with done, total, unit and a note."""
 Files = Sequence[tuple[str, Path]]
 """Names by which a source knows its files, in an order that matters, and where they lie."""
 
@@ -41,7 +41,7 @@ _NAME = "sources"
 
 
 class Identity(NamedTuple):
-    """What tells whether a file is still the one that was read."""
+    """What identifies a file and its state."""
 
     device: int
     inode: int
@@ -74,14 +74,14 @@ class SourceDigests:
     """Digests of source files, by the memory of a home."""
 
     def __init__(self, home: Home, progress: Progress = lambda done, total, unit, note: None) -> None:
-        """Nothing is read yet; `progress` hears of reading that takes longer than a moment."""
+        """Nothing is read yet; `progress` is called while reading takes longer than a second."""
         self.home = home
         self.seen: dict[Path, str] = {}
         """Digest of every file that was asked for."""
         self._progress = progress
 
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
-        """Return what tells each group of files from another: `files`, `bytes`, and `sha256` over names and contents.
+        """Return what identifies each group of files: `files`, `bytes`, and `sha256` over names and contents.
 
         Where the files lie has no part in it. Files of all groups are read side by side.
 

@@ -102,10 +102,10 @@ class NodeSet:
     def _refuse_repeated(self, batch: TableBatch, values: pa.Array, repeated: Array) -> None:
         def message(row: int) -> str:
             value, texts = values[row].as_py(), None if is_text(values.type) else batch.as_written(column)
-            said = f"the id {value!r} stands in the table twice"
+            words = f"the id {value!r} stands in the table twice"
             if texts is not None and texts[row].as_py().strip() != str(value):
-                return f"{said}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{said}; nodes.on_duplicate_id can take the first or the last row"
+                return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
+            return f"{words}; nodes.on_duplicate_id can take the first or the last row"
 
         column = self._id_column
         batch.wrong(repeated, column, "the id stands in the table twice", message)

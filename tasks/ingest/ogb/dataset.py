@@ -148,7 +148,7 @@ def _own_meta(config: OgbConfig) -> OgbMeta:
 
 
 def _record(home: Home, meta: OgbMeta) -> Path:
-    """File that tells what this home downloaded."""
+    """Record of what this home downloaded."""
     return home.downloads / "records" / f"{file_name(meta.name)}.json"
 
 

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from configs.errors import DataError
 from configs.source_files import is_file
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.ids.id_maps import write_mapping
 from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
 from tasks.ingest.ogb.graph_offsets import GraphOffsets
+from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.raw_rows import Rows, Taker
@@ -81,7 +80,7 @@ def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: Stage
         if meta.task == "graph":
             _write_graphs(job)
         sizes = _write_link_splits(job, splits) if meta.task == "link" else _write_index_splits(job, splits)
-        _write_mappings(job, folder)
+        write_mappings(folder, raw, meta, writer, context)
     return _fields(job, sizes)
 
 
@@ -283,32 +282,3 @@ def _write_link_splits(job: _Job, folder: Path) -> dict[str, int]:
         if negative is not None and split != "train":
             job.writer.write(f"split/{split}_negative", negative)
     return sizes
-
-
-def _write_mappings(job: _Job, folder: Path) -> None:
-    """Keep original ids and class names, where mapping/ has them."""
-    mapping = folder / "mapping"
-    for kind in job.raw.num_nodes:
-        for path in sorted(mapping.glob(job.raw.mapping_name(kind)))[:1] if job.meta.task != "graph" else ():
-            write_mapping(job.writer, f"ids/{kind}", "node_id", path, job.total_nodes(kind), job.context)
-    for path in sorted(mapping.glob("labelidx2*.csv.gz"))[:1]:
-        if job.meta.task_type == "multiclass":
-            write_mapping(job.writer, "classes", "label", path, job.meta.num_classes, job.context, names="name")
-    molecules = mapping / "mol.csv.gz"
-    if job.meta.task == "graph" and is_file(molecules):
-        _write_molecule_names(job, molecules)
-
-
-def _write_molecule_names(job: _Job, path: Path) -> None:
-    """Molecules are known by mol_id where there is one, else by SMILES."""
-    from tasks.ingest.ids.id_maps import read_text_table
-
-    graphs = len(job.raw.num_nodes[NODE])
-    names = read_text_table(path, graphs, ("mol_id", "smiles"))
-    column = next(iter(names.column_names), None)
-    if column is None or names.num_rows != graphs:
-        job.context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
-        return
-    original = names.column(column).combine_chunks()
-    ids = np.arange(graphs, dtype=np.int64)
-    job.writer.write("ids/graphs", {"graph_id": ids, "original_id": original.cast(pa.string())})

@@ -173,7 +173,8 @@ class HeteroCsvRaw(Raw):
 
     def node_rows(self, kind: str, what: str) -> Rows | None:
         """See Raw."""
-        return _csv(self.raw / ("node-label" if what == "label" else "node-feat") / kind, what, "node")
+        folder = self.raw / "node-label" / kind if what == "label" else self.raw / "node-feat" / kind
+        return _csv(folder, what, "node")
 
     def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
         """See Raw."""

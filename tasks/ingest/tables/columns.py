@@ -113,12 +113,7 @@ def numbers(
 ) -> Array:
     """Return a column as float64, (n,) or (n, width) for lists; 0 in the place of what is wrong.
 
-    Args:
-        batch: rows of a table.
-        column: its name.
-        missing: let empty cells and NaN pass as NaN.
-        width: of lists, where it is known.
-        way_out: what one may do about an empty cell, for messages.
+    `missing` lets empty cells and NaN pass as NaN; `way_out` is what one may do about an empty cell, for messages.
     """
     values = batch.column(column)
     empty = np.asarray(compute.is_null(values)) if values.null_count else np.zeros(len(values), np.bool_)

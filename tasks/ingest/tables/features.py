@@ -46,8 +46,8 @@ class FeatureReader:
     def look_ahead(self, table: FilesConfig, intake: Intake) -> None:
         """Number the categories in ascending order, before any row is read.
 
-        So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
-        Reads the categorical columns of the whole table; what is wrong with them is told when their rows are read.
+        Numbers by first appearance would depend on the rows that are held out.
+        Reads the categorical columns of the whole table; what is wrong with them is reported when their rows are read.
         """
         self._table = table
         if not self.categorical:

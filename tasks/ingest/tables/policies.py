@@ -17,7 +17,7 @@ _MISSING = get_args(Missing)
 
 
 def _known_missing(value: Any) -> Any:
-    """Name the words that are known: of a word or a mapping pydantic would tell both forms, and neither well."""
+    """Check the words here: the message of pydantic would list what is wrong with both forms of the option."""
     if not isinstance(value, str | dict):
         raise ValueError(f"{value!r} is neither one of {', '.join(_MISSING)} nor columns with one each: {{age: mean}}")
     for column, word in (value if isinstance(value, dict) else {"": value}).items():
@@ -152,14 +152,11 @@ def check_columns(
 ) -> None:
     """Refuse a column that means two things, and names that would collide in our tables.
 
-    Args:
-        where: the section, for messages.
-        roles: `id`, `source` ... to the column that has it. A time and a weight may be features too.
-        labels: columns of the label.
-        features: columns of numbers and categories, with what becomes of their empty cells.
+    `roles` are `id`, `source`, ... to the column that has it; a time and a weight may be features too. `features` are
+    columns of numbers and categories, with what becomes of their empty cells.
 
     Raises:
-        ValueError: naming the column.
+        ValueError: naming the section (`where`) and the column.
     """
     taken: dict[str, str] = {}
     for role, column in (*roles.items(), *(("label", label) for label in labels)):

@@ -51,7 +51,7 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
 
 
 def _choose(snapshot: Snapshot | None, layout: Layout, name: str) -> Choose | None:
-    """Return what tells which rows of a type's table are in the graph; None: all."""
+    """Return the function that picks the rows of a type's table that are in the graph; None: all."""
     return None if snapshot is None else functools.partial(snapshot.kept_rows, layout.type_index(name))
 
 

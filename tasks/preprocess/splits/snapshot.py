@@ -182,7 +182,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
 
     Raises:
         RecipeError: the data has no times, holds graphs, or nothing exists yet.
-        DataError: a link task's edges are not told in a way that they can be dealt out anew.
+        DataError: a link task's edges lack times, or have features: they cannot be split anew.
     """
     as_of, manifest = recipe.snapshot.as_of, store.manifest
     if as_of is None:
@@ -208,7 +208,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
 
 
 def has_times(manifest: DatasetManifest, table: str) -> bool:
-    """Whether a table tells when its rows began to exist."""
+    """Whether the rows of a table have times."""
     return "time" in manifest.tables[table].columns
 
 
@@ -234,7 +234,7 @@ def _check_held_out(manifest: DatasetManifest, tables: dict[str, tuple[str, str]
 
 
 def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str, str]]) -> Array:
-    """Return when each node begins to exist: int64 (N,), ALWAYS where nothing tells."""
+    """Return when each node begins to exist: int64 (N,), ALWAYS where that is not known."""
     births = np.full(source.num_nodes, ALWAYS, np.int64)
     waiting = set()
     for index, name in enumerate(source.node_types):

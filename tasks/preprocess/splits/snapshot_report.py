@@ -19,14 +19,12 @@ _QUANTILES = 101
 
 
 def label_profile(label: Array | None, manifest: DatasetManifest, layout: Layout) -> dict[str, Any] | None:
-    """Return the distribution of the labels of all nodes that exist; None on link tasks.
+    """Return the distribution of the labels, int64 (n,) or float32 (n, T), of all nodes that exist.
 
-    Args:
-        label: int64 (n,) or float32 (n, T) of the graph's nodes.
-        manifest: of the data set.
-        layout: of the graph.
+    `manifest` is the data set's, `layout` the graph's.
 
     Returns:
+        None on link tasks, else
         `kind` and `rows` (labelled nodes), with `counts` of classes (kind `classes`), or of the positives of each label
         column (`positives`), or `values`, the 0th to 100th percentile of the first column (`percentiles`).
     """

@@ -1,4 +1,4 @@
-"""Transform that lets a node's row tell of its surroundings too: hops.
+"""Transform that adds a summary of a node's surroundings to its row: hops.
 
 A path such as `out-in` is read from the node: its out-neighbours, then their in-neighbours (what depends on the same).
 """
