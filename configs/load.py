@@ -12,20 +12,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from configs import registry
 from configs.base import ConfigModel, UnknownKeyError
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
-from configs.registry import (
-    DATASETS,
-    EMBEDDINGS,
-    EVALUATORS,
-    LOADERS,
-    MODELS,
-    PARTITIONERS,
-    SCHEDULES,
-    STRATEGIES,
-    Registry,
-)
 from configs.schema import Recipe
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
@@ -33,15 +23,15 @@ from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 RECIPE_DIR = Path(__file__).parent
 
 # Places in a recipe where a component stands, and who knows its options.
-COMPONENT_PATHS: dict[tuple[str, ...], Registry] = {
-    ("dataset",): DATASETS,
-    ("partition",): PARTITIONERS,
-    ("model",): MODELS,
-    ("train", "loader"): LOADERS,
-    ("train", "schedule"): SCHEDULES,
-    ("train", "embeddings"): EMBEDDINGS,
-    ("train", "strategy"): STRATEGIES,
-    ("evaluate", "evaluator"): EVALUATORS,
+COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
+    ("dataset",): registry.DATASETS,
+    ("partition",): registry.PARTITIONERS,
+    ("model",): registry.MODELS,
+    ("train", "loader"): registry.LOADERS,
+    ("train", "schedule"): registry.SCHEDULES,
+    ("train", "embeddings"): registry.EMBEDDINGS,
+    ("train", "strategy"): registry.STRATEGIES,
+    ("evaluate", "evaluator"): registry.EVALUATORS,
 }
 
 _MAX_SHOWN = 200
@@ -115,15 +105,14 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             cause = item.get("ctx", {}).get("error")
             if isinstance(cause, UntrustedCodeError):  # says all by itself, and is told from mistakes
                 raise cause from None
-        told = flatten_errors(error, explain=partial(_with_right_place, data))
-        lines = [": ".join(filter(None, [".".join(map(str, at)), said])) for at, said in told]
+        mistakes = flatten_errors(error, explain=partial(_with_right_place, data))
+        lines = [": ".join(filter(None, [".".join(map(str, place)), message])) for place, message in mistakes]
         raise RecipeError(f"{source}: " + "; ".join(lines)) from error
 
 
 def _with_right_place(data: dict[str, Any], error: BaseException) -> str:
     """Return an error's text; for an option in the wrong section, where it belongs."""
-    places = _places_of(error.key, data) if isinstance(error, UnknownKeyError) else []
-    if not isinstance(error, UnknownKeyError) or not places:
+    if not isinstance(error, UnknownKeyError) or not (places := _places_of(error.key, data)):
         return str(error)
     top = " at the recipe's top level" if places == [error.key] else ""
     return f"unknown key {error.key!r}; it is {' or '.join(places)}{top}"
@@ -135,20 +124,18 @@ def _places_of(key: str, data: dict[str, Any]) -> list[str]:
         return [key]
     sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]
     found = [(name, kind) for name, kind in sections if isinstance(kind, type) and issubclass(kind, ConfigModel)]
-    for path, registry in COMPONENT_PATHS.items():
+    for path, components in COMPONENT_PATHS.items():
         value: Any = data
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         named = value.get("name") if isinstance(value, dict) else value
         with contextlib.suppress(RecipeError):  # the component itself is a mistake, which is told too
-            found.append((".".join(path), registry.config_class(str(named or registry.default))))
+            found.append((".".join(path), components.config_class(str(named or components.default))))
     return [f"{place}.{key}" for place, kind in found if key in kind.model_fields]
 
 
 def flatten_errors(
-    error: ValidationError,
-    prefix: tuple[int | str, ...] = (),
-    explain: Callable[[BaseException], str] = str,
+    error: ValidationError, prefix: tuple[int | str, ...] = (), explain: Callable[[BaseException], str] = str
 ) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield (location, message) for each mistake, those inside components included.
 

@@ -24,10 +24,9 @@ _FORMS = "a year, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00 or a whole numb
 
 
 def normalise_as_of(value: object) -> str:
-    """Return a moment as it is kept: one text for each, time stamps in UTC to the second.
+    """Return a moment (a text, or what YAML makes of one: int, date, datetime) as it is kept: one text for each.
 
-    Args:
-        value: a text, or what YAML makes of one: int, date, datetime. Without an offset a time stamp is UTC.
+    Time stamps are in UTC, to the second; without an offset they are UTC already.
 
     Raises:
         ValueError: it is none of these, or there is no such day.
@@ -55,13 +54,9 @@ def normalise_as_of(value: object) -> str:
 
 
 def last_time(as_of: str, unit: TimeUnit) -> int:
-    """Return the last time that has come by a moment, in `unit`: what is not later exists.
+    """Return the last time that has come by a moment (`normalise_as_of`), in `unit`: what is not later exists.
 
     Years are taken whole: the year of the moment counts.
-
-    Args:
-        as_of: as `normalise_as_of` returns it.
-        unit: what the data's times count.
 
     Raises:
         RecipeError: the moment is a date, and the data's times are numbers of no known unit.
@@ -80,13 +75,9 @@ def last_time(as_of: str, unit: TimeUnit) -> int:
 
 
 def is_earlier(first: str, second: str, unit: TimeUnit = "number") -> bool:
-    """Whether one moment is before another.
+    """Whether one moment (`normalise_as_of`) is before another, by what the data's times count.
 
-    Args:
-        first: as `normalise_as_of` returns it.
-        second: likewise.
-        unit: what the data's times count. In seconds or milliseconds all moments compare; otherwise a date and a long
-            number do not: False.
+    In seconds or milliseconds all moments compare; otherwise a date and a long number do not: False.
     """
     if unit in ("seconds", "milliseconds"):
         return last_time(first, unit) < last_time(second, unit)

@@ -12,30 +12,24 @@ that one is imported when the component is made.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.util
 import inspect
-import linecache
 import pkgutil
 import re
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
+from configs.own_files import OWN_FILE, read_own_file, run_own_file
 from configs.trust import check_code
 
 C = TypeVar("C", bound=type)
 Options = TypeVar("Options", bound=ComponentConfig)
-_OWN_FILE = "graphmill_file_"  # and the digest: what a user's file is called among the imported modules
-_LARGEST_BYTES = 10_000_000
 _REGISTERS = re.compile(rb"^@\w+\.register\(", re.MULTILINE)  # an example in a docstring is indented
 
 
@@ -52,15 +46,14 @@ class Registry:
         own_files: bool = False,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        """Know a package by name.
+        """Nothing is imported before the first look-up.
 
         Args:
             kind: the word for messages (`dataset`).
-            package: scanned for components on the first look-up.
+            package: scanned for components.
             configs: the module with the options of its components; None: each stands in its component.
             default: the component that is meant where a recipe gives options and no name.
-            own_files: whether a recipe may name a file of the user's that has the component; else `file` is an option
-                as any.
+            own_files: whether a recipe may name a file of the user's that has the component.
             renamed: names of earlier versions, and what recipes say instead.
         """
         self.kind = kind
@@ -108,8 +101,7 @@ class Registry:
             if self._configs.get(name, config) is not config:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {self._module_names[name]} has it")
             known = self._classes.get(name)
-            again = known is None or (known.__qualname__ == cls.__qualname__ and _is_own(known) == _is_own(cls))
-            if known is not None and not again:
+            if known and (known.__qualname__, _is_own(known)) != (cls.__qualname__, _is_own(cls)):
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
             self._classes[name] = cls
             setattr(cls, "Config", config)  # noqa: B010 (where its options stand apart, it need not name them)
@@ -132,9 +124,9 @@ class Registry:
             importlib.import_module(self._module_names[name])
         if name not in self._classes:
             self._scan()
-        if name not in self._classes and name in self._renamed:
-            raise RecipeError(f"{self.kind} {name!r} is {self._renamed[name]} now")
         if name not in self._classes:
+            if name in self._renamed:
+                raise RecipeError(f"{self.kind} {name!r} is {self._renamed[name]} now")
             known = self.names()
             raise RecipeError(
                 f"unknown {self.kind} {name!r}{did_you_mean(name, known)}; known: {', '.join(known) or 'none'}"
@@ -144,8 +136,7 @@ class Registry:
     def config_class(self, name: str) -> type[ComponentConfig]:
         """Return the class of a component's options. Raises RecipeError with the known names."""
         self._read_options_of(name)
-        apart = self._configs.get(name)
-        return apart or self.get(name).Config
+        return self._configs.get(name) or self.get(name).Config
 
     def description(self, name: str) -> str:
         """Return what is said of the component: the docstring of its options, where these stand apart, else its own."""
@@ -199,9 +190,9 @@ class Registry:
             path = Path(str(value["file"])).expanduser().resolve()
             if not isinstance(wanted, str | None):
                 raise ValueError(f"{self.kind}.file_sha256 {wanted!r} is no text")
-            if wanted in self._own_files and _module_of(self._classes.get(name)) == _OWN_FILE + wanted:
+            if wanted in self._own_files and _module_of(self._classes.get(name)) == OWN_FILE + wanted:
                 return {**value, "file": str(path)}  # what runs already does not care what becomes of the file
-            source, content = _read_own(path, wanted, copy)
+            source, content = read_own_file(path, wanted, copy)
         except (OSError, ValueError, RuntimeError) as error:  # no such file, user or path
             raise RecipeError(
                 f"{self.kind}.file={value['file']} cannot be read: {error}; put it there, or name where it is"
@@ -215,10 +206,10 @@ class Registry:
                 f"{self.kind}.file_sha256 and train anew"
             )
         check_code(source, content)
-        module_name = _OWN_FILE + digest
+        module_name = OWN_FILE + digest
         if _module_of(self._classes.get(name)) != module_name:
             self._scan()  # so that a name that is taken is noticed
-            _run_file(source, content, module_name)
+            run_own_file(source, content, module_name)
         if _module_of(self._classes.get(name)) != module_name:
             own = sorted(known for known, each in self._classes.items() if each.__module__ == module_name)
             raise RecipeError(
@@ -265,53 +256,7 @@ def _module_of(cls: type | None) -> str | None:
 
 
 def _is_own(cls: type) -> bool:
-    return cls.__module__.startswith(_OWN_FILE)
-
-
-def _read_own(path: Path, wanted: str | None, copy: Path | None) -> tuple[Path, bytes]:
-    """Return a file and its content; those of its copy where the copy alone has the digest `wanted`."""
-    for place in (path, copy) if copy is not None else ():
-        with contextlib.suppress(OSError, ValueError):
-            content = _read(place)
-            if hashlib.sha256(content).hexdigest() == wanted:
-                return place, content
-    return path, _read(path)
-
-
-def _read(path: Path) -> bytes:
-    """Return the content of a file of code. Raises OSError for a pipe or a device, which might never end."""
-    if path.exists() and not path.is_file():
-        raise OSError("it is no regular file")
-    with path.open("rb") as file:
-        content = file.read(_LARGEST_BYTES + 1)
-    if len(content) > _LARGEST_BYTES:
-        raise OSError(f"it has more than {_LARGEST_BYTES:,} bytes, which no file of code has")
-    return content
-
-
-def line_in_user_code(error: BaseException) -> traceback.FrameSummary:
-    """Return where an error arose: the last line that is of a user's own file, else the last of all."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [at for at, module in enumerate(modules) if module.startswith(_OWN_FILE)]
-    return traceback.extract_tb(error.__traceback__)[own[-1] if own else -1]
-
-
-def _run_file(path: Path, content: bytes, module_name: str) -> None:
-    """Import a file under a name of its own. Raises RecipeError with what went wrong in it.
-
-    Not by an importer of Python's: that would read the file again, and leave bytecode beside it.
-    """
-    module = ModuleType(module_name)
-    module.__file__ = str(path)
-    sys.modules[module_name] = module
-    # Who asks for its source (pydantic does, for the strings below options) gets what runs, not what lies there by now.
-    lines = content.decode(errors="replace").splitlines(keepends=True)
-    linecache.cache[str(path)] = (len(content), None, lines, str(path))
-    try:
-        exec(compile(content, str(path), "exec", dont_inherit=True), module.__dict__)
-    except (Exception, SystemExit) as error:  # whatever a user's code raises
-        del sys.modules[module_name]
-        raise RecipeError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return cls.__module__.startswith(OWN_FILE)
 
 
 DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")

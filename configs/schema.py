@@ -7,32 +7,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
 
-from configs import moved
+from configs import moved, registry
 from configs.base import ComponentConfig, ConfigModel, StrTuple
 from configs.moments import normalise_as_of
-from configs.registry import (
-    DATASETS,
-    EMBEDDINGS,
-    EVALUATORS,
-    LOADERS,
-    MODELS,
-    PARTITIONERS,
-    SCHEDULES,
-    STRATEGIES,
-    TRANSFORMS,
-)
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
 
-DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]
-TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
-PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
-ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
-LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADERS.config)]
-ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(SCHEDULES.config)]
-EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EMBEDDINGS.config)]
-StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
-EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]
+DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.DATASETS.config)]
+TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.TRANSFORMS.config)]
+PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.PARTITIONERS.config)]
+ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.MODELS.config)]
+LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.LOADERS.config)]
+ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.SCHEDULES.config)]
+EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EMBEDDINGS.config)]
+StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.STRATEGIES.config)]
+EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EVALUATORS.config)]
 
 
 # YAML makes whole numbers and dates of some moments.
@@ -306,4 +295,6 @@ class Recipe(ConfigModel):
 
 def loaders_of(task: str) -> list[str]:
     """Return the names of the loaders that fit a task."""
-    return [name for name in LOADERS.names() if task in getattr(LOADERS.config_class(name), "tasks", ())]
+    return [
+        name for name in registry.LOADERS.names() if task in getattr(registry.LOADERS.config_class(name), "tasks", ())
+    ]

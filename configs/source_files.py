@@ -7,12 +7,13 @@ is too long and a file that may not be read are told apart.
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from configs.errors import DataError
 
@@ -67,10 +68,7 @@ def check_file(path: Path) -> os.stat_result:
 
 def is_file(path: Path) -> bool:
     """Whether a regular file stands at a path. Raises DataError for anything else than a file or nothing."""
-    if look_up(path) is None:
-        return False
-    check_file(path)
-    return True
+    return look_up(path) is not None and bool(check_file(path))
 
 
 def is_folder(path: Path) -> bool:
@@ -106,8 +104,11 @@ def open_file(path: Path) -> IO[bytes]:
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds. Raises DataError: no such file, too long, or not JSON."""
-    with open_file(path) as file:
-        data = _read(file, MAX_JSON_BYTES + 1, path)
+    try:
+        with io.BufferedReader(cast(io.RawIOBase, open_file(path))) as file:
+            data = file.read(MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise refusal(path, error) from None
     if len(data) > MAX_JSON_BYTES:
         raise DataError(f"has more than {MAX_JSON_BYTES:,} bytes; such a description is short", path=path)
     try:
@@ -115,20 +116,6 @@ def read_json(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         why = "brackets are nested too deep" if isinstance(error, RecursionError) else str(error)
         raise DataError(f"is not JSON ({why})", path=path) from None
-
-
-def _read(file: IO[bytes], limit: int, path: Path) -> bytes:
-    parts = []
-    while limit > 0:
-        try:
-            part = file.read(limit)
-        except OSError as error:
-            raise refusal(path, error) from None
-        if not part:
-            break
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
 
 
 def _check_kind(path: Path, mode: int) -> None:

@@ -102,13 +102,11 @@ def _from_environment() -> set[str]:
 
 
 def _refusal(path: Path, content: bytes, digest: str) -> str:
-    return "\n".join(
-        [
-            f"{_printable(str(path))} is code that nobody has allowed to run here, and it was not run. Read it. To let "
-            f"it run give --trust-code {digest} to the command, or allow it beforehand: graphmill trust {digest}",
-            f"Its sha256 is {digest}; it has {len(content):,} bytes and begins:",
-            *(f"  | {line}" for line in first_lines(content)),
-        ]
+    lines = "".join(f"\n  | {line}" for line in first_lines(content))
+    return (
+        f"{_printable(str(path))} is code that nobody has allowed to run here, and it was not run. Read it. To let it "
+        f"run give --trust-code {digest} to the command, or allow it beforehand: graphmill trust {digest}\n"
+        f"Its sha256 is {digest}; it has {len(content):,} bytes and begins:{lines}"
     )
 
 

@@ -166,11 +166,8 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
         "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
-        "tasks/ingest/ogb/raw.py: self.raw / {'feat': 'node-feat.csv.gz', 'label': 'node-label.csv.gz'}"
+        "tasks/ingest/ogb/raw.py: folder / {'feat': f'{prefix}-feat.csv.gz', 'label': f'{prefix}-label.csv.gz'}"
         ".get(what, f'{what}.csv.gz')",
-        "tasks/ingest/ogb/raw.py: self.raw / {'edge': 'edge.csv.gz', 'feat': 'edge-feat.csv.gz'}"
-        ".get(what, f'{what}.csv.gz')",
-        "tasks/ingest/ogb/raw.py: self._relation(triplet) / names.get(what, f'{what}.csv.gz')",
         "tasks/ingest/ogb/raw.py: self.raw / self.count_file",
         "tasks/ingest/ogb/raw.py: raw / name",
         "tasks/ingest/ogb/raw.py: folder / name",
@@ -179,11 +176,7 @@ ALLOWED: dict[str, list[str]] = {
         "flows/commands/data_check.py: place / stage",
         "tasks/processes/memory.py: Path(f'{root}{place}')",
         "tasks/evaluate/controls/pairs.py: graph.scratch / str(number)",
-        "tasks/preprocess/splits/held_out.py: self.writer.folder / f'{split}_edges.npy'",
-        "tasks/preprocess/splits/held_out.py: self.writer.folder / entry.path",
-        "tasks/preprocess/transforms/hops.py: self.folder / f'{name}.npy'",
         "tasks/preprocess/transforms/hops.py: self.scratch / f'{name}.npy'",
-        "tasks/preprocess/splits/snapshot_splits.py: self.writer.folder / f'{split}_edges.npy'",
         "tasks/apply/model_files.py: folder / file",
         "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
         "tasks/apply/run.py: work / file",
@@ -242,8 +235,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/ogb/dataset.py: root / self.config.dataset.replace('-', '_')",
         "tasks/ingest/ogb/folder.py: folder / job.target",
         "tasks/ingest/ogb/raw.py: self.raw / 'node-feat' / kind",
-        "tasks/ingest/ogb/raw.py: self.raw / 'node-feat' / kind / "
-        "('node-feat.csv.gz' if what == 'feat' else f'{what}.csv.gz')",
         "tasks/ingest/ogb/raw.py: self.raw / 'node-label' / kind",
         "tasks/ingest/ogb/raw.py: self.raw / 'relations' / '___'.join(triplet)",
         "tasks/ingest/ogb/splits.py: split / name",

@@ -76,13 +76,12 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     ingest, graph = parents["ingest"], parents["preprocess"]
     store = DatasetStore(ingest.folder, ingest.manifest)
     layout = Layout(ingest.manifest, options.symmetrize, options.self_loops == "add")
-    files = ArrayWriter(graph.folder)
     snapshot = take_snapshot(recipe, store, layout)
     if snapshot is not None:
         store, layout = snapshot.store, snapshot.layout
     view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize)
-    learner = _Learner(context, store, layout, options, view, training_rows(store, layout, files), snapshot)
-    learner.build(files)
+    learner = _Learner(context, store, layout, options, view, training_rows(store.manifest.task, view), snapshot)
+    learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *own]
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tasks.arrays import Array
 
 _ROUNDS = 2  # neighbours of every node that are joined before the giant component is looked for (the paper's choice)
 _SAMPLES = 1024  # nodes asked for their component; a wrong guess costs time, never correctness
@@ -100,10 +99,8 @@ def connected_components(
     Takes O(N + E) steps at worst times the inverse Ackermann function; memory: one id a node, nothing an edge.
 
     Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,), all edges of a symmetric graph; of any other one those in one direction.
-        reverse_indptr: the edges the other way round; needed unless the graph is symmetric.
-        reverse_indices: likewise.
+        indptr, indices: int64 (N + 1,) and id (E,): all edges of a symmetric graph, else those in one direction.
+        reverse_indptr, reverse_indices: the edges the other way round; needed unless the graph is symmetric.
 
     Returns:
         The number of components and component id (N,): numbered by their smallest node.

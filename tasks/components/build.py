@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
+from tasks.arrays import Array
 from tasks.components.afforest import connected_components
 from tasks.components.filtering import NodeFilter
+from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext
-from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
-from tasks.storage.manifests import SPLITS, GraphManifest, Manifest
-
-_GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.manifests import SPLITS, GraphManifest
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     manifest: GraphManifest = parents["preprocess"].manifest
     store = GraphStore(parents["preprocess"].folder, manifest)
     writer = ArrayWriter(context.work)
-    fields = {name: getattr(manifest, name) for name in _GRAPH_FIELDS}
+    fields = manifest.own_fields(GraphManifest)
     keep = recipe.components.keep
     if manifest.task == "graph":
         note = "" if keep == "all" else f"; components.keep={keep} has no use here"
@@ -46,17 +46,17 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         return _pass_through(store, writer, fields)
     mask = chosen[component]
     del component
-    _refuse_empty(keep, sizes, mask)
+    if not mask.any():
+        raise RecipeError(
+            f"components.keep={keep} leaves no node: the largest component has {report['largest']:,} nodes; "
+            "take a smaller min_size, or components.keep=largest"
+        )
     return _filter(context, store, writer, fields, mask)
 
 
 def number_components(store: GraphStore) -> tuple[int, Array]:
     """Return how many weakly connected components a graph has, and that of each node, (N,)."""
-    names = (
-        ("csc_indptr", "csc_indices")
-        if store.manifest.symmetric
-        else ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices")
-    )
+    names = ["csc_indptr", "csc_indices"] + ([] if store.manifest.symmetric else ["csr_indptr", "csr_indices"])
     return connected_components(*(np.asarray(store[name]) for name in names))
 
 
@@ -83,18 +83,9 @@ def size_report(sizes: Array) -> dict[str, Any]:
     }
 
 
-def _refuse_empty(keep: str, sizes: Array, mask: NDArray[np.bool_]) -> None:
-    if not mask.any():
-        raise RecipeError(
-            f"components.keep={keep} leaves no node: the largest component has {int(sizes.max(initial=0)):,} nodes; "
-            "take a smaller min_size, or components.keep=largest"
-        )
-
-
 def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]) -> dict[str, Any]:
     """Nothing is dropped: every array gets a second name."""
-    for name in store.manifest.arrays:
-        writer.link(name, store)
+    writer.link_all(store)
     return {**fields, "arrays": writer.entries, "rows": store.manifest.num_edges}
 
 
@@ -102,53 +93,40 @@ def _filter(
     context: StageContext, store: GraphStore, writer: ArrayWriter, fields: dict[str, Any], mask: NDArray[np.bool_]
 ) -> dict[str, Any]:
     node_filter = NodeFilter(store, mask, writer)
+    unit = "edges" if store.manifest.task == "link" else "nodes"
+    write_split = node_filter.write_edges if unit == "edges" else node_filter.write_index
     splits, dropped = {}, {}
     for split in SPLITS:
-        if store.manifest.task == "link":
-            splits[split], dropped[split] = node_filter.write_edges(split)
-        else:
-            splits[split], dropped[split] = node_filter.write_index(f"{split}_idx")
-    for split in SPLITS:
+        splits[split], dropped[split] = write_split(split)
         if dropped[split] and not splits[split]:
             raise RecipeError(
-                f"the components that stay hold none of the {dropped[split]:,} {split} "
-                f"{'edges' if store.manifest.task == 'link' else 'nodes'}; take a smaller min_size, a larger top_k, or "
-                "components.keep=all"
+                f"the components that stay hold none of the {dropped[split]:,} {split} {unit}; take a smaller "
+                "min_size, a larger top_k, or components.keep=all"
             )
     num_edges = node_filter.write_structure()
     node_filter.write_node_data()
     label = store.get("label")
     if label is not None:
-        dropped["labelled"] = _count_labelled(label, mask)
-    gone = len(mask) - len(node_filter.kept)
-    report = fields["report"]
-    report["components"] |= {"dropped_nodes": gone, "dropped": dropped}
-    _report_outcome(context, fields["task"], report["components"], splits)
+        dropped["labelled"] = int(np.count_nonzero(has_label(label[np.flatnonzero(~mask)])))
+    report = fields["report"]["components"]
+    report |= {"dropped_nodes": len(mask) - len(node_filter.kept), "dropped": dropped}
+    _report_outcome(context, unit, report, splits)
     return {
         **fields,
         "num_nodes": len(node_filter.kept),
         "num_edges": num_edges,
         "splits": splits,
         "arrays": writer.entries,
-        "report": report,
         "rows": store.manifest.num_edges,
     }
 
 
-def _count_labelled(label: Array, mask: NDArray[np.bool_]) -> int:
-    """Labelled nodes that are dropped."""
-    rows = label[np.flatnonzero(~mask)]
-    has = rows >= 0 if np.issubdtype(rows.dtype, np.integer) else ~np.isnan(rows)
-    return int(has.reshape(len(rows), -1).any(1).sum())
-
-
-def _report_outcome(context: StageContext, task: str, report: dict[str, Any], splits: dict[str, int]) -> None:
+def _report_outcome(context: StageContext, unit: str, report: dict[str, Any], splits: dict[str, int]) -> None:
     dropped = report["dropped"]
     context.message(
         f"{report['kept']:,} of {report['count']:,} connected components stay; {report['dropped_nodes']:,} nodes go, "
         + ", ".join(f"{number:,} {name}" for name, number in dropped.items())
     )
-    unit = "edges" if task == "link" else "nodes"
     for split in ("test", "valid"):
         if dropped[split]:
             total = dropped[split] + splits[split]

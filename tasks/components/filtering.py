@@ -6,19 +6,15 @@ Memory: one id a node for the renumbering, and a chunk.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.negatives import replace_gone
-from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.transpose import transpose
 
-Array = NDArray[Any]
-
-NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
-EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _CHUNK_NODES = 1 << 18
 _CHUNK_EDGES = 1 << 20
 
@@ -34,27 +30,6 @@ def _copy_rows(indptr: Array, indices: Array, kept: Array, new_id: Array, out_in
             place += 1
 
 
-@njit(cache=True, nogil=True)
-def _copy_eids(
-    csr_indptr: Array,
-    csr_indices: Array,
-    csr_eids: Array,
-    kept: Array,
-    new_id: Array,
-    indptr: Array,
-    out_indptr: Array,
-    out: Array,
-) -> None:
-    """Write the CSC positions of the kept CSR edges: a position moves as its row (the edge's column in CSR) does."""
-    place = 0
-    for k in range(len(kept)):
-        v = kept[k]
-        for i in range(csr_indptr[v], csr_indptr[v + 1]):
-            row = csr_indices[i]
-            out[place] = csr_eids[i] - indptr[row] + out_indptr[new_id[row]]
-            place += 1
-
-
 class NodeFilter:
     """Writes the subgraph of the kept nodes."""
 
@@ -67,61 +42,52 @@ class NodeFilter:
         self.new_id[self.kept] = np.arange(len(self.kept), dtype=self.id_type)
 
     def write_structure(self) -> int:
-        """Write CSC, CSR and the way between them; returns the number of edges."""
-        indptr, indices = self.store["csc_indptr"], self.store["csc_indices"]
-        out_indptr = self._write_direction("csc")
+        """Write CSC, CSR, the way between them and edge data; returns the number of edges."""
+        indptr, indices = self._write_direction("csc")
+        out_indptr = indptr
         if "csr_indptr" in self.store.manifest.arrays:
-            self._write_direction("csr")
+            out_indptr, _ = self._write_direction("csr")
         if "csr_eids" in self.store:
-            out = self.writer.create("csr_eids", (int(out_indptr[-1]),), np.int64)
-            csr = [np.asarray(self.store[name]) for name in ("csr_indptr", "csr_indices", "csr_eids")]
-            _copy_eids(csr[0], csr[1], csr[2], self.kept, self.new_id, np.asarray(indptr), out_indptr, np.asarray(out))
-        self._write_edge_data(np.asarray(indptr), out_indptr)
-        assert len(indices) >= out_indptr[-1]
-        return int(out_indptr[-1])
+            eids = self.writer.create("csr_eids", (len(indices),), np.int64)
+            transpose(indptr, indices, out_indptr[:-1].copy(), np.empty(0, indices.dtype), np.asarray(eids))
+        self._write_edge_data(indptr)
+        return len(indices)
 
-    def _write_direction(self, name: str) -> Array:
+    def _write_direction(self, name: str) -> tuple[Array, Array]:
         indptr, indices = np.asarray(self.store[f"{name}_indptr"]), np.asarray(self.store[f"{name}_indices"])
-        out_indptr = np.zeros(len(self.kept) + 1, np.int64)
-        np.cumsum(indptr[self.kept.astype(np.int64) + 1] - indptr[self.kept], out=out_indptr[1:])
-        out = self.writer.create(f"{name}_indices", (int(out_indptr[-1]),), self.id_type)
-        _copy_rows(indptr, indices, self.kept, self.new_id, out_indptr, np.asarray(out))
+        out_indptr = offsets(indptr[self.kept.astype(np.int64) + 1] - indptr[self.kept])
+        out = np.asarray(self.writer.create(f"{name}_indices", (int(out_indptr[-1]),), self.id_type))
+        _copy_rows(indptr, indices, self.kept, self.new_id, out_indptr, out)
         self.writer.write(f"{name}_indptr", out_indptr)
-        return out_indptr
+        return out_indptr, out
 
-    def _write_edge_data(self, indptr: Array, out_indptr: Array) -> None:
+    def _write_edge_data(self, out_indptr: Array) -> None:
         """Edge data lies in CSC order: gather the kept rows' positions, some rows at a time."""
-        names = [name for name in EDGE_ARRAYS if name in self.store]
-        outs = {
-            name: self.writer.create(name, (int(out_indptr[-1]), *self.store[name].shape[1:]), self.store[name].dtype)
-            for name in names
-        }
-        start = 0
-        while names and start < len(self.kept):
-            end = int(np.searchsorted(out_indptr, out_indptr[start] + _CHUNK_EDGES, side="right")) - 1
-            end = min(max(end, start + 1), len(self.kept))  # a row of more edges is a chunk of its own
+        indptr = np.asarray(self.store["csc_indptr"])
+        sources = {name: self.store[name] for name in EDGE_ARRAYS if name in self.store}
+        size = int(out_indptr[-1])
+        outs = {name: self.writer.create(name, (size, *x.shape[1:]), x.dtype) for name, x in sources.items()}
+        for start, end in row_blocks(out_indptr, _CHUNK_EDGES) if outs else ():
             first, last = int(out_indptr[start]), int(out_indptr[end])
             shift = indptr[self.kept[start:end]] - out_indptr[start:end]
             positions = np.arange(first, last) + np.repeat(shift, np.diff(out_indptr[start : end + 1]))
-            for name in names:
-                outs[name][first:last] = self.store[name][positions]
-            start = end
+            for name, out in outs.items():
+                out[first:last] = sources[name][positions]
 
     def write_node_data(self) -> None:
         """Copy the rows of kept nodes."""
         for name in NODE_ARRAYS:
-            if name not in self.store:
-                continue
-            source = self.store[name]
-            out = self.writer.create(name, (len(self.kept), *source.shape[1:]), source.dtype)
-            for start in range(0, len(self.kept), _CHUNK_NODES):
-                out[start : start + _CHUNK_NODES] = source[self.kept[start : start + _CHUNK_NODES]]
+            source = self.store.get(name)
+            if source is not None:
+                out = self.writer.create(name, (len(self.kept), *source.shape[1:]), source.dtype)
+                for rows in blocks(len(self.kept), _CHUNK_NODES):
+                    out[rows] = source[self.kept[rows]]
 
-    def write_index(self, name: str) -> tuple[int, int]:
+    def write_index(self, split: str) -> tuple[int, int]:
         """Write a split's nodes; returns how many stay and how many go."""
-        index = self.new_id[self.store[name]]
+        index = self.new_id[self.store[f"{split}_idx"]]
         left = index[index >= 0]
-        self.writer.write(name, left)
+        self.writer.write(f"{split}_idx", left)
         return len(left), len(index) - len(left)
 
     def write_edges(self, split: str) -> tuple[int, int]:

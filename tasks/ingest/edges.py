@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from configs.errors import DataError
-
-Array = NDArray[Any]
+from tasks.arrays import Array
 
 # Exact counting remembers every edge: up to so many (48 MB, a tenth of a second), beyond that preprocess counts when it
 # sorts them.

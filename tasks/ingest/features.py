@@ -6,12 +6,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.storage.manifests import FeatureColumn
 
-Array = NDArray[Any]
+
+def finite_float32(array: Array, path: object) -> Array:
+    """Return numbers (n,) or (n, width) as float32. Raises DataError naming row and column of what is not finite."""
+    with np.errstate(over="ignore"):
+        found = array.astype(np.float32)
+    if not np.isfinite(found).all():
+        row, *column = np.argwhere(~np.isfinite(found))[0].tolist()
+        raise DataError("is not a finite number", path=path, row=row, column=column[0] if column else None)
+    return found
 
 
 class FeatureKind:

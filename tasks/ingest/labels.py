@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.storage.manifests import TaskType
-
-Array = NDArray[Any]
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -29,6 +27,11 @@ class LabelKind:
     def width(self) -> int:
         """Columns of the source."""
         return 1 if self.task_type == "multiclass" else self.num_tasks
+
+
+def usual_metric(task_type: str) -> str:
+    """Return the metric that a kind of label is judged by where nobody names another."""
+    return {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}.get(task_type, "rocauc")
 
 
 def wrong_labels(values: Array, kind: LabelKind) -> Array:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.registry import DATASETS
-from configs.source_files import check_file, user_path
+from tasks.arrays import Array
+from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
+from tasks.ingest.features import finite_float32
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.readers.npy import NpyFile, check_row, member_names
 from tasks.stage import StageContext
-from tasks.storage.source_digests import SourceDigests
-
-Array = NDArray[Any]
+from tasks.storage.manifests import SPLITS
 
 _MAX_CLASSES = 1 << 20  # a model has a row of weights for each
 
 
 @DATASETS.register("npz")
-class Npz:
+class Npz(FileDataset):
     """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits.
 
     For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
@@ -31,18 +31,7 @@ class Npz:
 
     Config = NpzConfig
 
-    def __init__(self, config: NpzConfig) -> None:
-        self.config = config
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """Name (the data set has it) and content of the file."""
-        path = user_path(self.config.path)
-        check_file(path)
-        return digests.describe({path.stem: [(path.stem, path)]})
-
-    def time_unit(self) -> None:
-        """None: such a file holds no times."""
-        return None
+    config: NpzConfig
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
@@ -50,17 +39,15 @@ class Npz:
         from tasks.ingest.writer import DatasetWriter
         from tasks.storage.manifests import EdgeType, FeatureColumn, NodeType
 
-        archive = _Archive(user_path(self.config.path))
+        archive = _Archive(self.path)
         labels = archive.labels(self.config.labels)
         num_nodes = len(labels)
         edges = archive.edges(self.config.edges)
         check = EdgeCheck(num_nodes, num_nodes)
         check.add(edges[0], edges[1], archive.member(self.config.edges))
         features = archive.features(self.config.features, num_nodes)
-        splits = {
-            name: archive.split(getattr(self.config, name), self.config.split_number, labels)
-            for name in ("train", "valid", "test")
-        }
+        number = self.config.split_number
+        splits = {name: archive.split(getattr(self.config, name), number, labels) for name in SPLITS}
         _refuse_overlap(splits, archive.path)
         num_classes = int(labels.max()) + 1
         binary = num_classes == 2
@@ -165,12 +152,7 @@ class _Archive:
                 raise DataError(f"has the shape {header.shape}; {shape} is needed", path=self.member(name))
             check_row(header, self.member(name))
             array = self.get(name)
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
-        if not np.isfinite(array).all():
-            row, column = (int(place) for place in np.argwhere(~np.isfinite(array))[0])
-            raise DataError("is not a finite number", path=self.member(name), row=row, column=column)
-        return array
+        return finite_float32(array, self.member(name))
 
     def _from_csr(self, name: str, num_nodes: int) -> Array:
         """Return a dense matrix of the CSR parts `NAME_indptr`, `NAME_indices` and `NAME_data`."""
@@ -196,8 +178,7 @@ class _Archive:
             matrix.check_format(full_check=True)
         except (ValueError, TypeError, IndexError) as error:
             raise DataError(f"is no CSR matrix ({error})", path=path) from error
-        array: Array = matrix.toarray()
-        return array
+        return np.asarray(matrix.toarray())
 
     def split(self, name: str, number: int, labels: Array) -> Array:
         """Return the labelled nodes of a split, ascending int64."""
@@ -228,8 +209,7 @@ class _Archive:
             return given
         if number >= len(given):
             raise DataError(f"has {len(given)} splits; dataset.split_number must be below that", path=self.member(name))
-        row: Array = given[number]
-        return row
+        return np.asarray(given[number])
 
 
 def _no_numbers(shape: tuple[int, ...]) -> str | None:
@@ -251,9 +231,7 @@ def _no_mask(shape: tuple[int, ...], num_nodes: int) -> str | None:
 
 
 def _refuse_overlap(splits: dict[str, Array], path: Path) -> None:
-    names = list(splits)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            both = np.intersect1d(splits[first], splits[second])
-            if len(both):
-                raise DataError(f"node {both[0]} is in {first} and in {second}", path=path)
+    for first, second in itertools.combinations(splits, 2):
+        both = np.intersect1d(splits[first], splits[second])
+        if len(both):
+            raise DataError(f"node {both[0]} is in {first} and in {second}", path=path)

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from configs.base import ComponentConfig, cache_view
+from configs.base import cache_view
 from configs.errors import RecipeError
 from configs.registry import DATASETS
 from configs.schema import Recipe
+from tasks.ingest.base import Dataset
 from tasks.sizes import disk_bytes, expected_counts, need_disk, refuse_excess_data
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import DatasetManifest
+from tasks.storage.manifests import SPLITS, DatasetManifest
 from tasks.storage.source_digests import SourceDigests
-
-
-class Dataset(Protocol):
-    """A registered data set. Its `Config` is what a recipe's `dataset` section holds."""
-
-    def __init__(self, config: ComponentConfig) -> None:
-        """Cheap: nothing is read before `fingerprint` or `ingest`."""
-        ...
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """Return what tells one state of the source from another: part of the cache key.
-
-        Files count by their content (`digests.describe`) and by what names of theirs the output depends on, never by
-        where they lie or when they were written. `plan` calls it too.
-        """
-        ...
-
-    def ingest(self, context: StageContext) -> dict[str, Any]:
-        """Write tables into `context.work` and return the fields of DatasetManifest.
-
-        Raises:
-            DataError: naming file, row and column.
-            RecipeError: naming an option.
-        """
-        ...
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
@@ -69,7 +45,7 @@ def refuse_too_large(recipe: Recipe, work: Path) -> None:
 def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
     splits = fields["splits"]
-    empty = [split for split in ("train", "valid", "test") if not splits.get(split)]
+    empty = [split for split in SPLITS if not splits.get(split)]
     if empty:
         raise RecipeError(
             f"dataset {recipe.dataset.name}: the {' and '.join(empty)} split is empty; check the split's files, column "

@@ -22,13 +22,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import LEFT_OUT, SPLITS, Table
 
-Array = NDArray[Any]
 Column: TypeAlias = Any  # a NumPy array or an Arrow array
 
 # A shard is a unit of parallel work, a row group a unit of memory. Both are bounded in rows and in bytes, since an

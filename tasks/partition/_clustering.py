@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.partition._moves import Graph, Parts, has_room, move
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
+from tasks.partition._moves import has_room, move
+from tasks.partition.base import Graph, Parts
 
 # Neighbours that a node looks at in the first round, when every label is still new. Looking at all of them took 20 %
 # longer on 27 M edges (EPYC, 2026) for the same cut.
@@ -78,14 +79,8 @@ def propagate(graph: Graph, clusters: Parts, group: Array, order: Array, rounds:
     Ties are broken at random: without that, grids fall into stripes. After the first round only nodes with a moved
     neighbour are looked at again.
 
-    Args:
-        graph: the graph.
-        clusters: named by node ids, each node its own at first; kept up to date.
-        group: int32 (n,), or empty: clusters stay within a group (the parts of an earlier partition).
-        order: ids (n,), the order of visits.
-        rounds: passes over the nodes.
-        seed: of the ties.
-        rating: zeros (n,), working memory, left as zeros.
+    Clusters are named by node ids, each node its own at first, and stay within a `group`, int32 (n,) or empty (the
+    parts of an earlier partition). `order`, ids (n,), is that of the visits; `rating`, zeros (n,), is working memory.
     """
     indptr, indices, edge_weight = graph
     label = clusters.part
@@ -191,20 +186,14 @@ def number_clusters(label: Array, new: Array) -> int:
 
 
 @njit(cache=True, nogil=True)
-def contract(
-    graph: Graph,
-    label: Array,
-    members: Array,
-    coarse_indptr: Array,
-    coarse_indices: Array,
-    coarse_weight: Array,
-) -> int:
+def contract(graph: Graph, label: Array, members: Array, coarse: Graph) -> int:
     """Write the graph of clusters: an edge weighs what the edges between its two clusters do. Returns its entries.
 
     `members` (ids (n,)) is working memory; the coarse arrays may be as long as `indices`: what is not needed is not
     touched, and untouched pages take no memory. Rows are not sorted.
     """
     indptr, indices, edge_weight = graph
+    coarse_indptr, coarse_indices, coarse_weight = coarse
     n, num_clusters = len(label), len(coarse_indptr) - 1
     weighted = len(edge_weight) > 0
     start = np.zeros(num_clusters + 1, np.int64)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.partition._moves import Graph, Parts, best_move, best_move_by_table, move
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
+from tasks.partition._moves import best_move, best_move_by_table, move
+from tasks.partition.base import Graph, Parts
 
 # A local search may hold so many candidates and moves; beyond that it stops growing.
 _HEAP_SIZE = 1 << 14

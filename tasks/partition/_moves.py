@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
-from tasks.storage.graph_store import Array
-
-
-class Graph(NamedTuple):
-    """An undirected graph as kernels take it: each edge stands twice."""
-
-    indptr: Array
-    """int64 (n + 1,)."""
-    indices: Array
-    """ids (m,)."""
-    edge_weight: Array
-    """int (m,), or empty: every edge counts 1."""
-
-
-class Parts(NamedTuple):
-    """A partition of nodes into k parts, or clusters, and how heavy each may be."""
-
-    part: Array
-    """(n,): the part of each node."""
-    weight: Array
-    """int32 (n,)."""
-    train: Array
-    """int32 (n,): a node's training nodes; or empty: they are not balanced."""
-    size: Array
-    """int (k,): weight of each part."""
-    train_size: Array
-    """int (k,): training nodes of each part."""
-    cap: int
-    """Largest weight of a part."""
-    train_cap: int
+from tasks.arrays import Array
+from tasks.partition.base import Graph, Parts
 
 
 @njit(cache=True, nogil=True)

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numba import njit
 
-from tasks.storage.graph_store import Array
-
-# Beyond this the matrix of edges between parts is no picture any more.
-MATRIX_MAX_PARTS = 256
+from tasks.arrays import Array
 
 
 @njit(cache=True, nogil=True)
@@ -53,24 +50,16 @@ def halos(indptr: Array, indices: Array, part_offsets: Array, hops: int) -> Iter
 @njit(cache=True, nogil=True)
 def _halo(indptr: Array, indices: Array, first: int, end: int, hops: int, stamp: int, seen: Array, queue: Array) -> int:
     """Breadth-first over in-edges from nodes first..end - 1; the halo is left in queue[:returned]."""
-    found = 0
-    for v in range(first, end):
-        for e in range(indptr[v], indptr[v + 1]):
-            u = indices[e]
-            if (u < first or u >= end) and seen[u] != stamp:
-                seen[u] = stamp
-                queue[found] = u
-                found += 1
-    done = 0
-    for _ in range(hops - 1):
+    found = level_start = 0
+    for hop in range(hops):
         level_end = found
-        for q in range(done, level_end):
-            v = queue[q]
+        for q in range(first, end) if hop == 0 else range(level_start, level_end):
+            v = q if hop == 0 else queue[q]
             for e in range(indptr[v], indptr[v + 1]):
                 u = indices[e]
                 if (u < first or u >= end) and seen[u] != stamp:
                     seen[u] = stamp
                     queue[found] = u
                     found += 1
-        done = level_end
+        level_start = level_end
     return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.partition._moves import Graph, Parts, best_move, has_room, move
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
+from tasks.partition._moves import best_move, has_room, move
+from tasks.partition.base import Graph, Parts
 
 
 @njit(cache=True, nogil=True)

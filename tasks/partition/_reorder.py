@@ -8,11 +8,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
+from tasks.arrays import Array, blocks, offsets, row_blocks
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.transpose import transpose
 
 _CHUNK_BYTES = 1 << 26
-_NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
-_EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
 _UNCHANGED = ("train_edge_weight", "valid_edge_weight", "test_edge_weight")
@@ -35,11 +35,10 @@ class Order:
 
 def order_by_part(part: NDArray[np.int32], num_parts: int, dtype: np.dtype[np.signedinteger]) -> Order:
     """Return the order that `part` asks for; `dtype` is that of node ids."""
-    sizes = np.bincount(part, minlength=num_parts)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    part_offsets = offsets(np.bincount(part, minlength=num_parts))
     new_to_old, old_to_new = np.empty(len(part), dtype), np.empty(len(part), dtype)
-    _counting_sort(part, offsets[:-1].copy(), new_to_old, old_to_new)
-    return Order(new_to_old, old_to_new, part, offsets)
+    _counting_sort(part, part_offsets[:-1].copy(), new_to_old, old_to_new)
+    return Order(new_to_old, old_to_new, part, part_offsets)
 
 
 def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
@@ -48,18 +47,18 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     Memory: 8 to 16 bytes a node and a few chunks; the edges stay on disk.
     """
     names = set(store.manifest.arrays)
-    known = {*_NODE_ARRAYS, *_EDGE_ARRAYS, *_NODE_SPLITS, *_PAIRS, *_UNCHANGED, *_ADJACENCY}
+    known = {*NODE_ARRAYS, *EDGE_ARRAYS, *_NODE_SPLITS, *_PAIRS, *_UNCHANGED, *_ADJACENCY}
     assert names <= known, f"arrays that partition does not know how to reorder: {sorted(names - known)}"
     _reorder_adjacency(store, writer, order)
-    for name in _NODE_ARRAYS:
+    for name in NODE_ARRAYS:
         if name in names:
-            _gather_rows(store[name], order.new_to_old, writer, name)
+            _gather(store[name], order.new_to_old, writer, name)
     for name in _NODE_SPLITS:
         if name in names:
             writer.write(name, np.sort(order.old_to_new[store[name]]))
     for name in _PAIRS:
         if name in names:
-            _map_ids(store[name], order.old_to_new, writer, name)
+            _gather(order.old_to_new, store[name], writer, name)
     for name in _UNCHANGED:  # in the order of pairs, which stays
         if name in names:
             writer.link(name, store)
@@ -68,15 +67,14 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
 def _reorder_adjacency(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     """Write CSC, edge data, and CSR where the graph has them."""
     names = store.manifest.arrays
-    edge_arrays = [name for name in _EDGE_ARRAYS if name in names]
+    edge_arrays = [name for name in EDGE_ARRAYS if name in names]
     indptr, indices = _reorder_rows(store, writer, order, "csc", edge_arrays)
+    out_indptr = indptr
     if "csr_indptr" in names:
         out_indptr, _ = _reorder_rows(store, writer, order, "csr", [])
-    else:
-        out_indptr = indptr
     if "csr_eids" in names:
         eids = writer.create("csr_eids", (len(indices),), np.int64)
-        transpose_positions(indptr, indices, out_indptr[:-1].copy(), np.asarray(eids))
+        transpose(indptr, indices, out_indptr[:-1].copy(), np.empty(0, indices.dtype), np.asarray(eids))
 
 
 def _reorder_rows(
@@ -84,14 +82,13 @@ def _reorder_rows(
 ) -> tuple[Array, Array]:
     """Write one adjacency in the new order, and with it data that stands beside its entries."""
     old_indptr, old_indices = np.asarray(store[f"{layout}_indptr"]), np.asarray(store[f"{layout}_indices"])
-    indptr = np.zeros(len(old_indptr), np.int64)
-    np.cumsum(np.diff(old_indptr)[order.new_to_old], out=indptr[1:])
+    indptr = offsets(np.diff(old_indptr)[order.new_to_old])
     writer.write(f"{layout}_indptr", indptr)
     indices = np.asarray(writer.create(f"{layout}_indices", old_indices.shape, old_indices.dtype))
     sources = {name: store[name] for name in edge_arrays}
     targets = {name: writer.create(name, array.shape, array.dtype) for name, array in sources.items()}
     row_bytes = 8 + max((array.nbytes // max(1, len(array)) for array in sources.values()), default=0)
-    for low, high in _row_chunks(indptr, max(1, _CHUNK_BYTES // row_bytes)):
+    for low, high in row_blocks(indptr, max(1, _CHUNK_BYTES // row_bytes)):
         start, end = indptr[low], indptr[high]
         positions = np.empty(end - start if sources else 0, np.int64)
         permute_rows(
@@ -109,31 +106,12 @@ def _reorder_rows(
     return indptr, indices
 
 
-def _row_chunks(indptr: NDArray[np.int64], max_entries: int) -> list[tuple[int, int]]:
-    """Cut rows into ranges of about `max_entries` entries, one row at least."""
-    ranges, low, num_rows = [], 0, len(indptr) - 1
-    while low < num_rows:
-        high = int(np.searchsorted(indptr, indptr[low] + max_entries, side="right")) - 1
-        high = min(num_rows, max(low + 1, high))
-        ranges.append((low, high))
-        low = high
-    return ranges
-
-
-def _gather_rows(source: Array, rows: Array, writer: ArrayWriter, name: str) -> None:
-    """Write source[rows] in chunks."""
-    target = writer.create(name, source.shape, source.dtype)
-    step = max(1, _CHUNK_BYTES // max(1, source.nbytes // max(1, len(source))))
-    for low in range(0, len(rows), step):
-        target[low : low + step] = source[rows[low : low + step]]
-
-
-def _map_ids(source: Array, mapping: Array, writer: ArrayWriter, name: str) -> None:
-    """Write mapping[source] in chunks: node ids of any shape under their new names."""
-    target = writer.create(name, source.shape, mapping.dtype)
-    step = max(1, _CHUNK_BYTES // (8 * max(1, source[:1].size)))
-    for low in range(0, len(source), step):
-        target[low : low + step] = mapping[source[low : low + step]]
+def _gather(source: Array, rows: Array, writer: ArrayWriter, name: str) -> None:
+    """Write source[rows] in chunks; `rows` may have any shape, `source` one dimension then."""
+    target = writer.create(name, (*rows.shape, *source.shape[1:]), source.dtype)
+    row_bytes = 8 * max(1, rows[:1].size) * max(1, source[:1].size)
+    for some in blocks(len(rows), max(1, _CHUNK_BYTES // row_bytes)):
+        target[some] = source[rows[some]]
 
 
 @njit(cache=True, nogil=True)
@@ -193,13 +171,3 @@ def permute_rows(
                 if wanted:
                     positions[target] = e
         start += high - low
-
-
-@njit(cache=True, nogil=True)
-def transpose_positions(indptr: Array, indices: Array, cursor: Array, eids: Array) -> None:
-    """Write the CSC position of each CSR edge; `cursor` starts as the CSR's indptr without its end and is used up."""
-    for v in range(len(indptr) - 1):
-        for e in range(indptr[v], indptr[v + 1]):
-            u = indices[e]
-            eids[cursor[u]] = e
-            cursor[u] += 1

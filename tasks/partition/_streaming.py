@@ -5,30 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.storage.graph_store import Array
+from tasks.arrays import Array
+from tasks.partition.base import Parts
 
 
 @njit(cache=True, nogil=True)
-def fennel_pass(
-    indptr: Array,
-    indices: Array,
-    part: Array,
-    size: Array,
-    cap: int,
-    alpha: float,
-    is_train: Array,
-    train_size: Array,
-    train_cap: int,
-    first: int,
-) -> int:
+def fennel_pass(indptr: Array, indices: Array, parts: Parts, alpha: float, first: int) -> int:
     """Stream all nodes once, starting at node `first`; returns how many changed their part.
 
-    `part` is int32 (N,), -1 where unassigned; `size` and `train_size`, int64 (k,), hold the parts' sizes; all three are
-    updated. `is_train` is bool (N,), or empty where training nodes are not balanced.
+    `parts` is updated: its `part` is -1 where unassigned, its `weight` empty, for every node counts one.
     """
-    num_nodes = len(part)
-    num_parts = len(size)
-    balance_train = len(is_train) > 0
+    part, size, train_size, cap, train_cap = parts.part, parts.size, parts.train_size, parts.cap, parts.train_cap
+    num_nodes, num_parts = len(part), len(size)
+    balance_train = len(parts.train) > 0
     count = np.zeros(num_parts, np.int64)
     touched = np.empty(num_parts, np.int64)
     lightest = 0
@@ -38,7 +27,7 @@ def fennel_pass(
         v = t + first
         if v >= num_nodes:
             v -= num_nodes
-        trains = balance_train and is_train[v]
+        trains = balance_train and parts.train[v] > 0
         num_touched = 0
         for e in range(indptr[v], indptr[v + 1]):
             p = part[indices[e]]

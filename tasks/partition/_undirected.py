@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from tasks.arrays import Array
 from tasks.partition.base import Csr
-from tasks.storage.graph_store import Array, GraphStore, create_array
+from tasks.storage.graph_store import GraphStore, create_array
 
 
 def undirected(store: GraphStore, scratch: Path) -> Csr:
@@ -22,13 +23,13 @@ def undirected(store: GraphStore, scratch: Path) -> Csr:
         return Csr(indptr, indices)
     out_indptr, out_indices = np.asarray(store["csr_indptr"]), np.asarray(store["csr_indices"])
     union_indptr = np.zeros(len(indptr), np.int64)
-    union_sizes(indptr, indices, out_indptr, out_indices, union_indptr)
+    unite_rows(indptr, indices, out_indptr, out_indices, union_indptr, np.empty(0, indices.dtype))
     np.cumsum(union_indptr, out=union_indptr)
     total = int(union_indptr[-1])
     if total == 0:
         return Csr(union_indptr, np.empty(0, indices.dtype))
     union = create_array(scratch / "undirected.npy", (total,), indices.dtype)
-    fill_union(indptr, indices, out_indptr, out_indices, union_indptr, np.asarray(union))
+    unite_rows(indptr, indices, out_indptr, out_indices, union_indptr, np.asarray(union))
     return Csr(union_indptr, np.asarray(union))
 
 
@@ -46,8 +47,13 @@ def is_simple(indptr: Array, indices: Array) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def union_sizes(in_indptr: Array, in_indices: Array, out_indptr: Array, out_indices: Array, sizes: Array) -> None:
-    """Write the number of distinct neighbours of node v, itself excluded, to sizes[v + 1]. Rows ascend."""
+def unite_rows(
+    in_indptr: Array, in_indices: Array, out_indptr: Array, out_indices: Array, indptr: Array, indices: Array
+) -> None:
+    """Write the distinct neighbours of each node v, itself excluded, from indices[indptr[v]] on. Rows ascend.
+
+    Where `indices` is empty, their number is written to indptr[v + 1] instead.
+    """
     for v in range(len(in_indptr) - 1):
         a, a_end = in_indptr[v], in_indptr[v + 1]
         b, b_end = out_indptr[v], out_indptr[v + 1]
@@ -61,29 +67,9 @@ def union_sizes(in_indptr: Array, in_indices: Array, out_indptr: Array, out_indi
                 u = out_indices[b]
                 b += 1
             if u != last and u != v:
+                if len(indices) > 0:
+                    indices[indptr[v] + count] = u
                 count += 1
             last = u
-        sizes[v + 1] = count
-
-
-@njit(cache=True, nogil=True)
-def fill_union(
-    in_indptr: Array, in_indices: Array, out_indptr: Array, out_indices: Array, indptr: Array, indices: Array
-) -> None:
-    """Write what `union_sizes` counted."""
-    for v in range(len(in_indptr) - 1):
-        a, a_end = in_indptr[v], in_indptr[v + 1]
-        b, b_end = out_indptr[v], out_indptr[v + 1]
-        last = -1
-        position = indptr[v]
-        while a < a_end or b < b_end:
-            if b >= b_end or (a < a_end and in_indices[a] <= out_indices[b]):
-                u = in_indices[a]
-                a += 1
-            else:
-                u = out_indices[b]
-                b += 1
-            if u != last and u != v:
-                indices[position] = u
-                position += 1
-            last = u
+        if len(indices) == 0:
+            indptr[v + 1] = count

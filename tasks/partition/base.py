@@ -7,13 +7,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.partition.configs import PartitionerConfig
-from tasks.storage.graph_store import Array
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,35 @@ class Csr:
     def num_edges(self) -> int:
         """E: entries, two for each undirected edge."""
         return len(self.indices)
+
+
+class Graph(NamedTuple):
+    """An undirected graph as kernels take it: each edge stands twice."""
+
+    indptr: Array
+    """int64 (n + 1,)."""
+    indices: Array
+    """ids (m,)."""
+    edge_weight: Array
+    """int (m,), or empty: every edge counts 1."""
+
+
+class Parts(NamedTuple):
+    """A partition of nodes into k parts, or clusters, and how heavy each may be."""
+
+    part: Array
+    """(n,): the part of each node."""
+    weight: Array
+    """int32 (n,)."""
+    train: Array
+    """int32 (n,): a node's training nodes; or empty: they are not balanced."""
+    size: Array
+    """int (k,): weight of each part."""
+    train_size: Array
+    """int (k,): training nodes of each part."""
+    cap: int
+    """Largest weight of a part."""
+    train_cap: int
 
 
 @dataclass(frozen=True)
@@ -83,15 +113,12 @@ def check_parts(num_nodes: int, num_parts: int) -> None:
         )
 
 
-def node_weights(num_nodes: int, train_idx: Array | None) -> NDArray[np.int64]:
-    """Return what is balanced: (N, 1) ones, or (N, 2) with a second column that is 1 on training nodes."""
-    weights = np.ones((num_nodes, 1 if train_idx is None else 2), np.int64)
-    if train_idx is not None:
-        weights[:, 1] = 0
-        weights[train_idx, 1] = 1
-    return weights
+def deal(order: Array, num_parts: int) -> NDArray[np.int32]:
+    """Give the nodes of `order`, which has each once, to the parts in turn: sizes differ by one at most.
 
-
-def deal(order: Array, num_parts: int, part: NDArray[np.int32], first: int = 0) -> None:
-    """Give the nodes of `order` to the parts in turn, starting with part `first`: sizes differ by one at most."""
-    part[order] = (np.arange(first, first + len(order), dtype=np.int64) % num_parts).astype(np.int32)
+    Returns:
+        The part of each node, int32 (num_nodes,).
+    """
+    part = np.empty(len(order), np.int32)
+    part[order] = np.arange(len(order)) % num_parts
+    return part

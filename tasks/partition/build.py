@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from configs.registry import PARTITIONERS
 from configs.schema import Recipe
+from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, check_parts, deal
 from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, StageContext
-from tasks.storage.graph_store import Array, ArrayWriter, GraphStore
-from tasks.storage.manifests import GraphManifest, Manifest
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.manifests import GraphManifest
 
-_GRAPH_FIELDS = tuple(name for name in GraphManifest.model_fields if name not in Manifest.model_fields)
+_MATRIX_MAX_PARTS = 256  # beyond, the matrix of edges between parts is no picture any more
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -43,10 +44,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 def _pass_through(store: GraphStore, writer: ArrayWriter, config: PartitionerConfig) -> dict[str, Any]:
     """One part: every array gets a second name."""
     manifest = store.manifest
-    for name in manifest.arrays:
-        writer.link(name, store)
+    writer.link_all(store)
     return {
-        **_graph_fields(manifest),
+        **manifest.own_fields(GraphManifest),
         "arrays": writer.entries,
         "partitioner": "none",
         "num_parts": 1,
@@ -103,22 +103,17 @@ def _training_nodes(store: GraphStore, config: PartitionerConfig) -> Array | Non
 
 def _even_blocks(num_nodes: int, num_parts: int, train_idx: Array | None) -> NDArray[np.int32]:
     """Return contiguous parts of equal size; where training nodes are balanced, those are dealt out first."""
-    part = np.empty(num_nodes, np.int32)
-    rest = np.arange(num_nodes)
-    if train_idx is not None:
-        deal(train_idx, num_parts, part)
-        rest = np.setdiff1d(rest, train_idx)
-        deal(rest, num_parts, part, first=len(train_idx))
-    else:
-        part[:] = rest * num_parts // num_nodes
-    return part
+    nodes = np.arange(num_nodes)
+    if train_idx is None:
+        return (nodes * num_parts // num_nodes).astype(np.int32)
+    return deal(np.concatenate([train_idx, np.setdiff1d(nodes, train_idx)]), num_parts)
 
 
 def _write_parts(
     context: StageContext, store: GraphStore, writer: ArrayWriter, config: PartitionerConfig, part: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Reorder, write halos, measure."""
-    from tasks.partition._quality import MATRIX_MAX_PARTS, count_cut, cut_matrix, halos
+    from tasks.partition._quality import count_cut, cut_matrix, halos
     from tasks.partition._reorder import order_by_part, reorder
 
     manifest, num_parts = store.manifest, config.num_parts
@@ -127,16 +122,13 @@ def _write_parts(
     reorder(store, writer, order)
     halo_sizes = []
     if config.halo_hops:
-        indptr = np.asarray(np.load(context.work / "csc_indptr.npy", allow_pickle=False, mmap_mode="r"))
-        indices = np.asarray(
-            np.load(context.work / "csc_indices.npy", allow_pickle=False, mmap_mode="r" if len(old_indices) else None)
-        )
+        indptr, indices = (np.asarray(writer.read(name)) for name in ("csc_indptr", "csc_indices"))
         for p, halo in enumerate(halos(indptr, indices, order.part_offsets, config.halo_hops)):
             writer.write(f"halo-{p}", halo)
             halo_sizes.append(len(halo))
             context.progress(p + 1, num_parts, "parts", "halo")
     report: dict[str, Any] = {"part_sizes": np.diff(order.part_offsets).tolist()}
-    if num_parts <= MATRIX_MAX_PARTS:
+    if num_parts <= _MATRIX_MAX_PARTS:
         matrix = cut_matrix(old_indptr, old_indices, part, num_parts)
         report["part_edges"] = matrix.tolist()
         cut = int(matrix.sum() - np.trace(matrix))
@@ -146,7 +138,7 @@ def _write_parts(
     report["part_train_sizes"] = train_sizes.tolist()
     _judge_balance(context, config, sizes, train_sizes)
     return {
-        **_graph_fields(manifest),
+        **manifest.own_fields(GraphManifest),
         "arrays": writer.entries,
         "num_parts": num_parts,
         "part_offsets": tuple(order.part_offsets.tolist()),
@@ -176,7 +168,7 @@ def _balance(sizes: NDArray[np.int64]) -> float:
 def _judge_balance(
     context: StageContext, config: PartitionerConfig, sizes: NDArray[np.int64], train_sizes: NDArray[np.int64]
 ) -> None:
-    """Say what missed the asked imbalance and which parts are empty. One node over is rounding, not a miss."""
+    """Warn of parts above the allowed imbalance (one node over is rounding) and of empty ones."""
     wanted = [("nodes", sizes)] + ([("training nodes", train_sizes)] if config.balance_train else [])
     for what, counts in wanted:
         if counts.max() > np.ceil((1 + config.imbalance) * counts.mean()) + 1:
@@ -187,8 +179,3 @@ def _judge_balance(
             )
     if not sizes.all():
         context.warn(f"{int((sizes == 0).sum())} of {len(sizes)} parts are empty: take fewer (partition.num_parts)")
-
-
-def _graph_fields(manifest: GraphManifest) -> dict[str, Any]:
-    """Return what the manifest says about the graph, for the next one."""
-    return {name: getattr(manifest, name) for name in _GRAPH_FIELDS}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Csr, PartitionContext, Partitioner
+from tasks.arrays import Array
+from tasks.partition.base import Csr, Graph, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import CoarsenedPartitionerConfig, PartitionerConfig
 from tasks.partition.metis import MetisOptions, part_graph
-from tasks.storage.graph_store import Array, id_dtype
-
-if TYPE_CHECKING:
-    from tasks.partition._moves import Graph
+from tasks.storage.graph_store import id_dtype
 
 # All constants were tuned on the graphs of benchmarks/partition.py (EPYC, 2 cores, November 2026).
 _ROUNDS = 4  # of label propagation
@@ -34,22 +31,13 @@ _SEARCH_PASSES = 2
 
 @dataclass(frozen=True)
 class Level:
-    """One graph of the hierarchy. int64 indptr (n + 1,), ids indices (m,), int edge_weight (m,) or (0,),
-    int32 weight (n,), int32 train (n,) or (0,).
-    """
+    """One graph of the hierarchy."""
 
-    indptr: Array
-    indices: Array
-    edge_weight: Array
+    graph: Graph
     weight: Array
+    """int32 (n,): nodes of the whole graph in each node."""
     train: Array
-
-    @property
-    def graph(self) -> Graph:
-        """What kernels take first."""
-        from tasks.partition._moves import Graph
-
-        return Graph(self.indptr, self.indices, self.edge_weight)
+    """int32 (n,): training nodes in each; or empty: they are not balanced."""
 
     @property
     def num_nodes(self) -> int:
@@ -59,7 +47,7 @@ class Level:
     @property
     def num_edges(self) -> int:
         """Entries, two an edge."""
-        return len(self.indices)
+        return len(self.graph.indices)
 
 
 @dataclass(frozen=True)
@@ -71,15 +59,6 @@ class Limits:
     train_cap: int
     cluster_cap: int
     cluster_train_cap: int
-
-
-@dataclass(frozen=True)
-class State:
-    """A partition of one level: int32 part (n,), int64 size and train_size (k,)."""
-
-    part: NDArray[np.int32]
-    size: NDArray[np.int64]
-    train_size: NDArray[np.int64]
 
 
 @PARTITIONERS.register("coarsened")
@@ -116,35 +95,35 @@ class CoarsenedPartitioner(Partitioner):
             f"{csr.num_nodes:,} nodes and {csr.num_edges:,} edge ends became {coarsest.num_nodes:,} and "
             f"{coarsest.num_edges:,} in {len(labels)} steps"
         )
-        state = _split(coarsest, limits, config, fine=not labels)
+        parts = _split(coarsest, limits, config, fine=not labels)
         while labels:
             levels.pop()
-            state = _project(state, labels.pop())
-            refine(levels[-1], state, limits, config.seed, fine=len(levels) == 1)
+            parts = _project(parts, labels.pop(), levels[-1])
+            refine(levels[-1], parts, config.seed, fine=len(levels) == 1)
         for i in range(config.cycles):
-            state = _cycle(finest, state, limits, config.seed + 100 + i)
-        return state.part
+            parts = _cycle(finest, parts, limits, config.seed + 100 + i)
+        part: NDArray[np.int32] = parts.part
+        return part
 
 
 def _finest_level(csr: Csr, train_idx: Array | None) -> Level:
     train = np.zeros(0 if train_idx is None else csr.num_nodes, np.int32)
     if train_idx is not None:
         train[train_idx] = 1
-    weight = np.ones(csr.num_nodes, np.int32)
-    return Level(
-        _frozen(csr.indptr), _frozen(csr.indices), _frozen(np.zeros(0, id_dtype(csr.num_edges))), weight, train
-    )
+    graph = _read_only(csr.indptr, csr.indices, np.zeros(0, id_dtype(csr.num_edges)))
+    return Level(graph, np.ones(csr.num_nodes, np.int32), train)
 
 
-def _frozen(array: Array) -> Array:
-    """Return a read-only view: kernels are then compiled for one kind of array instead of two."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
+def _read_only(*arrays: Array) -> Graph:
+    """Return a graph of read-only views: kernels are then compiled for one kind of array instead of two."""
+    views = [np.asarray(array).view() for array in arrays]
+    for view in views:
+        view.flags.writeable = False
+    return Graph(*views)
 
 
 def _limits(level: Level, num_parts: int, imbalance: float) -> Limits:
-    total, train_total = int(level.num_nodes), int(level.train.sum())
+    total, train_total = level.num_nodes, int(level.train.sum())
     return Limits(
         num_parts,
         cap=int(np.ceil((1 + imbalance) * total / num_parts)),
@@ -161,27 +140,19 @@ def _is_small(level: Level, num_parts: int) -> bool:
 def coarsen(
     level: Level, limits: Limits, seed: int, group: NDArray[np.int32] | None = None, rounds: int = _ROUNDS
 ) -> tuple[Array, Level]:
-    """Cluster a level and contract it.
-
-    Args:
-        level: the graph.
-        limits: how heavy clusters may become.
-        seed: of visits and ties.
-        group: int32 (n,); clusters stay within a group.
-        rounds: of label propagation.
+    """Cluster a level, within each `group`, int32 (n,), by some rounds of label propagation, and contract it.
 
     Returns:
         The cluster of each node, ids (n,), and the graph of clusters.
     """
     from tasks.partition import _clustering as kernels
-    from tasks.partition._moves import Parts
 
-    n, ids = level.num_nodes, level.indices.dtype
+    n, ids = level.num_nodes, level.graph.indices.dtype
     order, label = np.empty(n, ids), np.arange(n, dtype=ids)
-    kernels.degree_order(level.indptr, order)
+    kernels.degree_order(level.graph.indptr, order)
     kernels.shuffle_blocks(order, _BLOCK, seed)
     size, train_size = level.weight.copy(), level.train.copy()
-    rating = np.zeros(n, level.edge_weight.dtype)
+    rating = np.zeros(n, level.graph.edge_weight.dtype)
     caps = (limits.cluster_cap, limits.cluster_train_cap)
     clusters = Parts(label, level.weight, level.train, size, train_size, *caps)
     groups = np.zeros(0, np.int32) if group is None else group
@@ -199,71 +170,62 @@ def _contract(level: Level, label: Array, num_clusters: int, scratch: Array) -> 
     """Return the graph of clusters; `scratch`, ids (n,), is overwritten."""
     from tasks.partition._clustering import contract
 
+    graph = level.graph
     indptr = np.empty(num_clusters + 1, np.int64)
     # As long as the graph itself, but pages that are never touched take no memory.
-    indices, edge_weight = np.empty(level.num_edges, label.dtype), np.empty(level.num_edges, level.edge_weight.dtype)
-    end = contract(level.graph, label, scratch, indptr, indices, edge_weight)
-    weight = np.bincount(label, level.weight, num_clusters).astype(np.int32)
-    train = level.train
-    if len(train):
-        train = np.bincount(label, level.train, num_clusters).astype(np.int32)
-    return Level(_frozen(indptr), _frozen(indices[:end]), _frozen(edge_weight[:end]), weight, train)
+    indices, edge_weight = np.empty_like(graph.indices), np.empty(level.num_edges, graph.edge_weight.dtype)
+    end = contract(graph, label, scratch, Graph(indptr, indices, edge_weight))
+    weight = _sums(label, level.weight, num_clusters).astype(np.int32)
+    train = _sums(label, level.train, num_clusters).astype(np.int32) if len(level.train) else level.train
+    return Level(_read_only(indptr, indices[:end], edge_weight[:end]), weight, train)
 
 
-def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: bool) -> State:
+def _sums(label: Array, counts: Array, num_labels: int) -> NDArray[np.int64]:
+    """Return the sum of the counts (n,) of each label; zeros where there are no counts."""
+    return np.bincount(label, counts if len(counts) else np.zeros(len(label)), num_labels).astype(np.int64)
+
+
+def _split(level: Level, limits: Limits, config: PartitionerConfig, *, fine: bool) -> Parts:
     """METIS on the smallest graph, k ways at once and by bisection; the better one after refinement."""
     from tasks.partition._refinement import weighted_cut
 
+    graph = level.graph
     weights = level.weight[:, None] if not len(level.train) else np.stack([level.weight, level.train], 1)
-    edge_weight = level.edge_weight.astype(np.int64) if len(level.edge_weight) else None
-    states, cuts = [], []
+    weight = {"node_weight": weights.astype(np.int64)}
+    if len(graph.edge_weight):
+        weight["edge_weight"] = graph.edge_weight.astype(np.int64)
+    found, cuts = [], []
     for recursive in (False,) if fine else (False, True):
         options = MetisOptions(config.imbalance, config.seed + 1, _METIS_TRIES, recursive)
-        part = part_graph(
-            level.indptr,
-            level.indices,
-            limits.num_parts,
-            options,
-            node_weight=weights.astype(np.int64),
-            edge_weight=edge_weight,
-        )
-        states.append(_measure(level, part, limits.num_parts))
-        refine(level, states[-1], limits, config.seed, fine=fine)
-        cuts.append(weighted_cut(level.graph, states[-1].part))
-    return states[int(np.argmin(cuts))]
+        part = part_graph(graph.indptr, graph.indices, limits.num_parts, options, **weight)
+        size, train_size = (_sums(part, counts, limits.num_parts) for counts in (level.weight, level.train))
+        found.append(Parts(part, level.weight, level.train, size, train_size, limits.cap, limits.train_cap))
+        refine(level, found[-1], config.seed, fine=fine)
+        cuts.append(weighted_cut(graph, part))
+    return found[int(np.argmin(cuts))]
 
 
-def _measure(level: Level, part: NDArray[np.int32], num_parts: int) -> State:
-    size = np.bincount(part, level.weight, num_parts).astype(np.int64)
-    train = np.zeros(num_parts, np.int64)
-    if len(level.train):
-        train = np.bincount(part, level.train, num_parts).astype(np.int64)
-    return State(part, size, train)
+def _project(parts: Parts, label: Array, level: Level) -> Parts:
+    """Return the same partition of the next finer level."""
+    return parts._replace(part=parts.part[label], weight=level.weight, train=level.train)
 
 
-def _project(state: State, label: Array) -> State:
-    """The same partition one level further down."""
-    return State(state.part[label], state.size, state.train_size)
-
-
-def refine(level: Level, state: State, limits: Limits, seed: int, *, fine: bool) -> None:
+def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
     from tasks.partition import _clustering, _local_search, _refinement
-    from tasks.partition._moves import Parts
 
-    graph, caps = level.graph, (limits.cap, limits.train_cap)
-    parts = Parts(state.part, level.weight, level.train, state.size, state.train_size, *caps)
-    if (state.size > limits.cap).any() or (state.train_size > limits.train_cap).any():
+    graph, num_parts = level.graph, len(parts.size)
+    if (parts.size > parts.cap).any() or (parts.train_size > parts.train_cap).any():
         _refinement.rebalance(graph, parts)
     _refinement.descend(graph, parts, 4 if fine else 6)
-    cut = _refinement.weighted_cut(graph, state.part) // 2
+    cut = _refinement.weighted_cut(graph, parts.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
     # With a table of k numbers a node, a candidate costs k reads, not its degree; small dense graphs gain by that.
-    tabled = not fine and 2 * level.num_edges >= limits.num_parts * level.num_nodes
-    table = np.zeros((level.num_nodes if tabled else 0, limits.num_parts), level.edge_weight.dtype)
-    _local_search.fill_table(graph, state.part, table)
-    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + limits.num_parts
-    order = np.arange(level.num_nodes, dtype=level.indices.dtype)
+    tabled = not fine and 2 * level.num_edges >= num_parts * level.num_nodes
+    table = np.zeros((level.num_nodes if tabled else 0, num_parts), graph.edge_weight.dtype)
+    _local_search.fill_table(graph, parts.part, table)
+    max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes + num_parts
+    order = np.arange(level.num_nodes, dtype=graph.indices.dtype)
     for i in range(_SEARCH_PASSES):
         _clustering.shuffle_blocks(order, level.num_nodes, seed + i)
         reads = (work * level.num_edges, level.num_edges // 4)
@@ -273,13 +235,13 @@ def refine(level: Level, state: State, limits: Limits, seed: int, *, fine: bool)
         cut -= gain
 
 
-def _cycle(finest: Level, state: State, limits: Limits, seed: int) -> State:
+def _cycle(finest: Level, parts: Parts, limits: Limits, seed: int) -> Parts:
     """Cluster inside of the parts, refine the graph of clusters from the partition that there is, and come back."""
-    label, coarse = coarsen(finest, limits, seed, group=state.part, rounds=2)
+    label, coarse = coarsen(finest, limits, seed, group=parts.part, rounds=2)
     part = np.empty(coarse.num_nodes, np.int32)
-    part[label] = state.part
-    above = State(part, state.size, state.train_size)
-    refine(coarse, above, limits, seed, fine=False)
-    below = _project(above, label)
-    refine(finest, below, limits, seed, fine=True)
+    part[label] = parts.part
+    above = parts._replace(part=part, weight=coarse.weight, train=coarse.train)
+    refine(coarse, above, seed, fine=False)
+    below = _project(above, label, finest)
+    refine(finest, below, seed, fine=True)
     return below

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Csr, PartitionContext, Partitioner
+from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import FennelPartitionerConfig
 
 
@@ -34,18 +34,17 @@ class FennelPartitioner(Partitioner):
         slack = 1.0 + self.config.imbalance
         train_idx = context.train_idx if context is not None else None
         is_train = np.zeros(0 if train_idx is None else num_nodes, np.bool_)
-        train_cap = 0
         if train_idx is not None:
             is_train[train_idx] = True
-            train_cap = int(np.ceil(slack * len(train_idx) / num_parts))
-        cap = int(np.ceil(slack * num_nodes / num_parts))
-        alpha = (csr.num_edges / 2) * num_parts**0.5 / max(1, num_nodes) ** 1.5
         part = np.full(num_nodes, -1, np.int32)
-        size, train_size = np.zeros(num_parts, np.int64), np.zeros(num_parts, np.int64)
+        size, train_size = np.zeros((2, num_parts), np.int64)
+        cap, train_cap = (int(np.ceil(slack * count / num_parts)) for count in (num_nodes, is_train.sum()))
+        parts = Parts(part, np.zeros(0, np.int32), is_train, size, train_size, cap, train_cap)
+        alpha = (csr.num_edges / 2) * num_parts**0.5 / max(1, num_nodes) ** 1.5
         # Sequential ids of a crawl or a time-ordered table hold locality; the stream therefore runs in their order.
         first = self.config.seed % max(1, num_nodes)
         for _ in range(self.config.passes):
-            moved = fennel_pass(csr.indptr, csr.indices, part, size, cap, alpha, is_train, train_size, train_cap, first)
+            moved = fennel_pass(csr.indptr, csr.indices, parts, alpha, first)
             if moved * 1000 < num_nodes:
                 break
         return part

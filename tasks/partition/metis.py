@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from configs.errors import StageError
 from configs.registry import PARTITIONERS
-from tasks.partition.base import Csr, PartitionContext, Partitioner, node_weights
+from tasks.arrays import Array
+from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import MetisPartitionerConfig
 from tasks.processes.children import call_in_child, describe_exit, shared_array
 from tasks.processes.memory import available_bytes
-from tasks.storage.graph_store import Array
 
 # METIS 5.1 manual, section 5.4: positions in the options array.
 _NUM_OPTIONS, _OPTION_NCUTS, _OPTION_SEED, _OPTION_UFACTOR = 40, 7, 8, 16
 _METIS_OK, _METIS_ERROR_MEMORY = 1, -3
 
-# Anonymous memory beyond the graph itself; see estimated_bytes.
+# The most memory beyond the graph itself that was seen on graphs of 1 to 54 million entries (5.5 GB on the largest):
+# METIS copies the graph at every level of its coarsening, in 64-bit integers with weights. An edge has two entries.
 _BYTES_PER_EDGE, _BYTES_PER_NODE = 98, 120
 
 
@@ -35,23 +36,17 @@ class MetisPartitioner(Partitioner):
         """Return the part of each node, (num_nodes,). Raises StageError when METIS runs out of memory."""
         context = context or PartitionContext()
         warn_if_short(csr, context)
-        weights = node_weights(csr.num_nodes, context.train_idx) if context.train_idx is not None else None
+        weights = None
+        if context.train_idx is not None:  # a second constraint: training nodes
+            weights = np.ones((csr.num_nodes, 1), np.int64) * (1, 0)
+            weights[context.train_idx, 1] = 1
         options = MetisOptions(self.config.imbalance, self.config.seed)
         return part_graph(csr.indptr, csr.indices, num_parts, options, node_weight=weights)
 
 
-def estimated_bytes(num_nodes: int, num_edges: int) -> int:
-    """Estimate the memory that METIS takes beyond the graph; `num_edges` counts both directions.
-
-    METIS copies the graph at every level of its coarsening, in 64-bit integers with weights: at most 98 bytes an edge
-    entry and 120 a node were seen on graphs of 1 to 54 million entries (5.5 GB on the largest).
-    """
-    return _BYTES_PER_EDGE * num_edges + _BYTES_PER_NODE * num_nodes
-
-
 def warn_if_short(csr: Csr, context: PartitionContext) -> None:
     """Warn when METIS would need more memory than is free."""
-    needed, free = estimated_bytes(csr.num_nodes, csr.num_edges), available_bytes()
+    needed, free = _BYTES_PER_EDGE * csr.num_edges + _BYTES_PER_NODE * csr.num_nodes, available_bytes()
     if needed > free:
         context.warn(
             f"METIS needs about {needed / 1e9:.1f} GB for {csr.num_edges:,} edges and {free / 1e9:.1f} GB are free: "

@@ -8,11 +8,7 @@ from numpy.typing import NDArray
 from configs.registry import PARTITIONERS
 from tasks.counter_random import GOLDEN, mix
 from tasks.partition.base import Csr, PartitionContext, Partitioner, deal
-from tasks.partition.configs import (
-    HashPartitionerConfig,
-    NonePartitionerConfig,
-    RandomPartitionerConfig,
-)
+from tasks.partition.configs import HashPartitionerConfig, NonePartitionerConfig, RandomPartitionerConfig
 
 
 @PARTITIONERS.register("none")
@@ -36,17 +32,11 @@ class RandomPartitioner(Partitioner):
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         """Return the part of each node, (num_nodes,)."""
         rng = np.random.default_rng(self.config.seed)
-        part = np.empty(csr.num_nodes, np.int32)
         train_idx = context.train_idx if context is not None else None
         if train_idx is None:
-            deal(rng.permutation(csr.num_nodes), num_parts, part)
-            return part
-        is_train = np.zeros(csr.num_nodes, bool)
-        is_train[train_idx] = True
-        train = np.flatnonzero(is_train)
-        deal(rng.permutation(train), num_parts, part)
-        deal(rng.permutation(np.flatnonzero(~is_train)), num_parts, part, first=len(train))
-        return part
+            return deal(rng.permutation(csr.num_nodes), num_parts)
+        others = np.setdiff1d(np.arange(csr.num_nodes), train_idx)
+        return deal(np.concatenate([rng.permutation(np.sort(train_idx)), rng.permutation(others)]), num_parts)
 
 
 @PARTITIONERS.register("hash")

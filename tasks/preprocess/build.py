@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from configs.schema import Recipe
+from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
@@ -25,21 +26,8 @@ from tasks.preprocess.transforms.hops import split_hops
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, ArrayWriter
-from tasks.storage.manifests import DatasetManifest
-
-# What the graph's manifest takes over from the data set's.
-_FROM_DATASET = (
-    "dataset",
-    "task",
-    "task_type",
-    "num_classes",
-    "num_tasks",
-    "metric",
-    "ogb_name",
-    "num_graphs",
-    "target_type",
-)
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import DatasetManifest, TaskManifest
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -75,16 +63,15 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     held_out = _hold_out(recipe, ingested, layout, writer)
     rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out)
     counts, data = build_edges(context, store, writer, rules)
-    indptr: Array = np.load(context.work / "csc_indptr.npy", mmap_mode="r")
-    if ingested.task == "graph":
-        indices = np.load(context.work / "csc_indices.npy", mmap_mode="r" if counts["num_edges"] else None)
-        check_within_graphs(indptr, indices, np.load(context.work / "graph_offsets.npy"))
     graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
+    indptr = graph["csc_indptr"]
+    if ingested.task == "graph":
+        check_within_graphs(indptr, graph["csc_indices"], graph["graph_offsets"])
     if held_out is not None:
         splits = held_out.sizes
         held_out.report_counts(context)
         complete_negatives(context, graph, writer, directed=held_out.directed)
-    train_rows = training_rows(store, layout, writer)
+    train_rows = training_rows(ingested.task, graph)
     built = FeatureBuilder(context, store, layout, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
@@ -94,13 +81,12 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         report["held_out"] = held_out.report()
     rows = ingested.num_edges + ingested.num_nodes
     if dealt is not None:
-        label = GraphView(str(context.work), writer.entries, layout.num_nodes, options.symmetrize).get("label")
-        labels = label_profile(label, ingested, layout)
+        labels = label_profile(graph.get("label"), ingested, layout)
         report["snapshot"] = {"unit": dealt.unit, "times": dealt.times, "labels": labels}
         rows = num_edges + layout.num_nodes  # what is to come must not show in the digest
         _report_snapshot(context, str(recipe.snapshot.as_of), dealt, layout.num_nodes, num_edges)
     return {
-        **{name: getattr(ingested, name) for name in _FROM_DATASET},
+        **ingested.own_fields(TaskManifest),
         "num_nodes": layout.num_nodes,
         "num_edges": num_edges,
         "symmetric": options.symmetrize,
@@ -138,14 +124,13 @@ def _report_snapshot(context: StageContext, as_of: str, dealt: Dealt, num_nodes:
 def degree_report(indptr: Array) -> dict[str, Any]:
     """Count nodes by in-degree in bins of powers of two: bin 0 is degree 0, bin k holds 2^(k-1) to 2^k - 1."""
     bins = np.zeros(65, np.int64)
-    largest = 0
-    for start in range(0, len(indptr) - 1, 1 << 20):
-        degree = np.diff(indptr[start : start + (1 << 20) + 1])
+    largest, num_nodes = 0, len(indptr) - 1
+    for rows in blocks(num_nodes, 1 << 20):
+        degree = np.diff(indptr[rows.start : rows.stop + 1])
         _, exponent = np.frexp(degree.astype(np.float64))  # degree = m * 2^exponent with m in [0.5, 1); 0 has 0
         bins += np.bincount(exponent, minlength=65)
         largest = max(largest, int(degree.max(initial=0)))
     used = int(np.flatnonzero(bins)[-1]) + 1 if bins.any() else 0
-    num_nodes = len(indptr) - 1
     return {
         "log2_bins": bins[:used].tolist(),
         "mean": round(float(indptr[-1]) / max(num_nodes, 1), 3),

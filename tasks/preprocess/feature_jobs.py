@@ -10,12 +10,12 @@ import numpy as np
 from configs.base import ComponentConfig
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
+from tasks.arrays import Array, blocks
 from tasks.preprocess.shards import ShardJob, digest, result
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform, check_codes
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.scaling import refuse_overflow
 from tasks.storage.dataset_store import ShardRef, read_shard, to_numpy
-from tasks.storage.graph_store import Array
 
 VERSION = 1
 # Rows at a time through the transforms: their intermediate values, often float64, stay small.
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells this step from another one."""
+        """What identifies the step, for keys of results."""
         return {"transform": self.config.model_dump(mode="json"), "version": self.version, "state": digest(self.state)}
 
 
@@ -95,8 +95,7 @@ class Work:
 def read_column(work: Work, track: Track) -> Array:
     """Return a column of the range before any transform, (rows, dim)."""
     if work.rows.computed is not None:
-        computed: Array = result(work.rows.computed)["x"]
-        return computed
+        return np.asarray(result(work.rows.computed)["x"])
     values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
     return plain_values(values.reshape(len(values), track.source.dim), track.source, work.rows.shard)
 
@@ -122,20 +121,19 @@ def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
     if not track.steps:
         return x
     transforms = [TRANSFORMS.create(step.config) for step in track.steps]
-    out = _apply(transforms, track, x[:_CHUNK_ROWS])
+
+    def apply(part: Array) -> Array:
+        for transform, step in zip(transforms, track.steps, strict=True):
+            part = transform.apply(part, step.state)
+        return part
+
     if len(x) <= _CHUNK_ROWS:
-        return out
-    whole = np.empty((len(x), out.shape[1]), out.dtype)
-    whole[:_CHUNK_ROWS] = out
-    for start in range(_CHUNK_ROWS, len(x), _CHUNK_ROWS):
-        whole[start : start + _CHUNK_ROWS] = _apply(transforms, track, x[start : start + _CHUNK_ROWS])
+        return apply(x)
+    first = apply(x[:_CHUNK_ROWS])
+    whole = np.empty((len(x), first.shape[1]), first.dtype)
+    for some in blocks(len(x), _CHUNK_ROWS):
+        whole[some] = first if some.start == 0 else apply(x[some])
     return whole
-
-
-def _apply(transforms: list[ColumnTransform], track: Track, x: Array) -> Array:
-    for transform, step in zip(transforms, track.steps, strict=True):
-        x = transform.apply(x, step.state)
-    return x
 
 
 def summarise_rows(rows: RowRange, work: Work) -> dict[str, Any]:

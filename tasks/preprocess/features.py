@@ -14,13 +14,14 @@ type lacks a numeric column, a code of its own (the last) where it lacks a categ
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array, offsets
 from tasks.preprocess.feature_jobs import (
     VERSION,
     RowRange,
@@ -41,7 +42,7 @@ from tasks.preprocess.transforms.filling import fills_gaps
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 
 
 class FeatureBuilder:
@@ -145,9 +146,7 @@ class FeatureBuilder:
                 train = self._train_rows_of(rows) if learned_from else rows.kept
                 if train is not None and not len(train):
                     continue
-                key = {
-                    "columns": [track.source.name for track in group],
-                    "steps": [[step.key for step in track.steps] for track in group],
+                key = _history_key(group) | {
                     "next": transform.config.model_dump(mode="json"),
                     "next_version": transform.version,
                     "train": None if train is None else digest(train),
@@ -177,47 +176,41 @@ class FeatureBuilder:
     def _compute(self, track: Track, ranges: list[RowRange]) -> list[RowRange]:
         """Have a column computed from the graph; the ranges that return lead to its rows."""
         transform: StructureTransform = self.structure[track.origin]
-        graph = self.graph
-        key = {"transform": transform.config.model_dump(mode="json"), "graph": graph.digests}
+        key = {"transform": transform.config.model_dump(mode="json"), "graph": self.graph.digests}
+        payload = (transform.config, self.graph)
         jobs = []
         for rows in ranges:
             # Named by the graph and the nodes alone: the table's content plays no part.
-            place = replace(
-                rows, sha256=f"nodes-{rows.first_node}-{rows.num_nodes}", num_rows=rows.num_nodes, kept=None
-            )
-            payload = (transform.config, graph)
-            version = transform.version
-            jobs.append(ShardJob(compute_rows, version, place, key, self.context.cache, payload))
+            name = f"nodes-{rows.first_node}-{rows.num_nodes}"
+            place = replace(rows, sha256=name, num_rows=rows.num_nodes, kept=None)
+            jobs.append(ShardJob(compute_rows, transform.version, place, key, self.context.cache, payload))
         for _ in run_jobs(self.context, jobs, track.origin):
             pass
         return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]
 
-    def _dtype(self, numeric: list[Track]) -> Literal["float32", "float16"]:
-        cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
-        return "float16" if cast else self.config.feature_dtype
-
     def _write(self, writer: ArrayWriter) -> dict[str, Any]:
         numeric = [track for track in self.tracks if track.column.kind == "numeric"]
         codes = [track for track in self.tracks if track.column.kind == "categorical"]
-        widths = np.cumsum([0, *(track.column.dim for track in numeric)])
-        places = {track.source.name: int(start) for track, start in zip(numeric, widths, strict=False)}
-        starts = np.cumsum([0, *(track.column.dim for track in codes)])
-        places |= {track.source.name: int(start) for track, start in zip(codes, starts, strict=False)}
-        num_nodes, dim, dtype = self.layout.num_nodes, int(widths[-1]), self._dtype(numeric)
-        feat = writer.create("feat", (num_nodes, dim), dtype) if dim else None
-        feat_cat = writer.create("feat_cat", (num_nodes, int(starts[-1])), np.int32) if codes else None
+        places: dict[str, int] = {}
+        width: dict[str, int] = {}
+        for name, tracks in (("feat", numeric), ("feat_cat", codes)):
+            starts = offsets([track.column.dim for track in tracks]).tolist()
+            places |= {track.source.name: start for track, start in zip(tracks, starts, strict=False)}
+            width[name] = starts[-1]
+        cast = bool(numeric) and all(track.column.dtype == "float16" for track in numeric)
+        dtype = "float16" if cast else self.config.feature_dtype
+        kinds = {"feat": dtype, "feat_cat": "int32"}
+        out = {n: writer.create(n, (self.layout.num_nodes, width[n]), kinds[n]) for n in kinds if width[n]}
         categories = []
         for track in codes:
             absent = len(track.types) < len(self.layout.node_types)
             categories += [count + absent for count in track.column.cardinalities]
-            if absent and feat_cat is not None:
+            if absent:
                 place = places[track.source.name]
-                feat_cat[:, place : place + track.column.dim] = track.column.cardinalities
+                out["feat_cat"][:, place : place + track.column.dim] = track.column.cardinalities
         for group in _grouped(self.tracks):
-            out = feat if group[0].column.kind == "numeric" else feat_cat
-            assert out is not None
-            self._fill(group, out, places, dtype)
-        return {"feature_dim": dim, "categories": tuple(categories), "transforms": self.described}
+            self._fill(group, out["feat" if group[0].column.kind == "numeric" else "feat_cat"], places, dtype)
+        return {"feature_dim": width["feat"], "categories": tuple(categories), "transforms": self.described}
 
     def _fill(self, group: list[Track], out: Array, places: dict[str, int], dtype: Any) -> None:
         """Put a group's finished columns into the matrix."""
@@ -225,11 +218,7 @@ class FeatureBuilder:
             self._copy(group, out, places, dtype)
             return
         ranges = self._ranges_of(group[0])
-        key = {
-            "columns": [track.source.name for track in group],
-            "steps": [[step.key for step in track.steps] for track in group],
-            "dtype": dtype,
-        }
+        key = _history_key(group) | {"dtype": dtype}
         jobs = [
             ShardJob(transform_rows, VERSION, rows, key, self.context.cache, Work(rows, tuple(group), dtype=dtype))
             for rows in ranges
@@ -269,6 +258,12 @@ def _source_column(feature: Any) -> Column:
     if feature.cardinalities:
         return Column(feature.column, "categorical", feature.dim, feature.cardinalities)
     return Column(feature.column, "raw", feature.dim)
+
+
+def _history_key(group: list[Track]) -> dict[str, Any]:
+    """Return what names columns and what was done to them, for the keys of kept results."""
+    names = [track.source.name for track in group]
+    return {"columns": names, "steps": [[step.key for step in track.steps] for track in group]}
 
 
 def _grouped(tracks: list[Track]) -> list[list[Track]]:

@@ -12,8 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import offsets
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 
@@ -31,8 +33,7 @@ class Layout:
     @cached_property
     def type_offsets(self) -> tuple[int, ...]:
         """First id of each node type, and the number of nodes."""
-        sizes = [node_type.num_nodes for node_type in self.manifest.node_types]
-        return (0, *(int(end) for end in np.cumsum(sizes, dtype=np.int64)))
+        return tuple(offsets([node_type.num_nodes for node_type in self.manifest.node_types]).tolist())
 
     @property
     def num_nodes(self) -> int:
@@ -80,18 +81,15 @@ class Layout:
         return index if edge_type.source == edge_type.target else self.edge_types.index(_reverse_name(edge_type))
 
     @cached_property
-    def table_starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def table_starts(self) -> NDArray[np.int64]:
         """First edge number of each edge table in the numbering over all tables, and the number of edges."""
-        sizes = [edge_type.num_edges for edge_type in self.manifest.edge_types]
-        return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+        return offsets([edge_type.num_edges for edge_type in self.manifest.edge_types])
 
     @cached_property
     def edge_columns(self) -> frozenset[str]:
         """Columns that edges carry, besides their ends."""
-        columns: set[str] = set()
-        for edge_type in self.manifest.edge_types:
-            columns |= set(self.manifest.tables[f"edges/{edge_type.name}"].columns) - {"src", "dst"}
-        return frozenset(columns)
+        tables = [self.manifest.tables[f"edges/{edge_type.name}"] for edge_type in self.manifest.edge_types]
+        return frozenset(column for table in tables for column in table.columns) - {"src", "dst"}
 
     @property
     def carries_data(self) -> bool:

@@ -33,7 +33,7 @@ class ShardJob:
     """Plain values that decide the result, besides the shard's content."""
     cache: PickleCache
     payload: Any = field(default=None, compare=False)
-    """What the function works with; `key` tells its content."""
+    """What the function works with; `key` identifies its content."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
-"""How a process that runs stages ends before its time: told by SIGTERM, Ctrl-C or a closed terminal, or by `give_up`.
+"""How a process that runs stages ends before its time: by SIGTERM, Ctrl-C, a closed terminal, or `give_up`.
 
 The main thread unwinds by the exception that a signal's handler raises. Three things may keep it from that: it is
 inside of a library's long call, it waits for a child or a server, or Python drops the exception, as it does in a
-destructor. So the kernel tells a thread too, through the pipe of `signal.set_wakeup_fd`:
+destructor. So a thread hears of the signal too, through the pipe of `signal.set_wakeup_fd`:
 
 - at once it kills the process's children: what they write is whole or absent, and nobody has to wait for them;
 - where the main thread has not begun to unwind a second later it raises the signal again;
@@ -41,7 +41,7 @@ class _State:
 
     def __init__(self) -> None:
         self.watching = False
-        self.told: float | None = None
+        self.signalled_at: float | None = None
         """When the first signal came."""
         self.number = int(signal.SIGTERM)
         self.unwinding = False
@@ -54,13 +54,13 @@ _state = _State()
 
 
 def reason() -> Exception | None:
-    """Return why the process gave up (`give_up`); None where it was told from outside."""
+    """Return why the process gave up (`give_up`); None where a signal came from outside."""
     return _state.reason
 
 
 def is_ending() -> bool:
-    """Whether the process was told to end: whatever waits has a second or two left."""
-    return _state.told is not None
+    """Whether a signal to end has come: whatever waits has a second or two left."""
+    return _state.signalled_at is not None
 
 
 def give_up(error: Exception) -> None:
@@ -177,7 +177,7 @@ def _watch(reader: int) -> None:
     else:  # the block was left
         os.close(reader)
         return
-    _state.told, _state.number = time.monotonic(), content[0]
+    _state.signalled_at, _state.number = time.monotonic(), content[0]
     kill_children()
     time.sleep(max(0.0, _seconds_left(_AGAIN_SECONDS)))
     if not _state.unwinding and _state.watching:
@@ -188,8 +188,8 @@ def _watch(reader: int) -> None:
 
 def _seconds_left(seconds: float) -> float:
     """Return how much is left of so many seconds since the first signal."""
-    assert _state.told is not None
-    return _state.told + seconds - time.monotonic()
+    assert _state.signalled_at is not None
+    return _state.signalled_at + seconds - time.monotonic()
 
 
 def _close_quietly(close: Callable[[], None]) -> None:

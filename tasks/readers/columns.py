@@ -105,6 +105,15 @@ def to_int64(ids: pa.Array) -> pa.Array:
     return ids.cast(pa.int64())
 
 
+def whole_numbers(texts: pa.Array) -> pa.Array:
+    """Return int64 where every text is a plain whole number (written as int64 prints it), else the texts."""
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return texts
+    return numbers if numbers.cast(pa.string()).equals(texts) else texts
+
+
 def first_not_whole(texts: pa.Array) -> int:
     """Return the row of the first text that is no whole number of 64 bits; there is one."""
     first, last = 0, len(texts)

@@ -99,7 +99,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
     Without a header, columns are called `0`, `1`, ...
 
     Raises:
-        DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is told in the same way.
+        DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is reported likewise.
     """
     try:
         with open_stream(path) as stream:
@@ -117,13 +117,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
 
 
 def read_rows(
-    path: Path,
-    names: list[str],
-    stream: IO[bytes],
-    delimiter: str,
-    convert: pc.ConvertOptions,
-    *,
-    quotes: bool = True,
+    path: Path, names: list[str], stream: IO[bytes], delimiter: str, convert: pc.ConvertOptions, *, quotes: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 

@@ -12,16 +12,15 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import check_file, open_file
+from tasks.arrays import Array
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS, MAX_ROW_BYTES, check_memory
 
-Array: TypeAlias = NDArray[Any]
 Triplet: TypeAlias = tuple[str, str, str]
 
 _FILE, _ARRAY, _HETERO = 0xDD2E4FF046B4A13F, 0xDD5E40F096B4A13F, 0xDD589FBE35224ABF

@@ -6,13 +6,8 @@ Whatever is refused, a reader takes no more memory than a few times these: a row
 
 from __future__ import annotations
 
-import contextlib
-import resource
-from pathlib import Path
-
-import psutil
-
 from configs.errors import DataError
+from tasks.processes.memory import available_bytes
 
 MAX_ROW_BYTES = 4 << 20
 """A line of text, header included: 10,000 features of 20 characters take 0.2 MB."""
@@ -30,20 +25,6 @@ MAX_COUNT = 10**12
 """Nodes or edges: the largest public web graph has 3.5 thousand million nodes and 128 thousand million edges."""
 MAX_GRAPHS = 1 << 27
 """Graphs of one data set (1 GiB of counts): the largest public sets of molecules are below."""
-
-
-def available_bytes() -> int:
-    """Return the memory that this process can still get: of the machine, its container and `ulimit -v`."""
-    found = [psutil.virtual_memory().available]
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        found.append(soft - psutil.Process().memory_info().vms)
-    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit ("max")
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        taken = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        found.append(limit - int(taken.get("anon", 0)))  # the rest is cache, which is given back
-    return max(0, min(found))
 
 
 def check_memory(needed_bytes: int, what: str, path: object) -> None:

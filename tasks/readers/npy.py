@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from configs.source_files import check_file, open_file
+from tasks.arrays import Array
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
-
-Array = NDArray[Any]
 
 _MAX_HEADER_BYTES = 10_000  # NumPy's own bound; one of plain numbers has 118
 _MAX_DIMENSIONS = 32

@@ -49,7 +49,7 @@ def open_parquet(path: Path, texts: Sequence[str] = ()) -> Iterator[pq.ParquetFi
 
     Raises:
         DataError: no regular file, damaged, encrypted, or two columns of one name. Damage found while the file is read
-            is told in the same way.
+            is reported likewise.
     """
     open_file(path).close()
     try:
@@ -108,7 +108,7 @@ def _batch_rows(path: Path, file: pq.ParquetFile, wanted: set[str]) -> int:
     """Return how many rows to decode at once, by what the file says of its row groups."""
     most, names = _BATCH_ROWS, set(file.schema_arrow.names)
     for group in range(file.num_row_groups):
-        # A broken entry of a column ends the process where `column` meets it; a reader tells it as an error.
+        # A broken entry of a column ends the process where `column` meets it; a reader raises an error.
         next(file.reader.iter_batches(0, [group], None, use_threads=False), None)
         about = file.metadata.row_group(group)
         row_bytes = 0

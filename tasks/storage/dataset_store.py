@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
+from tasks.arrays import Array
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.manifests import DatasetManifest, Table
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,14 @@ class DatasetStore:
             refs.append(ShardRef(str(self.folder / path), sha256, first_row, num_rows, tuple(table.columns)))
             first_row += num_rows
         return refs
+
+    def row_groups(self, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield a table piece by piece, however large: the number of a piece's first row, and its columns."""
+        for shard in self.shards(name):
+            first = shard.first_row
+            for group in iter_row_groups(shard, columns):
+                yield first, group
+                first += group.num_rows
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a whole table (or some of its columns) in memory."""

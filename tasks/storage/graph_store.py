@@ -34,17 +34,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import IntegrityError
+from tasks.arrays import Array as Array
 from tasks.storage.artifacts import MANIFEST_NAME, link_or_copy
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import ArrayEntry, GraphManifest, PartitionManifest
 
-Array = NDArray[Any]
 MISSING_IN_EDGES = "missing_in_edges"
 """float32 (N,), in a rank's part of a graph only: in-edges that each node has in the whole graph and not here."""
 INT32_MAX = np.iinfo(np.int32).max
+NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids")
+"""Arrays with a row for each node."""
+EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
+"""Arrays with a row for each edge, in CSC order."""
 _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 
 
@@ -132,6 +135,15 @@ class ArrayWriter:
     def write(self, name: str, array: Array) -> None:
         """Write a whole array."""
         np.save(self._add(name, array.dtype.name, array.shape), np.ascontiguousarray(array))
+
+    def read(self, name: str) -> Array:
+        """Return an array that was written, memory-mapped read-only."""
+        return open_array(self.folder / self.entries[name].path, self.entries[name])
+
+    def link_all(self, store: GraphStore) -> None:
+        """Take over all arrays of another graph without copying them."""
+        for name in store.manifest.arrays:
+            self.link(name, store)
 
     def link(self, name: str, store: GraphStore) -> None:
         """Take over an unchanged array of another graph without copying it."""

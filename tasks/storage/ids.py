@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from tasks.arrays import Array, blocks
 from tasks.readers.columns import first_not_whole, to_int64
-from tasks.storage.dataset_store import DatasetStore, iter_row_groups
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
 
 _CHUNK = 1 << 20
 
@@ -30,10 +31,10 @@ class IdMap:
     def lookup(self, nodes: Array) -> pa.Array:
         """Return original ids of graph nodes (n,): their own type where all are of one node type, else strings.
 
-        (Where types mix, `TYPE:ID` tells them apart.)
+        Where types mix, the strings are `TYPE:ID`.
         """
         dense = self.dense(nodes)
-        types = np.searchsorted(self._offsets, dense, side="right") - 1
+        types = self._types(dense)
         present = np.unique(types)
         if len(present) <= 1:
             return self._of_type(int(present[0]) if len(present) else 0, dense)
@@ -60,7 +61,7 @@ class IdMap:
         found = {name: self.lookup(nodes)}
         if self._ids_repeat:
             dense = self.dense(nodes)
-            types = np.searchsorted(self._offsets, dense, side="right") - 1
+            types = self._types(dense)
             found["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
         return found
 
@@ -84,7 +85,7 @@ class IdMap:
         if self._dataset is not None:
             count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
         rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows, row_column)
-        # A snapshot's graph does not tell how many nodes are still to come.
+        # A snapshot's graph does not know how many nodes the data set has.
         found = nodes[np.minimum(rows, len(nodes) - 1)]
         return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
 
@@ -96,8 +97,8 @@ class IdMap:
         number = self._graph.manifest.node_types.index(kind)
         first, last = (int(self._offsets[number + step]) for step in (0, 1))
         nodes = np.full(last - first, -1 if left_out is None else left_out, np.int64)
-        for start in range(0, self._graph.manifest.num_nodes, _CHUNK):
-            some = np.arange(start, min(start + _CHUNK, self._graph.manifest.num_nodes))
+        for part in blocks(self._graph.manifest.num_nodes, _CHUNK):
+            some = np.arange(part.start, part.stop)
             dense = self.dense(some)
             inside = (dense >= first) & (dense < last)
             nodes[dense[inside] - first] = some[inside]
@@ -105,25 +106,28 @@ class IdMap:
 
     def of_target_type(self, nodes: Array) -> Array:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""
-        manifest = self._graph.manifest
-        number = manifest.node_types.index(manifest.target_type)
-        dense = self.dense(nodes)
-        return (dense >= self._offsets[number]) & (dense < self._offsets[number + 1])
+        return np.asarray(self._types(self.dense(nodes)) == self._target)
 
     def rows(self, nodes: Array) -> Array:
         """Return where nodes of the type that carries labels stand in the data set's table of it: int64 (n,)."""
-        manifest = self._graph.manifest
-        return self.dense(nodes) - self._offsets[manifest.node_types.index(manifest.target_type)]
+        return self.dense(nodes) - self._offsets[self._target]
 
     def kind(self, nodes: Array) -> str:
         """Return the type of the first of some nodes."""
-        number = int(np.searchsorted(self._offsets, self.dense(nodes[:1])[0], side="right")) - 1
-        return self._graph.manifest.node_types[number]
+        return self._graph.manifest.node_types[int(self._types(self.dense(nodes[:1]))[0])]
 
     def dense(self, nodes: Array) -> Array:
         """Return ids in preprocess's space: dense, node types end to end."""
         ids = self._graph.get("node_ids")
         return np.asarray(nodes if ids is None else ids[nodes], np.int64)
+
+    @property
+    def _target(self) -> int:
+        return self._graph.manifest.node_types.index(self._graph.manifest.target_type)
+
+    def _types(self, dense: Array) -> Array:
+        """Return the number of each node's type."""
+        return np.searchsorted(self._offsets, dense, side="right") - 1
 
     def _of_type(self, number: int, dense: Array) -> pa.Array:
         within = dense - int(self._offsets[number])
@@ -150,8 +154,7 @@ def find_rows(
     Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
 
     Args:
-        dataset: has the table.
-        table: its name.
+        dataset, table: the table, if it has it.
         count: rows that there are, where there is no table.
         ids: what is looked for.
         rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
@@ -165,13 +168,10 @@ def find_rows(
         numbers = np.asarray(as_kind(ids, pa.int64()))
         return np.where((numbers >= 0) & (numbers < count), numbers, -1)
     found: _Found | None = None
-    for shard in dataset.shards(table):
-        first = shard.first_row
-        for group in iter_row_groups(shard, ["original_id"]):
-            known = group.column(0)
-            found = found or _Found(as_kind(ids, known.type), rows, row_column)
-            found.read(known, first)
-            first += len(known)
+    for first, group in dataset.row_groups(table, ["original_id"]):
+        known = group.column(0)
+        found = found or _Found(as_kind(ids, known.type), rows, row_column)
+        found.read(known, first)
     return np.full(len(ids), -1, np.int64) if found is None else found.rows()
 
 

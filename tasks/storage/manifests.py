@@ -20,7 +20,7 @@ LEFT_OUT = "left_out"
 
 
 class Control(NamedTuple):
-    """How people are told what a model is compared with."""
+    """Names of what a model is compared with."""
 
     row: str
     """In a table."""
@@ -138,8 +138,8 @@ class EdgeType(_Frozen):
         return joined_name((self.source, self.relation, self.target))
 
 
-class DatasetManifest(Manifest):
-    """Parquet shards of a data set. `tasks/ingest/README.md` documents the tables."""
+class TaskManifest(Manifest):
+    """What is predicted, and on what: the same for a data set and the graphs made of it."""
 
     dataset: str
     """Registered name or OGB name, for people."""
@@ -153,15 +153,24 @@ class DatasetManifest(Manifest):
     """What the data set is judged by: accuracy, rocauc, rmse, mrr, hits@20, ..."""
     ogb_name: str | None = None
     """Set where OGB's own evaluator applies."""
-    directed: bool
-    """Whether the edges as stored mean one direction only."""
-    node_types: tuple[NodeType, ...]
-    edge_types: tuple[EdgeType, ...]
     target_type: str
     """Node type that carries labels (node tasks)."""
     num_graphs: int = 1
     splits: dict[str, int]
     """Split to number of nodes, edges or graphs in it."""
+
+    def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
+        """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
+        return {name: getattr(self, name) for name in kind.model_fields if name not in Manifest.model_fields}
+
+
+class DatasetManifest(TaskManifest):
+    """Parquet shards of a data set. `tasks/ingest/README.md` documents the tables."""
+
+    directed: bool
+    """Whether the edges as stored mean one direction only."""
+    node_types: tuple[NodeType, ...]
+    edge_types: tuple[EdgeType, ...]
     num_self_loops: int = 0
     num_duplicate_edges: int = -1
     """Exact repetitions of (source, target); -1 where not counted."""
@@ -190,25 +199,16 @@ class ArrayEntry(_Frozen):
     shape: tuple[int, ...]
 
 
-class GraphManifest(Manifest):
+class GraphManifest(TaskManifest):
     """A graph in memory-mapped arrays. `tasks/storage/graph_store.py` names and explains the arrays."""
 
-    dataset: str
-    task: TaskKind
-    task_type: TaskType
-    num_classes: int
-    num_tasks: int
-    metric: str
-    ogb_name: str | None
     num_nodes: int
     num_edges: int
     """Edges as message passing sees them (after symmetrising and merging)."""
-    num_graphs: int = 1
     symmetric: bool
     """Whether every edge has its reverse: then CSR and CSC are the same arrays."""
     node_types: tuple[str, ...]
     edge_types: tuple[str, ...]
-    target_type: str
     type_offsets: tuple[int, ...]
     """In the id space of preprocess, type t holds ids type_offsets[t] to type_offsets[t + 1]."""
     feature_dim: int
@@ -217,7 +217,6 @@ class GraphManifest(Manifest):
     """Cardinality of each column of `feat_cat`."""
     edge_feature_dim: int = 0
     edge_categories: tuple[int, ...] = ()
-    splits: dict[str, int]
     arrays: dict[str, ArrayEntry]
     report: dict[str, Any] = {}
     """Facts for people: degree histogram, component sizes, what was dropped, fitted transforms."""

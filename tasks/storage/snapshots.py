@@ -30,7 +30,7 @@ def check_snapshot(recipe: Recipe) -> None:
 def time_unit(recipe: Recipe) -> TimeUnit:
     """Return what the times of the recipe's data count. Raises as `check_snapshot` does."""
     dataset = DATASETS.create(recipe.dataset)
-    # A data set of the user's own need not tell; preprocessing sees whether its tables have times.
+    # A user's own data set need not have the method; preprocessing sees whether its tables have times.
     found: TimeUnit | None = dataset.time_unit() if hasattr(dataset, "time_unit") else "number"
     if found is None:
         raise no_times(recipe)
@@ -48,7 +48,7 @@ def no_times(recipe: Recipe) -> RecipeError:
 
 @dataclass(frozen=True)
 class SnapshotRun:
-    """An earlier snapshot of a recipe, as its run's record tells it."""
+    """An earlier snapshot of a recipe, from its run's record."""
 
     as_of: str
     keys: dict[str, str]

@@ -15,9 +15,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from tasks.storage.caching import seal, unseal
 from tasks.storage.home import Home
 
 Progress = Callable[[float, float, str, str], None]
-"""Hears done, total, unit and a note."""
+"""Called with done, total, unit and a note."""
 Files = Sequence[tuple[str, Path]]
 """Names by which a source knows its files, in an order that matters, and where they lie."""
 
@@ -41,7 +41,7 @@ _NAME = "sources"
 
 
 class Identity(NamedTuple):
-    """What tells whether a file is still the one that was read."""
+    """What identifies a file and its state."""
 
     device: int
     inode: int
@@ -74,14 +74,14 @@ class SourceDigests:
     """Digests of source files, by the memory of a home."""
 
     def __init__(self, home: Home, progress: Progress = lambda done, total, unit, note: None) -> None:
-        """Nothing is read yet; `progress` hears of reading that takes longer than a moment."""
+        """Nothing is read yet; `progress` is called while reading takes longer than a second."""
         self.home = home
         self.seen: dict[Path, str] = {}
         """Digest of every file that was asked for."""
         self._progress = progress
 
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
-        """Return what tells each group of files from another: `files`, `bytes`, and `sha256` over names and contents.
+        """Return what identifies each group of files: `files`, `bytes`, and `sha256` over names and contents.
 
         Where the files lie has no part in it. Files of all groups are read side by side.
 
@@ -94,11 +94,8 @@ class SourceDigests:
         described = {}
         for group, files in sources.items():
             content = json.dumps([[name, found[path][0]] for name, path in files])
-            described[group] = {
-                "files": len(files),
-                "bytes": sum(found[path][1] for _, path in files),
-                "sha256": hashlib.sha256(content.encode()).hexdigest(),
-            }
+            sha256, size = hashlib.sha256(content.encode()).hexdigest(), sum(found[path][1] for _, path in files)
+            described[group] = {"files": len(files), "bytes": size, "sha256": sha256}
         return described
 
     def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
@@ -117,11 +114,16 @@ class SourceDigests:
         return [(str(digest), identity.size) for digest, identity in zip(digests, identities, strict=True)]
 
     def _read_all(self, paths: list[Path], total: int) -> list[_Read]:
-        with _readers() as (pool, reader):
+        reader = _Reader()
+        pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sources")
+        try:
             futures: list[Future[_Read]] = [pool.submit(reader.read, path) for path in paths]
             while wait(futures, timeout=_SAY_EVERY_SECONDS).not_done:
                 self._progress(reader.done, total, "bytes", "reading source files to know them by their content")
             return [future.result() for future in futures]
+        finally:  # also by a signal: threads end within one chunk
+            reader.stop.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
@@ -161,18 +163,6 @@ class _Reader:
             raise refusal(path, error) from error
         lasting = before == after and after.changed_ns < started - _SETTLED_NS and not self.stop.is_set()
         return _Read(digest.hexdigest(), after, lasting)
-
-
-@contextmanager
-def _readers() -> Iterator[tuple[ThreadPoolExecutor, _Reader]]:
-    """Threads that end within one chunk when the block is left, also by a signal."""
-    reader = _Reader()
-    pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sources")
-    try:
-        yield pool, reader
-    finally:
-        reader.stop.set()
-        pool.shutdown(cancel_futures=True)
 
 
 def _remembered(known: dict[str, Any], identity: Identity) -> str | None:

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from tasks.partition._clustering import contract, degree_order, number_clusters, shuffle_blocks
-from tasks.partition._moves import Graph, Parts
 from tasks.partition._quality import count_cut, cut_matrix
 from tasks.partition._refinement import rebalance, weighted_cut
 from tasks.partition._reorder import order_by_part, permute_rows
-from tasks.partition._undirected import fill_union, is_simple, union_sizes
+from tasks.partition._undirected import is_simple, unite_rows
+from tasks.partition.base import Graph, Parts
 from tasks.partition.coarsened import Limits, coarsen
 from tasks.partition.coarsened import _finest_level as finest_level
 from tests.partition.test_partitioners import csr_of
@@ -58,10 +58,10 @@ def test_union_of_both_directions(seed: int) -> None:
     both.sort_indices()
     out = (transposed.indptr.astype(np.int64), transposed.indices.astype(np.int32))
     sizes = np.zeros(num_nodes + 1, np.int64)
-    union_sizes(indptr, indices, *out, sizes)
+    unite_rows(indptr, indices, *out, sizes, np.empty(0, np.int32))
     union_indptr = np.cumsum(sizes)
     union = np.empty(union_indptr[-1], np.int32)
-    fill_union(indptr, indices, *out, union_indptr, union)
+    unite_rows(indptr, indices, *out, union_indptr, union)
     assert np.array_equal(union_indptr, both.indptr)
     assert np.array_equal(union, both.indices)
     assert is_simple(union_indptr, union)
@@ -77,7 +77,8 @@ def test_contract_against_scipy() -> None:
     empty = np.zeros(0, np.int32)
     indptr, indices = np.empty(count + 1, np.int64), np.empty(csr.num_edges, np.int32)
     weight = np.empty(csr.num_edges, np.int32)
-    end = contract(Graph(csr.indptr, csr.indices, empty), label, np.empty(211, np.int32), indptr, indices, weight)
+    coarse = Graph(indptr, indices, weight)
+    end = contract(Graph(csr.indptr, csr.indices, empty), label, np.empty(211, np.int32), coarse)
     adjacency = sp.csr_matrix((np.ones(csr.num_edges), csr.indices, csr.indptr), shape=(211, 211))
     member = sp.csr_matrix((np.ones(211), (label, np.arange(211))), shape=(count, 211))
     expected = (member @ adjacency @ member.T).toarray()

@@ -15,7 +15,7 @@ import zstandard
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.given import read_ids
-from tasks.ingest.ids.id_maps import read_text_table
+from tasks.ingest.ogb.mappings import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES

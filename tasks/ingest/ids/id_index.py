@@ -8,16 +8,13 @@ and so make the search slow. The numbers of ids do not depend on them.
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.readers.columns import is_text as is_text
-
-Array = NDArray[Any]
 
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.writer import DatasetWriter
-
-Array = NDArray[Any]
 
 _ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2
@@ -50,6 +48,16 @@ class NodeSet:
         """Whether the nodes have a table of their own."""
         return self.config is not None and bool(self.config.files)
 
+    @property
+    def _table(self) -> NodesConfig:
+        assert self.config is not None
+        return self.config
+
+    @property
+    def _id_column(self) -> str:
+        assert self._table.id is not None
+        return self._table.id
+
     def settle(self) -> None:
         """All ids are known: drop the index where it would say nothing."""
         assert self.index is not None
@@ -74,10 +82,8 @@ class NodeSet:
         With `on_duplicate_id: last` all rows stay until `drop_repeated`.
         """
         assert self.index is not None
-        assert self.config is not None
-        assert self.config.id is not None
-        policy, first = self.config.on_duplicate_id, self.index.count
-        codes, values = self._codes(batch, self.config.id, add=True)
+        policy, first = self._table.on_duplicate_id, self.index.count
+        codes, values = self._codes(batch, self._id_column, add=True)
         self._source = batch.path
         repeated = codes != np.arange(first, first + len(codes))
         if repeated.any():  # one moves all that come after it: look again, which ids came before
@@ -96,14 +102,12 @@ class NodeSet:
     def _refuse_repeated(self, batch: TableBatch, values: pa.Array, repeated: Array) -> None:
         def message(row: int) -> str:
             value, texts = values[row].as_py(), None if is_text(values.type) else batch.as_written(column)
-            said = f"the id {value!r} stands in the table twice"
+            words = f"the id {value!r} stands in the table twice"
             if texts is not None and texts[row].as_py().strip() != str(value):
-                return f"{said}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
-            return f"{said}; nodes.on_duplicate_id can take the first or the last row"
+                return f"{words}, here as {texts[row].as_py()}; dataset.text_ids=true tells them apart"
+            return f"{words}; nodes.on_duplicate_id can take the first or the last row"
 
-        assert self.config is not None
-        assert self.config.id is not None
-        column = self.config.id
+        column = self._id_column
         batch.wrong(repeated, column, "the id stands in the table twice", message)
 
     def drop_repeated(self) -> tuple[Array | None, Array | None]:
@@ -116,8 +120,7 @@ class NodeSet:
         rows, self._rows = self._rows, []
         if not self._repeats:
             return None, None
-        assert self.config is not None
-        if self.config.on_duplicate_id == "first":
+        if self._table.on_duplicate_id == "first":
             self.kept = np.concatenate(rows)
             return None, None
         assert self.index is not None

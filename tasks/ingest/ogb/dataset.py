@@ -11,7 +11,9 @@ from configs.matching import did_you_mean
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from configs.source_files import is_folder, read_json, user_path
+from tasks.ingest.base import Dataset
 from tasks.ingest.configs import OgbConfig
+from tasks.ingest.labels import usual_metric
 from tasks.ingest.ogb.meta import OgbMeta, listed_meta, listed_names
 from tasks.stage import StageContext
 from tasks.storage.artifacts import file_lock, write_atomic
@@ -25,7 +27,7 @@ _META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "spl
 
 
 @DATASETS.register("ogb")
-class Ogb:
+class Ogb(Dataset):
     """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout.
 
     `<root>/<name>` (with `_` for `-`) is used if it is there, and nothing is downloaded then. raw/ and split/ are read
@@ -35,8 +37,7 @@ class Ogb:
 
     Config = OgbConfig
 
-    def __init__(self, config: OgbConfig) -> None:
-        self.config = config
+    config: OgbConfig
 
     @property
     def meta(self) -> OgbMeta:
@@ -133,7 +134,6 @@ def _own_meta(config: OgbConfig) -> OgbMeta:
         raise RecipeError("dataset.num_classes: a multiclass label needs it")
     if task_type in ("multiclass", "binary") and config.num_tasks != 1:
         raise RecipeError(f"dataset.num_tasks: a {task_type} label has one column; several are multilabel")
-    metrics = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
     classes = {"multiclass": config.num_classes or 0, "binary": 2, "multilabel": 2}
     return OgbMeta(
         name=config.dataset,
@@ -141,14 +141,14 @@ def _own_meta(config: OgbConfig) -> OgbMeta:
         task_type=task_type,
         num_classes=classes.get(task_type, 0),
         num_tasks=config.num_tasks,
-        metric=config.metric or metrics.get(task_type, "rocauc"),
+        metric=config.metric or usual_metric(task_type),
         split=config.split or "",
         directed=config.directed,
     )
 
 
 def _record(home: Home, meta: OgbMeta) -> Path:
-    """File that tells what this home downloaded."""
+    """Record of what this home downloaded."""
     return home.downloads / "records" / f"{file_name(meta.name)}.json"
 
 

@@ -6,22 +6,22 @@ Memory: one chunk of every file that is read in step, plus one byte a node for e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numba import njit
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import is_file
+from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind
-from tasks.ingest.ids.id_maps import write_mapping
 from tasks.ingest.labels import LabelKind, check_labelled, has_label, to_labels
+from tasks.ingest.ogb.graph_offsets import GraphOffsets
+from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.raw_rows import Rows, Taker
@@ -33,12 +33,15 @@ from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
-Array = NDArray[Any]
+_Find = Callable[[str], Rows | None]
+_Files = dict[str, tuple[str, Any]]
+_Counts = tuple[int, object]
+"""Rows that a table has, and the file that says so."""
 
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 18, 8 << 20
 # Additional files that mean something to later stages: name to column and dtype.
-_NODE_FILES = {"node_year": ("time", np.int64), "node_species": ("species", np.int64)}
-_EDGE_FILES = {"edge_weight": ("weight", np.float32), "edge_year": ("time", np.int64)}
+_NODE_FILES: _Files = {"node_year": ("time", np.int64), "node_species": ("species", np.int64)}
+_EDGE_FILES: _Files = {"edge_weight": ("weight", np.float32), "edge_year": ("time", np.int64)}
 
 
 @dataclass
@@ -77,7 +80,7 @@ def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: Stage
         if meta.task == "graph":
             _write_graphs(job)
         sizes = _write_link_splits(job, splits) if meta.task == "link" else _write_index_splits(job, splits)
-        _write_mappings(job, folder)
+        write_mappings(folder, raw, meta, writer, context)
     return _fields(job, sizes)
 
 
@@ -97,14 +100,8 @@ def _fields(job: _Job, sizes: dict[str, int]) -> dict[str, Any]:
             for kind in raw.num_nodes
         ),
         "edge_types": tuple(
-            EdgeType(
-                source=triplet[0],
-                relation=triplet[1],
-                target=triplet[2],
-                num_edges=int(counts.sum()),
-                features=job.edge_features[triplet],
-            )
-            for triplet, counts in raw.num_edges.items()
+            EdgeType(source=s, relation=r, target=t, num_edges=int(n.sum()), features=job.edge_features[s, r, t])
+            for (s, r, t), n in raw.num_edges.items()
         ),
         "target_type": job.target,
         "num_graphs": len(raw.num_nodes[job.target]) if meta.task == "graph" else 1,
@@ -141,52 +138,56 @@ def _target_type(raw: Raw, meta: OgbMeta) -> str:
     return kinds[0]
 
 
+class _Columns:
+    """Features and additional columns of one table, read in step from a file each."""
+
+    def __init__(self, find: _Find, files: _Files, categorical: bool, codes: tuple[int, ...], counts: _Counts) -> None:
+        """`find` opens one of the `files` by its name in OGB's layout; `codes`: how many there are, of molecules."""
+        self.features: FeatureKind | None = None
+        self._takers: dict[str, Taker] = {}
+        if (rows := find("feat")) is not None:
+            self.features = FeatureKind("feat", categorical, codes, rows.path)
+            chunks = self.features.checked(rows.chunks(self.features.dtype, len(codes) or None))
+            self._takers["feat"] = Taker(rows.path, chunks, *counts)
+        for name, (column, dtype) in files.items():
+            if (rows := find(name)) is not None:
+                self._takers[column] = Taker(rows.path, rows.chunks(dtype, 1), *counts)
+        # Molecules' features have a known width; that of others is known when the first rows are read.
+        self.step = _chunk_rows(self.features.width if self.features else 1)
+
+    def take(self, count: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return the next rows of features and of the additional columns."""
+        taken = {column: taker.take(count) for column, taker in self._takers.items()}
+        feat = {"feat": taken.pop("feat")} if "feat" in taken else {}
+        return feat, {column: np.ascontiguousarray(values[:, 0]) for column, values in taken.items()}
+
+    def finish(self) -> tuple[FeatureColumn, ...]:
+        """Return the features; all rows were taken. Raises DataError where a file has more."""
+        for taker in self._takers.values():
+            taker.finish()
+        return (self.features.describe(),) if self.features else ()
+
+
 def _chunk_rows(width: int) -> int:
     """Rows to handle at a time, so that a chunk of `width` numbers a row stays small."""
     return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
 
 
-def _feature_taker(
-    rows: Rows | None, categorical: bool, cardinalities: tuple[int, ...], total: int, counted_by: str
-) -> tuple[FeatureKind | None, Taker | None]:
-    if rows is None:
-        return None, None
-    features = FeatureKind("feat", categorical, cardinalities, rows.path)
-    chunks = features.checked(rows.chunks(features.dtype, len(cardinalities) or None))
-    return features, Taker(rows.path, chunks, total, counted_by)
-
-
-def _extra_takers(files: dict[str, tuple[str, Any]], find: Any, total: int, counted_by: str) -> dict[str, Taker]:
-    """Open the additional files that there are, by the column that they become."""
-    takers = {}
-    for name, (column, dtype) in files.items():
-        rows = find(name)
-        if rows is not None:
-            takers[column] = Taker(rows.path, rows.chunks(dtype, 1), total, counted_by)
-    return takers
-
-
 def _write_nodes(job: _Job, kind: str) -> None:
     raw, total = job.raw, job.total_nodes(kind)
+    find = partial(raw.node_rows, kind)
     codes = atom_cardinalities() if job.meta.molecules else ()
-    features, feature_taker = _feature_taker(raw.node_rows(kind, "feat"), job.categorical, codes, total, raw.count_file)
-    takers = _extra_takers(_NODE_FILES, lambda name: raw.node_rows(kind, name), total, raw.count_file)
+    columns = _Columns(find, _NODE_FILES, job.categorical, codes, (total, raw.count_file))
     label_taker = _label_taker(job, total) if kind == job.target and job.meta.task == "node" else None
-    step = _chunk_rows(features.width if features else 1)
     with job.writer.table(f"nodes/{kind}") as table:
-        for first, n in _portions(total, step):
-            columns: dict[str, Array] = {"node_id": np.arange(first, first + n, dtype=np.int64)}
-            if feature_taker is not None:
-                columns["feat"] = feature_taker.take(n)
-            if label_taker is not None:
-                columns["label"] = _take_labels(job, label_taker, first, n)
-            columns |= {column: np.ascontiguousarray(taker.take(n)[:, 0]) for column, taker in takers.items()}
-            table.write(columns)
+        for first, n in _portions(total, columns.step):
+            feat, others = columns.take(n)
+            label = {"label": _take_labels(job, label_taker, first, n)} if label_taker else {}
+            table.write({"node_id": np.arange(first, first + n, dtype=np.int64), **feat, **label, **others})
             job.context.progress(first + n, total, f"{kind} nodes" if kind != NODE else "nodes")
-    for taker in (feature_taker, label_taker, *takers.values()):
-        if taker is not None:
-            taker.finish()
-    job.node_features[kind] = (features.describe(),) if features else ()
+    if label_taker is not None:
+        label_taker.finish()
+    job.node_features[kind] = columns.finish()
 
 
 def _portions(total: int, step: int) -> Iterator[tuple[int, int]]:
@@ -213,48 +214,6 @@ def _take_labels(job: _Job, taker: Taker, first: int, count: int) -> Array:
     return labels
 
 
-@njit(cache=True, nogil=True)
-def _globalise(src, dst, first, graph, node_offsets, edge_offsets, out_src, out_dst):  # type: ignore[no-untyped-def]
-    """Turn ids within graphs into ids over all; return (first bad row or -1, its column, graph of the last edge)."""
-    for i in range(len(src)):
-        while first + i >= edge_offsets[graph + 1]:
-            graph += 1
-        size = node_offsets[graph + 1] - node_offsets[graph]
-        if src[i] < 0 or src[i] >= size:
-            return i, 0, graph
-        if dst[i] < 0 or dst[i] >= size:
-            return i, 1, graph
-        out_src[i] = src[i] + node_offsets[graph]
-        out_dst[i] = dst[i] + node_offsets[graph]
-    return -1, 0, graph
-
-
-class _GraphOffsets:
-    """Where each graph's nodes and edges begin when all graphs lie end to end."""
-
-    def __init__(self, num_nodes: Array, num_edges: Array) -> None:
-        self.nodes = np.concatenate([[0], np.cumsum(num_nodes)]).astype(np.int64)
-        self.edges = np.concatenate([[0], np.cumsum(num_edges)]).astype(np.int64)
-        self._graph = 0
-
-    def globalise(self, src: Array, dst: Array, first: int, path: object) -> tuple[Array, Array]:
-        """Return ids over all graphs. Raises DataError for an id that its graph has not."""
-        kind = id_dtype(int(self.nodes[-1]))
-        out_src, out_dst = np.empty(len(src), kind), np.empty(len(dst), kind)
-        row, side, graph = _globalise(src, dst, first, self._graph, self.nodes, self.edges, out_src, out_dst)
-        if row >= 0:
-            size = int(self.nodes[graph + 1] - self.nodes[graph])
-            value = int((src, dst)[side][row])
-            raise DataError(
-                f"node id {value} is not in 0..{size - 1}; graph {graph} has {size} nodes",
-                path=path,
-                row=first + row,
-                column=side,
-            )
-        self._graph = graph
-        return out_src, out_dst
-
-
 def _write_edges(job: _Job, triplet: Triplet) -> None:
     raw, total = job.raw, int(job.raw.num_edges[triplet].sum())
     source, _, target = triplet
@@ -262,32 +221,25 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     assert rows is not None, triplet
     num_src, num_dst = job.total_nodes(source), job.total_nodes(target)
     kind = id_dtype(max(num_src, num_dst))
+    counts = (total, "num-edge-list")
+    edges = Taker(rows.path, rows.chunks(kind, 2), *counts)
     codes = bond_cardinalities() if job.meta.molecules else ()
-    edges = Taker(rows.path, rows.chunks(kind, 2), total, "num-edge-list")
-    features, feature_taker = _feature_taker(
-        raw.edge_rows(triplet, "feat"), job.categorical, codes, total, "num-edge-list"
-    )
-    takers = _extra_takers(_EDGE_FILES, lambda name: raw.edge_rows(triplet, name), total, "num-edge-list")
-    graphs = _GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
+    columns = _Columns(partial(raw.edge_rows, triplet), _EDGE_FILES, job.categorical, codes, counts)
+    graphs = GraphOffsets(raw.num_nodes[NODE], raw.num_edges[EDGE]) if job.meta.task == "graph" else None
     check = EdgeCheck(num_src, num_dst, same_type=source == target)
     job.checks.append(check)
     with job.writer.table(f"edges/{joined_name(triplet)}") as table:
-        for first, n in _portions(total, _chunk_rows(features.width if features else 1)):
+        for first, n in _portions(total, columns.step):
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
             if graphs is not None:
                 src, dst = graphs.globalise(src, dst, first, rows.path)
             check.add(src, dst, rows.path)
-            columns = {"src": src, "dst": dst}
-            if feature_taker is not None:
-                columns["feat"] = feature_taker.take(n)
-            columns |= {column: np.ascontiguousarray(taker.take(n)[:, 0]) for column, taker in takers.items()}
-            table.write(columns)
+            feat, others = columns.take(n)
+            table.write({"src": src, "dst": dst, **feat, **others})
             job.context.progress(first + n, total, "edges", "" if triplet == EDGE else " ".join(triplet))
-    for taker in (edges, feature_taker, *takers.values()):
-        if taker is not None:
-            taker.finish()
-    job.edge_features[triplet] = (features.describe(),) if features else ()
+    edges.finish()
+    job.edge_features[triplet] = columns.finish()
 
 
 def _write_graphs(job: _Job) -> None:
@@ -330,34 +282,3 @@ def _write_link_splits(job: _Job, folder: Path) -> dict[str, int]:
         if negative is not None and split != "train":
             job.writer.write(f"split/{split}_negative", negative)
     return sizes
-
-
-def _write_mappings(job: _Job, folder: Path) -> None:
-    """Keep original ids and class names, where mapping/ has them."""
-    mapping = folder / "mapping"
-    for kind in job.raw.num_nodes:
-        for pattern in job.raw.mapping_names(kind):
-            for path in sorted(mapping.glob(pattern))[:1]:
-                if job.meta.task != "graph":
-                    write_mapping(job.writer, f"ids/{kind}", "node_id", path, job.total_nodes(kind), job.context)
-    for path in sorted(mapping.glob("labelidx2*.csv.gz"))[:1]:
-        if job.meta.task_type == "multiclass":
-            write_mapping(job.writer, "classes", "label", path, job.meta.num_classes, job.context, names="name")
-    molecules = mapping / "mol.csv.gz"
-    if job.meta.task == "graph" and is_file(molecules):
-        _write_molecule_names(job, molecules)
-
-
-def _write_molecule_names(job: _Job, path: Path) -> None:
-    """Molecules are known by mol_id where there is one, else by SMILES."""
-    from tasks.ingest.ids.id_maps import read_text_table
-
-    graphs = len(job.raw.num_nodes[NODE])
-    names = read_text_table(path, graphs, ("mol_id", "smiles"))
-    column = next(iter(names.column_names), None)
-    if column is None or names.num_rows != graphs:
-        job.context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
-        return
-    original = names.column(column).combine_chunks()
-    ids = np.arange(graphs, dtype=np.int64)
-    job.writer.write("ids/graphs", {"graph_id": ids, "original_id": original.cast(pa.string())})

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import is_file, is_folder, names_in
+from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw_rows import CsvRows, NpyRows, Rows, checked_cast
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
@@ -20,37 +20,39 @@ from tasks.readers.numbers.reader import read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name
 
-Array = NDArray[Any]
 Triplet = tuple[str, str, str]
 # The one type of node and edge of a homogeneous graph.
 NODE, EDGE = "node", ("node", "to", "node")
 
 
-class Raw(Protocol):
+class Raw(abc.ABC):
     """The raw files of a data set. Names are those of OGB's CSV files: feat, label, node_year, edge_weight, ..."""
 
-    folder: Path
     count_file: str
     """File that says how many nodes and edges there are."""
     num_nodes: dict[str, Array]
     """Node type to nodes of each graph, int64 (num_graphs,)."""
     num_edges: dict[Triplet, Array]
 
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the data set's; reads the counts."""
+        self.folder, self.raw = folder, folder / "raw"
+
+    @abc.abstractmethod
     def node_rows(self, kind: str, what: str) -> Rows | None:
         """Return rows of one node type: `feat`, `label` or an additional file; None where there are none."""
-        ...
 
+    @abc.abstractmethod
     def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
         """Return rows of one edge type: `edge` (m, 2), `feat` or an additional file."""
-        ...
 
     def graph_labels(self) -> Rows | None:
         """Return the labels of graphs."""
-        ...
+        return None
 
-    def mapping_names(self, kind: str) -> Sequence[str]:
-        """Return patterns of the files under mapping/ that hold original ids of a node type."""
-        ...
+    def mapping_name(self, kind: str) -> str:
+        """Return the pattern of the files under mapping/ that hold original ids of a node type."""
+        return "nodeidx2*.csv.gz"
 
 
 def open_raw(folder: Path, meta: OgbMeta) -> Raw:
@@ -63,11 +65,9 @@ def open_raw(folder: Path, meta: OgbMeta) -> Raw:
     missing = [name for name in _needed(raw, meta) if not is_file(raw / name)]
     if missing:
         there = ", ".join(sorted(path.name for path in names_in(raw))) if is_folder(raw) else "nothing"
-        mend = (
-            f"move the folder away and run again to download it from {meta.url}"
-            if meta.listed
-            else "add what is missing"
-        )
+        mend = "add what is missing"
+        if meta.listed:
+            mend = f"move the folder away and run again to download it from {meta.url}"
         raise DataError(f"is incomplete: raw/ lacks {', '.join(missing)} (it has {there}); {mend}", path=folder)
     return CsvRaw(folder)
 
@@ -97,62 +97,56 @@ def _checked_counts(counts: Array, path: object) -> Array:
     return counts
 
 
-def _csv(path: Path) -> Rows | None:
+def _csv(folder: Path, what: str, prefix: str) -> Rows | None:
+    """Open a file of nodes or edges (`prefix`); None where there is none."""
+    path = folder / {"feat": f"{prefix}-feat.csv.gz", "label": f"{prefix}-label.csv.gz"}.get(what, f"{what}.csv.gz")
     return CsvRows(path) if is_file(path) else None
 
 
-class CsvRaw:
+class CsvRaw(Raw):
     """One type of node and edge in `raw/*.csv.gz`, one graph or many."""
 
+    count_file = "num-node-list.csv.gz"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.raw = folder / "raw"
-        self.count_file = "num-node-list.csv.gz"
-        self.num_nodes = {NODE: _counts(self.raw / "num-node-list.csv.gz")}
-        self.num_edges = {EDGE: _counts(self.raw / "num-edge-list.csv.gz")}
+        super().__init__(folder)
+        edge_counts = self.raw / "num-edge-list.csv.gz"
+        self.num_nodes, self.num_edges = {NODE: _counts(self.raw / self.count_file)}, {EDGE: _counts(edge_counts)}
         nodes, edges = len(self.num_nodes[NODE]), len(self.num_edges[EDGE])
         if nodes != edges:
-            raise DataError(
-                f"counts edges of {edges:,} graphs, num-node-list.csv.gz nodes of {nodes:,}",
-                path=self.raw / "num-edge-list.csv.gz",
-            )
+            raise DataError(f"counts edges of {edges:,} graphs, {self.count_file} nodes of {nodes:,}", path=edge_counts)
 
     def node_rows(self, kind: str, what: str) -> Rows | None:
         """See Raw."""
-        if what == "node_species":  # ogbn-proteins calls it so
-            return _csv(self.raw / "node_species.csv.gz") or _csv(self.raw / "species.csv.gz")
-        return _csv(self.raw / {"feat": "node-feat.csv.gz", "label": "node-label.csv.gz"}.get(what, f"{what}.csv.gz"))
+        found = _csv(self.raw, what, "node")
+        if found is None and what == "node_species":
+            found = _csv(self.raw, "species", "node")  # ogbn-proteins calls it so
+        return found
 
     def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
         """See Raw."""
-        return _csv(self.raw / {"edge": "edge.csv.gz", "feat": "edge-feat.csv.gz"}.get(what, f"{what}.csv.gz"))
+        return _csv(self.raw, what, "edge")
 
     def graph_labels(self) -> Rows | None:
         """See Raw."""
-        return _csv(self.raw / "graph-label.csv.gz")
-
-    def mapping_names(self, kind: str) -> Sequence[str]:
-        """See Raw."""
-        return ("nodeidx2*.csv.gz",)
+        return _csv(self.raw, "label", "graph")
 
 
-class HeteroCsvRaw:
+class HeteroCsvRaw(Raw):
     """Several types of nodes and edges, as ogbn-mag has them."""
 
+    count_file = "num-node-dict.csv.gz"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.raw = folder / "raw"
-        self.count_file = "num-node-dict.csv.gz"
-        header, *rows = read_words(self.raw / self.count_file)
+        super().__init__(folder)
+        path = self.raw / self.count_file
+        header, *rows = read_words(path)
         if len(rows) != 1:
-            raise DataError(
-                f"has counts of {len(rows)} graphs; a data set with types has one graph",
-                path=self.raw / self.count_file,
-            )
+            raise DataError(f"has counts of {len(rows)} graphs; a data set with types has one graph", path=path)
         for column, kind in enumerate(header):
-            _check_name(kind, "node type", path=self.raw / self.count_file, column=column)
-        self.num_nodes = {kind: _whole(rows[0], i, self.raw / self.count_file) for i, kind in enumerate(header)}
-        self.num_edges: dict[Triplet, Array] = {}
+            _check_name(kind, "node type", path=path, column=column)
+        self.num_nodes = {kind: _whole(rows[0], i, path) for i, kind in enumerate(header)}
+        self.num_edges = {}
         for row, line in enumerate(read_words(self.raw / "triplet-type-list.csv.gz")):
             self._add_triplet(row, line)
 
@@ -179,31 +173,26 @@ class HeteroCsvRaw:
 
     def node_rows(self, kind: str, what: str) -> Rows | None:
         """See Raw."""
-        if what == "label":
-            return _csv(self.raw / "node-label" / kind / "node-label.csv.gz")
-        return _csv(self.raw / "node-feat" / kind / ("node-feat.csv.gz" if what == "feat" else f"{what}.csv.gz"))
+        folder = self.raw / "node-label" / kind if what == "label" else self.raw / "node-feat" / kind
+        return _csv(folder, what, "node")
 
     def edge_rows(self, triplet: Triplet, what: str) -> Rows | None:
         """See Raw."""
-        names = {"edge": "edge.csv.gz", "feat": "edge-feat.csv.gz"}
-        return _csv(self._relation(triplet) / names.get(what, f"{what}.csv.gz"))
+        return _csv(self._relation(triplet), what, "edge")
 
-    def graph_labels(self) -> Rows | None:
+    def mapping_name(self, kind: str) -> str:
         """See Raw."""
-        return None
-
-    def mapping_names(self, kind: str) -> Sequence[str]:
-        """See Raw."""
-        return (f"{kind}_entidx2*.csv.gz",)
+        return f"{kind}_entidx2*.csv.gz"
 
 
-class BinaryRaw:
+class BinaryRaw(Raw):
     """One type of node and edge in `raw/data.npz`, as ogbn-papers100M has it."""
 
+    count_file = "num_nodes_list"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "raw" / "data.npz"
-        self.count_file = "num_nodes_list"
+        super().__init__(folder)
+        self.file = self.raw / "data.npz"
         self.members = set(member_names(self.file))
         missing = {"edge_index", "num_nodes_list", "num_edges_list"} - self.members
         if missing:
@@ -240,10 +229,6 @@ class BinaryRaw:
     def _label(self, kind: str) -> Rows | None:
         path = self.file.with_name(f"{kind}-label.npz")
         return NpyRows(path, f"{kind}_label") if is_file(path) else None
-
-    def mapping_names(self, kind: str) -> Sequence[str]:
-        """See Raw."""
-        return ("nodeidx2*.csv.gz",)
 
 
 def _check_name(name: str, what: str, **where: Any) -> None:

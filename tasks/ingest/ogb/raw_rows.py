@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.readers.npy import NpyFile, NpyHeader, check_row, read_values
 from tasks.readers.numbers.reader import NumberReader
 
-Array = NDArray[Any]
 _CHUNK_BYTES = 4 << 20
 
 

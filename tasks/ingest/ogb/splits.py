@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file, is_folder, names_in
+from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.torch_files import load_torch
 from tasks.readers.numbers.reader import read_numbers
 from tasks.storage.manifests import SPLITS
-
-Array = NDArray[Any]
 
 
 def split_folder(folder: Path, meta: OgbMeta) -> Path:

@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import check_file, open_file
+from tasks.arrays import Array
 from tasks.readers.limits import check_memory
-
-Array = NDArray[Any]
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _STORAGES = {

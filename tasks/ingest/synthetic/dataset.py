@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from configs.registry import DATASETS
+from tasks.ingest.base import Dataset
 from tasks.ingest.configs import SyntheticConfig
 from tasks.stage import StageContext
 from tasks.storage.source_digests import SourceDigests
 
 
 @DATASETS.register("synthetic")
-class Synthetic:
+class Synthetic(Dataset):
     """Generated graph: planted communities, power-law degrees, features of known difficulty; up to 10^9 edges.
 
     A degree-corrected planted partition (Karrer, Newman: Stochastic blockmodels and community structure in networks,
@@ -40,16 +41,11 @@ class Synthetic:
 
     Config = SyntheticConfig
 
-    def __init__(self, config: SyntheticConfig) -> None:
-        self.config = config
+    config: SyntheticConfig
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """The options say it all; raise `generator` when the same options give other data."""
         return {"generator": 1}
-
-    def time_unit(self) -> None:
-        """None: the graph has no times."""
-        return None
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the tables in chunks; peak memory is a few row groups, whatever the size."""

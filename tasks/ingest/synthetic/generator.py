@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
-from numpy.typing import NDArray
 
+from tasks.arrays import Array, blocks
 from tasks.counter_random import below, bits, permute, uniform, unpermute
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.synthetic.difficulty import solve_delta
@@ -26,7 +26,6 @@ from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 if TYPE_CHECKING:
     from tasks.ingest.configs import SyntheticConfig
 
-Array = NDArray[Any]
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
 _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
@@ -204,12 +203,14 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
     """Write all tables; return the fields of DatasetManifest."""
     layout = make_layout(config)
     with DatasetWriter(context.work) as writer:
-        sizes = {split: writer.table(f"split/{split}") for split in SPLITS}
-        with sizes["train"], sizes["valid"], sizes["test"]:
-            _write_nodes(config, layout, writer, sizes, context)
-            check = _write_edges(config, layout, writer, sizes, context)
+        splits = {split: writer.table(f"split/{split}") for split in SPLITS}
+        with splits["train"], splits["valid"], splits["test"]:
+            _write_nodes(config, layout, writer, splits, context)
+            check = _write_edges(config, layout, writer, splits, context)
         if config.task == "link":
-            _write_negatives(config, writer)
+            for code, split in enumerate(SPLITS[1:]):
+                pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
+                writer.write(f"split/{split}_negative", pool)
     width = config.feature_dim
     features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()
     num_edges = writer.tables["edges/node__to__node"].num_rows
@@ -248,21 +249,26 @@ def _write_nodes(
 ) -> None:
     centres = _class_centres(config)
     with writer.table("nodes/node") as table:
-        for first in range(0, config.num_nodes, NODE_CHUNK):
-            n = min(NODE_CHUNK, config.num_nodes - first)
-            label, feat = np.empty(n, np.int64), np.empty((n, config.feature_dim), np.float32)
-            make_nodes(first, label, feat, centres, layout)
-            ids = np.arange(first, first + n, dtype=np.int64)
+        for rows in blocks(config.num_nodes, NODE_CHUNK):
+            ids = np.arange(rows.start, rows.stop, dtype=np.int64)
+            label, feat = np.empty(len(ids), np.int64), np.empty((len(ids), config.feature_dim), np.float32)
+            make_nodes(rows.start, label, feat, centres, layout)
             columns: dict[str, Array] = {"node_id": ids}
             if config.feature_dim:
                 columns["feat"] = feat
             if config.task == "node":
                 columns["label"] = label
-                which = pick_splits(ids, config.seed, config.valid_share, config.test_share)
-                for code, split in enumerate(SPLITS):
-                    splits[split].write({"node_id": ids[which == code]})
+                _deal(config, ids, {"node_id": ids}, splits)
             table.write(columns)
-            context.progress(first + n, config.num_nodes, "nodes")
+            context.progress(rows.stop, config.num_nodes, "nodes")
+
+
+def _deal(config: SyntheticConfig, keys: Array, columns: dict[str, Array], splits: dict[str, TableWriter]) -> Array:
+    """Write rows to the splits that their keys fall into; return which train, bool (n,)."""
+    which = pick_splits(keys, config.seed, config.valid_share, config.test_share)
+    for code, split in enumerate(SPLITS):
+        splits[split].write({name: values[which == code] for name, values in columns.items()})
+    return np.asarray(which == 0)
 
 
 def _write_edges(
@@ -275,22 +281,13 @@ def _write_edges(
     check = EdgeCheck(config.num_nodes, config.num_nodes)
     kind = id_dtype(config.num_nodes)
     with writer.table("edges/node__to__node") as table:
-        for first in range(0, config.num_edges, EDGE_CHUNK):
-            m = min(EDGE_CHUNK, config.num_edges - first)
-            src, dst = np.empty(m, kind), np.empty(m, kind)
-            make_edges(first, src, dst, layout)
+        for rows in blocks(config.num_edges, EDGE_CHUNK):
+            src, dst = np.empty((2, rows.stop - rows.start), kind)
+            make_edges(rows.start, src, dst, layout)
             if config.task == "link":
-                which = pick_splits(pair_keys(src, dst), config.seed, config.valid_share, config.test_share)
-                for code, split in enumerate(SPLITS):
-                    splits[split].write({"src": src[which == code], "dst": dst[which == code]})
-                src, dst = src[which == 0], dst[which == 0]
+                trains = _deal(config, pair_keys(src, dst), {"src": src, "dst": dst}, splits)
+                src, dst = src[trains], dst[trains]
             check.add(src, dst)
             table.write({"src": src, "dst": dst})
-            context.progress(first + m, config.num_edges, "edges")
+            context.progress(rows.stop, config.num_edges, "edges")
     return check
-
-
-def _write_negatives(config: SyntheticConfig, writer: DatasetWriter) -> None:
-    for code, split in enumerate(SPLITS[1:]):
-        pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
-        writer.write(f"split/{split}_negative", pool)

@@ -6,18 +6,14 @@ check goes on to the next column.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch, plain_batch, with_nulls
-
-Array = NDArray[Any]
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
@@ -117,12 +113,7 @@ def numbers(
 ) -> Array:
     """Return a column as float64, (n,) or (n, width) for lists; 0 in the place of what is wrong.
 
-    Args:
-        batch: rows of a table.
-        column: its name.
-        missing: let empty cells and NaN pass as NaN.
-        width: of lists, where it is known.
-        way_out: what one may do about an empty cell, for messages.
+    `missing` lets empty cells and NaN pass as NaN; `way_out` is what one may do about an empty cell, for messages.
     """
     values = batch.column(column)
     empty = np.asarray(compute.is_null(values)) if values.null_count else np.zeros(len(values), np.bool_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -20,9 +20,6 @@ from tasks.ingest.tables.policies import (
     refuse_repeated,
 )
 from tasks.storage.manifests import SPLITS
-
-if TYPE_CHECKING:
-    pass
 
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
@@ -44,6 +41,11 @@ class FilesConfig(ConfigModel):
     missing_values: Texts = ("",)
     """Texts that stand for an empty cell, in all formats: `["", NA]`, say. In columns of numbers NaN does too, and so
     does a number that such a text writes (`"-999"`)."""
+
+    @property
+    def names(self) -> str:
+        """The files as the recipe names them, for messages."""
+        return ", ".join(self.files)
 
 
 class NodesConfig(FilesConfig):
@@ -92,10 +94,7 @@ class NodesConfig(FilesConfig):
         )
         if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
-        if self.time_format and not self.time:
-            raise ValueError(f"{where}: time_format without a column `time`")
-        if self.time_format:
-            check_time_format(where, self.time_format)
+        check_time_format(where, self.time, self.time_format)
         return self
 
     @model_validator(mode="after")
@@ -156,10 +155,7 @@ class EdgesConfig(FilesConfig):
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
         roles = {"source": self.source, "target": self.target, "relation_column": self.relation_column}
         check_columns(where, {**roles, "weight": self.weight, "time": self.time}, (), self.missing_by_column)
-        if self.time_format and not self.time:
-            raise ValueError(f"{where}: time_format without a column `time`")
-        if self.time_format:
-            check_time_format(where, self.time_format)
+        check_time_format(where, self.time, self.time_format)
         return self
 
 
@@ -292,10 +288,10 @@ class TablesConfig(ComponentConfig):
                     raise ValueError(f"edges: on_unknown_id: add needs a column `id` in the {kind} nodes")
 
     def _check_labels(self, labelled: list[str]) -> None:
-        if len(labelled) + (self.labels is not None) != 1:
+        places = len(labelled) + (self.labels is not None)
+        if places != 1:
             raise ValueError(
-                f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found "
-                f"{len(labelled) + (self.labels is not None)})"
+                f"a node task needs one place of labels: `label` in one of nodes, or `labels` (found {places})"
             )
         columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
         for table in self.nodes:
@@ -303,7 +299,7 @@ class TablesConfig(ComponentConfig):
                 known = sorted(set(columns) & {*table.features, *table.categorical})
                 if known:
                     raise ValueError(
-                        f"column {known[0]!r} of {', '.join(table.files)} is a label (labels.label) and a feature; "
+                        f"column {known[0]!r} of {table.names} is a label (labels.label) and a feature; "
                         "a model that reads the label has nothing left to learn"
                     )
         if len(columns) != 1 and self.task_type in ("multiclass", "binary"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
+from tasks.ingest.base import Dataset
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.paths import named_files
 from tasks.stage import StageContext
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @DATASETS.register("tables")
-class Tables:
+class Tables(Dataset):
     """Your own graph: node and edge tables in Parquet, CSV, TSV or edge lists, ids of any kind.
 
     Original ids become dense ones by a hash index; the map is kept, so that predictions come back under your ids.
@@ -26,7 +27,7 @@ class Tables:
     Config = TablesConfig
 
     def __init__(self, config: TablesConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.intake: Intake | None = None
         """What was met in the tables, once they were read; also where that ended with mistakes."""
 

@@ -5,15 +5,16 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
+from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.columns import float32, numbers
@@ -27,7 +28,6 @@ from tasks.storage.file_names import file_name, joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import EdgeType
 
-Array = NDArray[Any]
 Triplet = tuple[str, str, str]
 
 _MAX_RELATIONS = 256
@@ -44,11 +44,12 @@ def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
             node_set.discover(batch, column)
 
 
-class _Sink:
+class _Sink(NamedTuple):
     """The table of one (source type, relation, target type)."""
 
-    def __init__(self, triplet: Triplet, table: TableWriter, check: EdgeCheck) -> None:
-        self.triplet, self.table, self.check = triplet, table, check
+    triplet: Triplet
+    table: TableWriter
+    check: EdgeCheck
 
 
 class EdgeReader:
@@ -93,12 +94,12 @@ class EdgeReader:
                     self._deliver(batch, parts, writer, stack, taken)
                 context.progress(count, count, "edges")
             if count == 0:
-                raise DataError("has no edges", path=", ".join(edges.files))
+                raise DataError("has no edges", path=edges.names)
             self.intake.problems.raise_any()
         if self.num_dropped == count:
             raise DataError(
                 f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
-                path=", ".join(edges.files),
+                path=edges.names,
             )
         self._note_policies(context)
 
@@ -143,24 +144,26 @@ class EdgeReader:
             self.intake.adjust(self.edges, f"empty cells of {column} filled", count)
         if self.num_dropped:
             context.warn(
-                f"{', '.join(self.edges.files)}: {self.num_dropped:,} edges are left out, for an end of theirs is in "
+                f"{self.edges.names}: {self.num_dropped:,} edges are left out, for an end of theirs is in "
                 "no table of nodes (on_unknown_id: drop)"
             )
 
     def _deliver(
         self, batch: TableBatch, parts: dict[str, Array], writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]
     ) -> None:
-        if self.edges.relation_column is None:
-            self._write(self._sink(self.edges.relation, writer, stack, taken), parts)
-            return
-        names = batch.column(self.edges.relation_column)
-        encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
-        codes = np.asarray(encoded.indices)
-        for code, name in enumerate(encoded.dictionary.to_pylist()):
-            chosen = codes == code
-            self._write(
-                self._sink(name, writer, stack, taken), {column: values[chosen] for column, values in parts.items()}
+        by_relation: Iterable[tuple[str, dict[str, Array]]] = [(self.edges.relation, parts)]
+        if self.edges.relation_column is not None:
+            names = batch.column(self.edges.relation_column)
+            encoded = compute.dictionary_encode(compute.fill_null(names.cast(pa.string()), "-"))
+            codes = np.asarray(encoded.indices)
+            by_relation = (
+                (name, {column: values[codes == code] for column, values in parts.items()})
+                for code, name in enumerate(encoded.dictionary.to_pylist())
             )
+        for relation, columns in by_relation:
+            sink = self._sink(relation, writer, stack, taken)
+            sink.check.add(columns["src"], columns["dst"])
+            sink.table.write(columns)
 
     def _sink(self, relation: str, writer: DatasetWriter, stack: ExitStack, taken: set[Triplet]) -> _Sink:
         if relation not in self.sinks:
@@ -179,21 +182,10 @@ class EdgeReader:
             self.sinks[relation] = _Sink(triplet, table, check)
         return self.sinks[relation]
 
-    @staticmethod
-    def _write(sink: _Sink, parts: dict[str, Array]) -> None:
-        sink.check.add(parts["src"], parts["dst"])
-        sink.table.write(parts)
-
     def describe(self) -> list[EdgeType]:
         """Return the manifest's entries."""
-        features = self.features.describe()
-        return [
-            EdgeType(
-                source=sink.triplet[0],
-                relation=sink.triplet[1],
-                target=sink.triplet[2],
-                num_edges=sink.check.num_edges,
-                features=features,
-            )
-            for sink in self.sinks.values()
-        ]
+        features, found = self.features.describe(), []
+        for (source, relation, target), _, check in self.sinks.values():
+            count = check.num_edges
+            found.append(EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features))
+        return found

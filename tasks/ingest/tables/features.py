@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
 from tasks.storage.manifests import FeatureColumn
-
-Array = NDArray[Any]
 
 
 class FeatureReader:
@@ -49,8 +46,8 @@ class FeatureReader:
     def look_ahead(self, table: FilesConfig, intake: Intake) -> None:
         """Number the categories in ascending order, before any row is read.
 
-        So their numbers do not tell in which rows they stand: a row that is held out must not change what others are.
-        Reads the categorical columns of the whole table; what is wrong with them is told when their rows are read.
+        Numbers by first appearance would depend on the rows that are held out.
+        Reads the categorical columns of the whole table; what is wrong with them is reported when their rows are read.
         """
         self._table = table
         if not self.categorical:

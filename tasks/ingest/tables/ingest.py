@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.configs import TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.intake import Intake
@@ -22,10 +23,7 @@ from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
 
-Array = NDArray[Any]
-
 _UNLIKE = 10.0  # times
-_METRICS = {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
                     column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
-            files = ", ".join(node_set.config.files) if node_set.config else ""
+            files = node_set.config.names if node_set.config else ""
             with intake.problems.gathering("" if node_set.broken else f"the features of {files} behind that mistake"):
                 features = write_nodes(node_set, intake, writer, column if kind == target else None)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
@@ -59,7 +57,10 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         readers, sizes = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
             with intake.problems.gathering():
-                sizes = _write_splits(node_splits(config, nodes[target], column, owner, intake), writer)
+                found = node_splits(config, nodes[target], column, owner, intake)
+                for split, ids in found.items():
+                    writer.write(f"split/{split}", {"node_id": ids})
+                sizes = {split: len(ids) for split, ids in found.items()}
         for hint in intake.hints:
             context.warn(hint)
         for what in intake.problems.unread:
@@ -68,6 +69,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
     task_type = config.task_type if config.task == "node" else "link"
+    sinks = [sink for reader in readers for sink in reader.sinks.values()]
     return {
         "dataset": config.title,
         "task": config.task,
@@ -80,8 +82,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         "edge_types": tuple(edge_type for reader in readers for edge_type in reader.describe()),
         "target_type": target,
         "splits": sizes,
-        "num_self_loops": sum(s.check.num_self_loops for reader in readers for s in reader.sinks.values()),
-        "num_duplicate_edges": total_duplicates([s.check for reader in readers for s in reader.sinks.values()]),
+        "num_self_loops": sum(sink.check.num_self_loops for sink in sinks),
+        "num_duplicate_edges": total_duplicates([sink.check for sink in sinks]),
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
@@ -90,7 +92,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:
     """Return the metric: of several amounts R2, for in an error of them all the largest unit hides the others."""
     several = task_type == "regression" and column is not None and column.shape[1] > 1
-    metric = config.metric or ("r2" if several else _METRICS.get(task_type, "rocauc"))
+    metric = config.metric or ("r2" if several else usual_metric(task_type))
     if several and column is not None and metric in ("rmse", "mae"):
         spread = np.nanstd(column.astype(np.float64), axis=0)
         if spread.max() > _UNLIKE * spread.min():
@@ -100,12 +102,6 @@ def _metric(config: TablesConfig, task_type: str, column: Array | None, context:
                 "dataset.metric out (then it is r2), or scale the columns"
             )
     return metric
-
-
-def _write_splits(found: dict[str, Array], writer: DatasetWriter) -> dict[str, int]:
-    for split, ids in found.items():
-        writer.write(f"split/{split}", {"node_id": ids})
-    return {split: len(ids) for split, ids in found.items()}
 
 
 def _num_classes(config: TablesConfig, names: pa.Array | None) -> int:
@@ -120,21 +116,18 @@ def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
     nodes = {table.type: NodeSet(table.type, table, text_ids=config.text_ids) for table in config.nodes}
     used = {kind for edges in config.edges for kind in (edges.source_type, edges.target_type)}
-    if config.nodes:
-        for kind in sorted(used - set(nodes)):
-            hint = did_you_mean(kind, nodes)
-            if hint:
-                raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
-    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in sorted(used - set(nodes))}
+    others = sorted(used - set(nodes))
+    for kind in others:
+        if hint := did_you_mean(kind, nodes):
+            raise RecipeError(f"dataset.edges: unknown node type {kind!r}{hint}")
+    return nodes | {kind: NodeSet(kind, None, text_ids=config.text_ids) for kind in others}
 
 
 def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
-    labelled = [table.type for table in config.nodes if table.label]
+    labelled = [table.type for table in config.nodes if table.label] or (list(nodes) if len(nodes) == 1 else [])
     target = config.target_type or (labelled[0] if labelled else None)
     if config.task == "link":
         target = config.edges[0].source_type
-    if target is None and len(nodes) == 1:
-        target = next(iter(nodes))
     if target not in nodes:
         known = ", ".join(nodes)
         raise RecipeError(f"dataset.target_type: which nodes carry the labels? One of {known}, not {target}")
@@ -155,13 +148,11 @@ def _scan(
     for kind, node_set in nodes.items():
         if node_set.config is not None:
             inside = labels if kind == target and node_set.config.label else None
-            read = False
-            files = ", ".join(node_set.config.files)
-            with intake.problems.gathering(f"{files} behind that mistake, and which ends of edges are in it"):
+            unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
+            with intake.problems.gathering(unread) as ended:
                 found = scan_nodes(node_set, intake, inside, split if kind == target else None)
                 owner = found if kind == target else owner
-                read = True
-            node_set.broken |= not read
+            node_set.broken |= bool(ended)
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
@@ -176,7 +167,7 @@ def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> Non
         return
     intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
     intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
-    where = ", ".join(nodes.config.files) or f"nodes of type {nodes.kind}"
+    where = nodes.config.names or f"nodes of type {nodes.kind}"
     if nodes.num_repeated:
         context.warn(
             f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
@@ -197,12 +188,10 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
         ends = {edges.source_type, edges.target_type}
         wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
         if wanted:
-            read = False
-            with intake.problems.gathering():
+            with intake.problems.gathering() as ended:
                 discover_nodes(edges, {kind: nodes[kind] for kind in wanted})
-                read = True
             for kind in wanted:
-                nodes[kind].broken |= not read
+                nodes[kind].broken |= bool(ended)
     for kind, node_set in nodes.items():
         if node_set.index is None or node_set.broken:
             continue
@@ -212,24 +201,19 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
             node_set.index.sort()
         elif not intake.problems:
             raise DataError(f"there are no edges that could name {kind} nodes", path=config.edges[0].files[0])
-        if node_set.config is not None and node_set.config.id and node_set.index.is_text:
-            intake.hint_at_similar_texts(
-                node_set.config, node_set.config.id, "ids", node_set.index.keys(), letters=False
-            )
+        table = node_set.config
+        if table is not None and table.id and node_set.index.is_text:
+            intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 
 def _write_edges(
-    config: TablesConfig,
-    nodes: dict[str, NodeSet],
-    writer: DatasetWriter,
-    context: StageContext,
-    intake: Intake,
+    config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
 ) -> tuple[list[EdgeReader], dict[str, int]]:
     taken: set[Triplet] = set()
     readers, sizes = [], {}
     for edges in config.edges:
-        with intake.problems.gathering(f"{', '.join(edges.files)} behind that mistake"):
+        with intake.problems.gathering(f"{edges.names} behind that mistake"):
             reader = EdgeReader(edges, nodes, intake)
             splitter = None
             if config.task == "link":

@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.configs import FilesConfig
 from tasks.ingest.tables.files import Batch, TableFiles
 from tasks.ingest.tables.hints import similar_texts
 from tasks.ingest.tables.problems import Problems
-
-Array = NDArray[Any]
 
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
@@ -144,7 +142,7 @@ class Intake:
         """
         files, done = replace(table_files(table), whole_lines=whole_lines), 0
         seen = {name: ColumnSurvey() for name in dict.fromkeys(columns)}
-        self.survey.setdefault(", ".join(table.files), {}).update(seen)
+        self.survey.setdefault(table.names, {}).update(seen)
         try:
             for batch in files.batches(columns, texts, numbers):
                 yield self._prepared(table, batch, seen)
@@ -221,14 +219,14 @@ class Intake:
                 else "blanks or Unicode form"
             )
             self.hints.append(
-                f"{', '.join(table.files)} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
+                f"{table.names} (column {column}): {pair[0]!r} and {pair[1]!r} are two {what} that differ "
                 f"only in {how}; if they are one, write them alike"
             )
 
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""
         if count:
-            name = f"{', '.join(table.files)}: {what}"
+            name = f"{table.names}: {what}"
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
-from tasks.ingest.ids.id_maps import whole_numbers
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.configs import LabelsConfig, NodesConfig, TablesConfig
+from tasks.ingest.tables.configs import LabelsConfig, TablesConfig
 from tasks.ingest.tables.intake import Intake, TableBatch
-
-Array = NDArray[Any]
+from tasks.readers.columns import whole_numbers
 
 
 class LabelStore:
@@ -31,7 +27,7 @@ class LabelStore:
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
-        self._table = _table_of_labels(config)
+        self._table = config.labels or next(table for table in config.nodes if table.label)
         self._column = self._table.label[0]
         self._num_minus_one = 0
 
@@ -50,8 +46,8 @@ class LabelStore:
         kind = LabelKind(self._kind.task_type, self._kind.num_classes, values.shape[1])
         for column, cells in zip(columns, values.T, strict=True):
             wrong = wrong_labels(cells, kind)
-            said = lambda row, cells=cells: wrong_label(cells[row], kind)  # noqa: E731
-            if batch.wrong(wrong, column, "wrong label", said) is not None:
+            message = lambda row, cells=cells: wrong_label(cells[row], kind)  # noqa: E731
+            if batch.wrong(wrong, column, "wrong label", message) is not None:
                 cells[wrong] = np.nan
         self._parts.append((rows, label_codes(values, kind)))
 
@@ -116,7 +112,7 @@ class LabelStore:
         """Say that -1 was taken for no label: to somebody it is a class."""
         if self._num_minus_one:
             intake.hints.append(
-                f"{', '.join(self._table.files)} (column {self._column}): -1 stands for no label in "
+                f"{self._table.names} (column {self._column}): -1 stands for no label in "
                 f"{self._num_minus_one:,} rows; if it is a class, write classes as texts or numbers from 0"
             )
 
@@ -128,19 +124,15 @@ class LabelStore:
         """
         keys = whole_numbers(self._classes.keys().take(pa.array(met)))
         order = np.asarray(compute.sort_indices(keys))
-        said = ""
+        note = ""
         if len(order) and not is_text(keys.type) and keys[order[0]].as_py() == -1:
-            order, said = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
+            order, note = order[1:], " beside -1, which stands for no label; to make it a class, number them from 0"
         if len(order) < 2:
-            found = f"has 1 class ({keys[order[0]]}){said}" if len(order) else f"has no labelled row{said}"
+            found = f"has 1 class ({keys[order[0]]}){note}" if len(order) else f"has no labelled row{note}"
             raise DataError(f"{found}; at least two classes are needed", path=self._path, column=self._column)
         rank = np.full(self._classes.count, -1, np.int64)
         rank[met[order]] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank
-
-
-def _table_of_labels(config: TablesConfig) -> NodesConfig | LabelsConfig:
-    return config.labels or next(table for table in config.nodes if table.label)
 
 
 def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
@@ -159,9 +151,9 @@ def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: Lab
         again = seen[codes]
         again[order[1:]] |= codes[order][1:] == codes[order][:-1]
         ids = known.column(table.id)
-        said = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
-        known.wrong(again, table.id, "a node has two labels", said)
+        message = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
+        known.wrong(again, table.id, "a node has two labels", message)
         seen[codes] = True
         labels.put(known, table.label, codes)
     if rows == 0:
-        raise DataError("has no rows", path=", ".join(table.files))
+        raise DataError("has no rows", path=table.names)

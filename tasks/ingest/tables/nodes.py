@@ -8,18 +8,18 @@ an id 9 bytes a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.source_files import user_path
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.ogb.raw_rows import NpyRows, Taker
+from tasks.ingest.tables.configs import NodesConfig
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch, table_files
 from tasks.ingest.tables.labels import LabelStore
@@ -27,8 +27,6 @@ from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.writer import DatasetWriter
 from tasks.storage.manifests import FeatureColumn
-
-Array = NDArray[Any]
 
 SPLIT_CODES = {"train": 0, "valid": 1, "val": 1, "validation": 1, "dev": 1, "test": 2}
 _ROWS = 1 << 18
@@ -51,12 +49,8 @@ class SplitColumn:
         out = np.full(len(values), -2, np.int8)
         for word, code in (*SPLIT_CODES.items(), ("", -1)):
             out[np.asarray(compute.equal(words, word))] = code
-        batch.wrong(
-            out == -2,
-            self.column,
-            "unknown split",
-            lambda row: f"unknown split {texts[row].as_py()!r}; train, valid and test are known",
-        )
+        known = "train, valid and test are known"
+        batch.wrong(out == -2, self.column, "unknown split", lambda r: f"unknown split {texts[r].as_py()!r}; {known}")
         return out
 
 
@@ -87,7 +81,7 @@ def scan_nodes(nodes: NodeSet, intake: Intake, labels: LabelStore | None, split:
         if clock:
             times.append(clock.read(batch))
     if count == 0:
-        raise DataError("has no rows", path=", ".join(table.files))
+        raise DataError("has no rows", path=table.names)
     kept = None
     if table.id:
         kept, order = nodes.drop_repeated()
@@ -110,18 +104,17 @@ def write_nodes(
     nodes: NodeSet, intake: Intake, writer: DatasetWriter, labels: Array | None
 ) -> tuple[FeatureColumn, ...]:
     """Write `nodes/TYPE`; return its features. Raises DataError."""
-    table = nodes.config
-    reader = FeatureReader((), (), {})
-    if table is not None:
-        reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
-    matrix, taker = None, None
-    if table and table.feature_file:
+    table = nodes.config or NodesConfig(type=nodes.kind)
+    reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
+    taker, features = None, []
+    if table.feature_file:
         path = user_path(table.feature_file)
         matrix = NpyRows(path)
-        shape, _ = matrix.shape()
-        if shape[0] != nodes.num_nodes:
-            raise DataError(f"has {shape[0]:,} rows, there are {nodes.num_nodes:,} {nodes.kind} nodes", path=path)
+        (rows, *width), _ = matrix.shape()
+        if rows != nodes.num_nodes:
+            raise DataError(f"has {rows:,} rows, there are {nodes.num_nodes:,} {nodes.kind} nodes", path=path)
         taker = Taker(matrix.path, matrix.chunks(np.float32), nodes.num_nodes, "the node table")
+        features.append(FeatureColumn(column="feat", kind="numeric", dim=width[0] if width else 1))
     with writer.table(f"nodes/{nodes.kind}") as out:
         first = 0
         for columns, n in _feature_parts(nodes, intake, reader):
@@ -138,16 +131,13 @@ def write_nodes(
             out.write(written)
             first += n
         intake.problems.raise_any()
-    _write_categories(reader, writer, nodes.kind)
-    if table is not None:
-        for column, count in reader.num_empty.items():
-            intake.adjust(table, f"empty cells of {column} filled", count)
-    features = reader.describe()
-    if matrix is not None:
-        shape, _ = matrix.shape()
-        width = shape[1] if len(shape) == 2 else 1
-        features = (FeatureColumn(column="feat", kind="numeric", dim=width), *features)
-    return features
+    for column, index in reader.codes.items():  # what the codes of categorical columns mean
+        if index.count:
+            codes = np.arange(index.count, dtype=np.int64)
+            writer.write(f"categories/{nodes.kind}/{stored_name(column)}", {"code": codes, "name": index.keys()})
+    for column, count in reader.num_empty.items():
+        intake.adjust(table, f"empty cells of {column} filled", count)
+    return (*features, *reader.describe())
 
 
 def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Iterator[tuple[dict[str, Array], int]]:
@@ -166,16 +156,8 @@ def _feature_parts(nodes: NodeSet, intake: Intake, reader: FeatureReader) -> Ite
             raise DataError(
                 f"{nodes.num_added:,} {nodes.kind} nodes that only edges name have no features; set nodes.missing "
                 "(mean or zero), or edges.on_unknown_id: drop",
-                path=", ".join(table.files),
+                path=table.names,
             )
     for start in range(first, max(1, nodes.num_nodes), _ROWS):
         n = min(_ROWS, nodes.num_nodes - start)
         yield reader.absent(n), n
-
-
-def _write_categories(reader: FeatureReader, writer: DatasetWriter, kind: str) -> None:
-    """Keep what the codes of categorical columns mean."""
-    for column, index in reader.codes.items():
-        if index.count:
-            codes = np.arange(index.count, dtype=np.int64)
-            writer.write(f"categories/{kind}/{stored_name(column)}", {"code": codes, "name": index.keys()})

@@ -17,7 +17,7 @@ _MISSING = get_args(Missing)
 
 
 def _known_missing(value: Any) -> Any:
-    """Name the words that are known: of a word or a mapping pydantic would tell both forms, and neither well."""
+    """Check the words here: the message of pydantic would list what is wrong with both forms of the option."""
     if not isinstance(value, str | dict):
         raise ValueError(f"{value!r} is neither one of {', '.join(_MISSING)} nor columns with one each: {{age: mean}}")
     for column, word in (value if isinstance(value, dict) else {"": value}).items():
@@ -64,32 +64,36 @@ def mask_name(column: str) -> str:
 _SAMPLE = datetime.datetime(2023, 12, 31, 12, 34, 56, tzinfo=datetime.UTC)
 
 
-def check_time_format(where: str, time_format: str) -> None:
+def check_time_format(where: str, column: str | None, time_format: str | None) -> None:
     """Refuse a form of times that Python's strptime cannot read, or that does not say which day is meant.
 
     Raises:
-        ValueError: naming the section and the form.
+        ValueError: naming the section and the form, or there is no column that it is for.
     """
-    told = f"{where}: time_format {time_format!r}"
+    if not time_format:
+        return
+    if not column:
+        raise ValueError(f"{where}: time_format without a column `time`")
+    named = f"{where}: time_format {time_format!r}"
     example = 'write it as of Python\'s strptime, such as time_format: "%d.%m.%Y"'
     parts = re.findall("%(.?)", time_format, re.DOTALL)
     if "Z" in parts:
-        raise ValueError(f"{told}: %Z, a zone's name, means another zone on another machine; write offsets, and %z")
+        raise ValueError(f"{named}: %Z, a zone's name, means another zone on another machine; write offsets, and %z")
     twice = next((part for part in parts if part != "%" and parts.count(part) > 1), None)
     if twice is not None:
-        raise ValueError(f"{told} has %{twice} twice; {example}")
+        raise ValueError(f"{named} has %{twice} twice; {example}")
     try:
         found = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
     except (ValueError, re.error) as error:  # re.error: a part that another one holds, such as %Y beside %c
-        raise ValueError(f"{told} cannot be read ({error}); {example}") from None
+        raise ValueError(f"{named} cannot be read ({error}); {example}") from None
     if {"U", "W"} & set(parts) and not {"a", "A", "w", "u", "d", "j"} & set(parts):
         raise ValueError(
-            f"{told} has a week and no day, and all weeks would be the 1st of January; write days, or a weekday (%w)"
+            f"{named} has a week and no day, and all weeks would be the 1st of January; write days, or a weekday (%w)"
         )
     if found.year != _SAMPLE.year:
-        raise ValueError(f"{told} has no year, and a time without one is none; {example}")
+        raise ValueError(f"{named} has no year, and a time without one is none; {example}")
     if found.day == _SAMPLE.day and found.month != _SAMPLE.month:
-        raise ValueError(f"{told} has a day and no month; {example}")
+        raise ValueError(f"{named} has a day and no month; {example}")
 
 
 _DIGITS = {"Y": 4, "G": 4, "j": 3, "f": 6, "u": 1, "w": 1} | dict.fromkeys("mdHIMSyUWV", 2)
@@ -148,14 +152,11 @@ def check_columns(
 ) -> None:
     """Refuse a column that means two things, and names that would collide in our tables.
 
-    Args:
-        where: the section, for messages.
-        roles: `id`, `source` ... to the column that has it. A time and a weight may be features too.
-        labels: columns of the label.
-        features: columns of numbers and categories, with what becomes of their empty cells.
+    `roles` are `id`, `source`, ... to the column that has it; a time and a weight may be features too. `features` are
+    columns of numbers and categories, with what becomes of their empty cells.
 
     Raises:
-        ValueError: naming the column.
+        ValueError: naming the section (`where`) and the column.
     """
     taken: dict[str, str] = {}
     for role, column in (*roles.items(), *(("label", label) for label in labels)):

@@ -82,16 +82,18 @@ class Problems:
             self._listed[str(path), str(column), kind] = Mistake(kind, str(error), count)
 
     @contextmanager
-    def gathering(self, unread: str = "") -> Iterator[None]:
-        """Go on behind the block where a DataError ends it, or `raise_any`.
+    def gathering(self, unread: str = "") -> Iterator[list[DataError]]:
+        """Go on behind the block where a DataError ends it, or `raise_any`; yields a list that gets that error.
 
         `unread`: what was not looked at where a DataError ends it, for a note.
         """
+        ended: list[DataError] = []
         try:
-            yield
-        except TableError:
-            pass  # gathered already
+            yield ended
+        except TableError as error:  # gathered already
+            ended.append(error)
         except DataError as error:
+            ended.append(error)
             self.add(str(error), "", "could not be read", error, 0)
             if unread and unread not in self.unread:
                 self.unread.append(unread)

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError, RecipeError
+from tasks.arrays import Array
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.synthetic.generator import pair_keys, pick_splits
@@ -20,8 +20,6 @@ from tasks.ingest.writer import DatasetWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
-
-Array = NDArray[Any]
 
 
 def node_splits(
@@ -220,7 +218,7 @@ class LinkSplitter:
         self.intake.adjust(self.edges, "edges of no split left out", count)
         if count:
             self.intake.hints.append(
-                f"{', '.join(self.edges.files)} (column {self.split.column}): {count:,} edges are of no split, for "
+                f"{self.edges.names} (column {self.split.column}): {count:,} edges are of no split, for "
                 "their cell is empty; they neither train nor carry messages, and are no negatives either"
             )
 

@@ -6,21 +6,19 @@ import calendar
 import contextlib
 import datetime
 import re
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
-from numpy.typing import NDArray
 
 from configs.moments import TimeUnit
+from tasks.arrays import Array
 from tasks.ingest.ids.id_index import is_text
 from tasks.ingest.tables.columns import EXACT, int64, numbers
 from tasks.ingest.tables.files import Batch
 from tasks.ingest.tables.intake import TableBatch
 from tasks.ingest.tables.policies import full_width
-
-Array = NDArray[Any]
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
@@ -106,44 +104,29 @@ class TimeReader:
         if out.ndim != 1:
             batch.wrong_column(self.column, "is a column of lists; a time is one value")
             return np.zeros(len(values), np.int64)
-        known = np.nan_to_num(out)  # NaN is a missing time, which was said
-        broken = known != np.floor(known)
-        if (
-            batch.wrong(
-                broken,
-                self.column,
-                "not whole",
-                lambda row: f"the time {out[row]} is no whole number, date or time stamp",
-            )
-            is None
-        ):
-            inexact = np.abs(known) > EXACT
-            batch.wrong(
-                inexact,
-                self.column,
-                "not exact",
-                lambda row: f"the time {out[row]} is not exact as a decimal number; store whole numbers as int64",
-            )
-            known = np.where(inexact, 0, known)
-        return np.asarray(known, np.int64) if not broken.any() else np.zeros(len(values), np.int64)
+        known = np.nan_to_num(out)  # NaN is a missing time, which was gathered before
+        broken, inexact = known != np.floor(known), np.abs(known) > EXACT
+        self._wrong(batch, broken, "not whole", lambda row: f"{out[row]} is no whole number, date or time stamp")
+        if broken.any():
+            return np.zeros(len(values), np.int64)
+        way_out = "is not exact as a decimal number; store whole numbers as int64"
+        self._wrong(batch, inexact, "not exact", lambda row: f"{out[row]} {way_out}")
+        return np.where(inexact, 0, known).astype(np.int64)
+
+    def _wrong(self, batch: TableBatch, rows: Array, kind: str, message: Callable[[int], str]) -> None:
+        """Gather wrong rows; `message` is what is wrong with the first one's time."""
+        batch.wrong(rows, self.column, kind, lambda row: f"the time {message(row)}")
 
     def _whole_numbers(self, batch: TableBatch, values: pa.Array) -> Array:
         out = _whole_seconds(int64(batch, self.column, values, "time")[0])
         large = (out > _MAX_NUMBER) | (out < -_MAX_NUMBER)
-        batch.wrong(large, self.column, "out of range", lambda row: f"the time {out[row]} is beyond 2^62")
+        self._wrong(batch, large, "out of range", lambda row: f"{out[row]} is beyond 2^62")
         return out
 
     def _calendar(self, batch: TableBatch, seconds: Array) -> Array:
         beyond = (seconds < _FIRST) | (seconds > _LAST)
-        batch.wrong(
-            beyond,
-            self.column,
-            "beyond the calendar",
-            lambda row: (
-                f"the date is {seconds[row]:,} seconds from 1970, beyond the years 1 to 9999; was it stored in another "
-                "unit than it says?"
-            ),
-        )
+        words = "seconds from 1970, beyond the years 1 to 9999; was it stored in another unit than it says?"
+        batch.wrong(beyond, self.column, "beyond the calendar", lambda row: f"the date is {seconds[row]:,} {words}")
         return seconds
 
     def _parse(self, batch: TableBatch, values: pa.Array) -> Array:
@@ -156,19 +139,15 @@ class TimeReader:
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
         bad = np.array([seconds is None for seconds in found], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
-        hint = "" if self.format else f' ({_FORMS}); say which: time_format: "%d.%m.%Y"'
-        batch.wrong(
-            bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {how}{hint}"
-        )
+        words = how if self.format else f'{how} ({_FORMS}); say which: time_format: "%d.%m.%Y"'
+        batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
         return np.array([seconds or 0 for seconds in found], np.int64)[codes]
 
     def _seconds(self, text: str) -> int | None:
         """Return seconds since 1970; without a zone the time is UTC."""
+        if len(text) > _MAX_CHARACTERS or (self._full_width is not None and not self._full_width.fullmatch(text)):
+            return None
         try:
-            if len(text) > _MAX_CHARACTERS:
-                return None
-            if self._full_width is not None and not self._full_width.fullmatch(text):
-                return None
             if self.format:
                 moment = datetime.datetime.strptime(text, self.format)
             elif _ISO.fullmatch(text):

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import coo
 from tasks.preprocess.edges.edge_data import EdgeData
-from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
+from tasks.preprocess.edges.shard_kernels import Runs, expand_edges, sort_and_compress
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.preprocess.splits.held_out import HeldOut
@@ -33,10 +32,10 @@ from tasks.preprocess.splits.snapshot import EdgeFilter
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.graph_store import ArrayWriter, id_dtype
-
-Array = NDArray[Any]
+from tasks.transpose import transpose
 
 SORT_VERSION = 1
+_CHUNK_EDGES = 1 << 22
 _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
 
 
@@ -56,26 +55,13 @@ class ShardPlan:
 
 
 def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
-    """Return a shard's edges sorted by destination, then source, as runs.
-
-    Returns:
-        rows: id (R,), destinations that occur, ascending.   counts: int64 (R,), edges of each.
-        cols: id (E,), sources.   table_rows: int32 or int64 (E,), row within the shard; empty unless kept.
-        loops: self-loops met.   merged: repetitions left out.
-    """
+    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out)."""
     size = shard.num_rows * (2 if plan.symmetrize else 1)
     # NumPy's large arrays get huge pages; fresh small ones would take longer than the sort.
     keys, table_rows = np.empty(size, np.uint64), np.empty(size if plan.keep_rows else 0, id_dtype(shard.num_rows))
     count, loops = expand_shard(shard, plan, keys, 0, table_rows)
-    rows, counts, cols, table_rows = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
-    return {
-        "rows": rows,
-        "counts": counts,
-        "cols": cols,
-        "table_rows": table_rows,
-        "loops": loops,
-        "merged": count - len(cols),
-    }
+    runs = sort_and_compress(keys[:count], table_rows[:count], plan.bits, plan.merge)
+    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
 
 
 def expand_shard(shard: ShardRef, plan: ShardPlan, keys: Array, count: int, table_rows: Array) -> tuple[int, int]:
@@ -133,7 +119,7 @@ class _Merge:
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, layout, config.feature_dtype, self.scratch)
-        self.threads = thread_count(config)
+        self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         for index, edge_type in enumerate(store.manifest.edge_types):
@@ -172,18 +158,19 @@ class _Merge:
         indptr = np.zeros(self.layout.num_nodes + 1, np.int64)
         loops = merged = 0
         for job, found in zip(self.jobs, run_jobs(self.context, self.jobs, "edges"), strict=True):
-            found = self._filtered(found, job)
-            indptr[1:][found["rows"]] += found["counts"]  # a row occurs once a shard
+            runs = self._runs_of(found, job)
+            indptr[1:][runs.rows] += runs.counts  # a row occurs once a shard
             loops += found["loops"]
             merged += found["merged"]
         np.cumsum(indptr, out=indptr)
         return indptr, {"num_self_loops": loops, "num_merged": merged}
 
-    def _filtered(self, found: dict[str, Any], job: ShardJob) -> dict[str, Any]:
+    def _runs_of(self, found: dict[str, Any], job: ShardJob) -> Runs:
         """Return a shard's runs in the graph's ids, without what is not in the graph."""
+        runs = Runs(*(found[name] for name in Runs._fields))
         if self.existing is not None:
-            found = self.existing(found, job.shard)
-        return found if self.held_out is None else self.held_out(found)
+            runs = self.existing(runs, job.shard)
+        return runs if self.held_out is None else self.held_out(runs)
 
     def _place(self, indptr: Array) -> tuple[Array, Array]:
         """Put every shard's runs into their rows."""
@@ -194,9 +181,7 @@ class _Merge:
         eids = self.scratch.create("eids", (size if layout.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
-            found = self._filtered(result(job), job)
-            place = (found["rows"], found["counts"], found["cols"], found["table_rows"])
-            coo.place_runs(*place, base, cursor, np.asarray(indices), np.asarray(eids))
+            coo.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
         assert np.array_equal(cursor, indptr[1:])
         return np.asarray(indices), np.asarray(eids)
 
@@ -204,8 +189,8 @@ class _Merge:
         """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
         config, layout = self.config, self.layout
         out_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        shared = (indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
-        coo.over_rows(coo.count_merged, self.threads, indptr, *shared, out_indptr[1:])
+        edges = coo.Unmerged(indices, eids, layout.table_starts, config.deduplicate, layout.add_loops)
+        coo.over_rows(coo.count_merged, self.threads, indptr, edges, out_indptr[1:])
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
         out_indices = self.writer.create("csc_indices", (size,), layout.id_type)
@@ -214,13 +199,12 @@ class _Merge:
         if "weight" in layout.edge_columns:
             raw_weight = self.data.raw_weight()
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
-        outputs = (out_indptr, np.asarray(out_indices), np.asarray(out_eids))
-        weights = (raw_weight, _MERGE_MODES[config.merge_weights], np.asarray(out_weight))
-        coo.over_rows(coo.emit_merged, self.threads, indptr, *shared, *outputs, *weights)
+        out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
+        coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)
         if config.merge_weights == "sum":
-            _refuse_infinite(np.asarray(out_weight))
+            _refuse_infinite(out.weight)
         self.writer.write("csc_indptr", out_indptr)
-        return out_indptr, np.asarray(out_eids)
+        return out_indptr, out.eids
 
     def _other_direction(self, indptr: Array) -> None:
         """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""
@@ -228,22 +212,21 @@ class _Merge:
         want_rows = not layout.symmetrize
         if not want_rows and not layout.carries_data:
             return
-        indices = np.load(self.writer.folder / "csc_indices.npy", mmap_mode="r" if size else None)
+        indices = np.asarray(self.writer.read("csc_indices"))
         csr_indptr = np.zeros(layout.num_nodes + 1, np.int64)
-        coo.count_columns(np.asarray(indices), csr_indptr[1:])
+        coo.count_columns(indices, csr_indptr[1:])
         np.cumsum(csr_indptr, out=csr_indptr)
         empty = np.empty(0, np.int64)
         out_indices = self.writer.create("csr_indices", (size,), layout.id_type) if want_rows else empty
         out_eids = self.writer.create("csr_eids", (size,), np.int64) if layout.carries_data else empty
-        cursor = csr_indptr[:-1].copy()
-        coo.transpose(indptr, np.asarray(indices), cursor, np.asarray(out_indices), np.asarray(out_eids))
+        transpose(indptr, indices, csr_indptr[:-1].copy(), np.asarray(out_indices), np.asarray(out_eids))
         if want_rows:
             self.writer.write("csr_indptr", csr_indptr)
 
 
-def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
+def _refuse_infinite(weight: Array) -> None:
     """Refuse weights, float32 (E,), whose sum was too large. Raises DataError."""
-    count = sum(np.count_nonzero(~np.isfinite(weight[start : start + step])) for start in range(0, len(weight), step))
+    count = sum(np.count_nonzero(~np.isfinite(weight[rows])) for rows in blocks(len(weight), _CHUNK_EDGES))
     if count:
         raise DataError(
             f"the weights of parallel edges add up to more than float32 holds (3.4e38) on {count:,} merged edges; set "
@@ -251,14 +234,9 @@ def _refuse_infinite(weight: Array, step: int = 1 << 22) -> None:
         )
 
 
-def thread_count(config: PreprocessConfig) -> int:
-    """Threads of this process: `workers`, or one a core."""
-    return config.workers or os.cpu_count() or 1
-
-
 def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> None:
     """Refuse an edge that joins two graphs. Raises DataError."""
-    for start, end in _chunks(indptr, graph_offsets):
+    for start, end in row_blocks(indptr[graph_offsets], _CHUNK_EDGES):
         first, last = int(graph_offsets[start]), int(graph_offsets[end])
         degree = np.diff(indptr[first : last + 1])
         sizes = np.diff(graph_offsets[start : end + 1])
@@ -273,14 +251,3 @@ def check_within_graphs(indptr: Array, indices: Array, graph_offsets: Array) -> 
                 f"an edge joins node {int(cols[wrong[0]])} to node {node} of graph {graph}, which holds nodes "
                 f"{int(graph_offsets[graph])} to {int(graph_offsets[graph + 1]) - 1}; edges must stay within a graph"
             )
-
-
-def _chunks(indptr: Array, graph_offsets: Array, edges: int = 1 << 22) -> Iterator[tuple[int, int]]:
-    """Ranges of graphs with at most about so many edges."""
-    ends = indptr[graph_offsets]
-    start = 0
-    while start < len(graph_offsets) - 1:
-        end = int(np.searchsorted(ends, ends[start] + edges, side="right")) - 1
-        end = min(max(end, start + 1), len(graph_offsets) - 1)
-        yield start, end
-        start = end

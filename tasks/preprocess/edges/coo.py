@@ -10,33 +10,52 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tasks.arrays import Array
+from tasks.preprocess.edges.shard_kernels import Runs
 
 _INSERTION_MAX = 48  # rows up to this length are sorted by insertion: they are short or consist of few sorted runs
 
 
+class Unmerged(NamedTuple):
+    """Sorted rows whose parallel edges are still to be merged, and how; their indptr is given beside them."""
+
+    indices: Array
+    """id, ascending within a row."""
+    eids: Array
+    """int, as long: number of each edge over all tables; empty where edges carry no data."""
+    table_starts: Array
+    """int64: first number of each edge table, and the end of the last."""
+    merge: bool
+    """Merge parallel edges of one table."""
+    add_loops: bool
+    """Put one self-loop into each row (table row -1, weight 1); there must be none before."""
+
+
+class Merged(NamedTuple):
+    """The rows of the graph, to be filled."""
+
+    indptr: Array
+    """int64 (N + 1,), set."""
+    indices: Array
+    eids: Array
+    """Empty where edges carry no data."""
+    weight: Array
+    """float32, or empty: edges have no weights."""
+
+
 @njit(cache=True, nogil=True)
-def place_runs(
-    rows: Array, counts: Array, cols: Array, table_rows: Array, base: int, cursor: Array, indices: Array, eids: Array
-) -> None:
+def place_runs(runs: Runs, base: int, cursor: Array, indices: Array, eids: Array) -> None:
     """Append a shard's rows to the graph's: the scatter of a counting sort, a run of columns at a time.
 
-    Args:
-        rows: id (R,), rows of the shard.
-        counts: int64 (R,), columns of each.
-        cols: id (E,).
-        table_rows: int (E,) or empty, rows of the shard's table.
-        base: first of them in the numbering over all tables.
-        cursor: int64 (N,), where the next column of each row goes; moved on.
-        indices: id, filled.
-        eids: int, filled with base + table_rows unless those are empty.
+    `cursor`, int64 (N,), is where the next column of each row goes, and moves on. `indices` is filled, and `eids` with
+    base + table_rows (the number of each edge over all tables) unless those are empty.
     """
+    rows, counts, cols, table_rows = runs
     place = 0
     for r in range(len(rows)):
         start = cursor[rows[r]]
@@ -84,115 +103,75 @@ def sort_rows(first: int, last: int, indptr: Array, indices: Array, eids: Array)
 
 
 @njit(cache=True, nogil=True)
-def _same_edge(indices: Array, eids: Array, table_starts: Array, i: int) -> bool:
+def _repeats(edges: Unmerged, i: int) -> bool:
     """Whether position i repeats position i - 1: the same column, from the same edge table."""
+    indices, eids, starts = edges.indices, edges.eids, edges.table_starts
     if indices[i] != indices[i - 1]:
         return False
-    if len(eids) == 0 or len(table_starts) <= 2:
+    if len(eids) == 0 or len(starts) <= 2:
         return True
-    return np.searchsorted(table_starts, eids[i], side="right") == np.searchsorted(
-        table_starts, eids[i - 1], side="right"
-    )
+    return np.searchsorted(starts, eids[i], side="right") == np.searchsorted(starts, eids[i - 1], side="right")
 
 
 @njit(cache=True, nogil=True)
-def count_merged(
-    first: int,
-    last: int,
-    indptr: Array,
-    indices: Array,
-    eids: Array,
-    table_starts: Array,
-    merge: bool,
-    add_loops: bool,
-    degree: Array,
-) -> None:
+def count_merged(first: int, last: int, indptr: Array, edges: Unmerged, degree: Array) -> None:
     """Set `degree` of rows `first` to `last`: edges after merging, plus one where self-loops are added."""
     for v in range(first, last):
         start, end = indptr[v], indptr[v + 1]
         d = end - start
-        if merge:
+        if edges.merge:
             for i in range(start + 1, end):
-                if _same_edge(indices, eids, table_starts, i):
+                if _repeats(edges, i):
                     d -= 1
-        degree[v] = d + (1 if add_loops else 0)
+        degree[v] = d + (1 if edges.add_loops else 0)
 
 
 @njit(cache=True, nogil=True)
 def emit_merged(
-    first: int,
-    last: int,
-    indptr: Array,
-    indices: Array,
-    eids: Array,
-    table_starts: Array,
-    merge: bool,
-    add_loops: bool,
-    out_indptr: Array,
-    out_indices: Array,
-    out_eids: Array,
-    raw_weight: Array,
-    mode: int,
-    out_weight: Array,
+    first: int, last: int, indptr: Array, edges: Unmerged, raw_weight: Array, mode: int, out: Merged
 ) -> None:
     """Write rows `first` to `last` merged: columns, the first table row of each edge, and combined weights.
 
-    Args:
-        first: first row.
-        last: row behind the last one.
-        indptr: int64 (N + 1,) of the unmerged rows.
-        indices: id, ascending within a row.
-        eids: int (same length) or empty.
-        table_starts: int64, first number of each edge table and the end of the last.
-        merge: merge parallel edges of one table.
-        add_loops: put one self-loop into each row (table row -1, weight 1); there must be none before.
-        out_indptr: int64 (N + 1,) of the result.
-        out_indices: id, filled.
-        out_eids: int, filled unless it is empty (edges carry no data).
-        raw_weight: float32, weight of each table row.
-        mode: 0 adds the weights of merged edges, 1 takes the largest, 2 the first.
-        out_weight: float32, filled unless it is empty (edges have no weights).
+    `raw_weight`, float32, is the weight of each table row; `mode` 0 adds those of merged edges, 1 takes the largest, 2
+    the first.
     """
-    follow = len(out_eids) > 0
-    weighted = len(out_weight) > 0
+    indices, eids = edges.indices, edges.eids
+    follow, weighted = len(out.eids) > 0, len(out.weight) > 0
     for v in range(first, last):
-        place = out_indptr[v]
-        waiting = add_loops
+        place = out.indptr[v]
+        waiting = edges.add_loops
         total = 0.0
         for i in range(indptr[v], indptr[v + 1]):
-            repeats = merge and i > indptr[v] and _same_edge(indices, eids, table_starts, i)
-            if repeats:
+            if edges.merge and i > indptr[v] and _repeats(edges, i):
                 if weighted:
                     w = raw_weight[eids[i]]
                     if mode == 0:
                         total += w
                     elif mode == 1:
                         total = max(total, w)
-                    out_weight[place - 1] = total
+                    out.weight[place - 1] = total
                 continue
             if waiting and indices[i] > v:
                 waiting = False
-                place = _emit_loop(v, place, follow, weighted, out_indices, out_eids, out_weight)
-            out_indices[place] = indices[i]
+                place = _emit_loop(v, place, out)
+            out.indices[place] = indices[i]
             if follow:
-                out_eids[place] = eids[i]
+                out.eids[place] = eids[i]
             if weighted:
                 total = raw_weight[eids[i]]
-                out_weight[place] = total
+                out.weight[place] = total
             place += 1
         if waiting:
-            place = _emit_loop(v, place, follow, weighted, out_indices, out_eids, out_weight)
+            place = _emit_loop(v, place, out)
 
 
 @njit(cache=True, nogil=True)
-def _emit_loop(
-    v: int, place: int, follow: bool, weighted: bool, out_indices: Array, out_eids: Array, out_weight: Array
-) -> int:
-    out_indices[place] = v
-    if follow:
-        out_eids[place] = -1
-    if weighted:
-        out_weight[place] = 1.0
+def _emit_loop(v: int, place: int, out: Merged) -> int:
+    out.indices[place] = v
+    if len(out.eids) > 0:
+        out.eids[place] = -1
+    if len(out.weight) > 0:
+        out.weight[place] = 1.0
     return place + 1
 
 
@@ -204,39 +183,8 @@ def count_columns(indices: Array, counts: Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def transpose(indptr: Array, indices: Array, cursor: Array, out_indices: Array, out_eids: Array) -> None:
-    """List the edges by the other end: counting sort of CSC into CSR (or back).
-
-    Rows come in ascending order, so the columns of the result ascend too.
-
-    Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
-        cursor: int64 (N,), first place of each row of the result; moved on.
-        out_indices: id (E,) or empty (not wanted), filled.
-        out_eids: int64 (E,) or empty (not wanted), filled with positions in `indices`.
-    """
-    want_indices = len(out_indices) > 0
-    want_eids = len(out_eids) > 0
-    for v in range(len(indptr) - 1):
-        for i in range(indptr[v], indptr[v + 1]):
-            u = indices[i]
-            place = cursor[u]
-            cursor[u] = place + 1
-            if want_indices:
-                out_indices[place] = v
-            if want_eids:
-                out_eids[place] = i
-
-
-@njit(cache=True, nogil=True)
 def coo_to_csr(num_nodes: int, row: Array, col: Array) -> tuple[Array, Array]:
-    """Counting sort of an edge list in memory; parallel edges stay, in the order of the list.
-
-    Args:
-        num_nodes: N.
-        row: id (E,).
-        col: id (E,).
+    """Counting sort of an edge list, id (E,), in memory; parallel edges stay, in the order of the list.
 
     Returns:
         indptr int64 (N + 1,) and indices (E,) of the dtype of `col`.

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array, blocks
 from tasks.preprocess.layout import LOOP_TYPE, Layout, union_of_features
 from tasks.preprocess.transforms.base import check_codes
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import EdgeType, FeatureColumn
+from tasks.storage.manifests import FeatureColumn
 
-Array = NDArray[Any]
 _CHUNK_EDGES = 1 << 20
 
 
@@ -38,16 +37,9 @@ def edge_types(
 ) -> None:
     """Number the relation of each edge: its table's, or the reverse one where the row is not of the target type.
 
-    Args:
-        indptr: int64 (N + 1,).
-        eids: int (E,), number of each edge over all tables; -1: an added self-loop.
-        table_starts: int64 (T + 1,).
-        forward: int64 (T,), relation of each table.
-        reverse: int64 (T,), relation of its reverses.
-        target_first: int64 (T,), first node of each table's target type.
-        target_last: int64 (T,), the node behind its last.
-        loop_type: relation of added self-loops.
-        out: int16 (E,), filled.
+    `eids`, int (E,), is the number of each edge over all tables, -1 for an added self-loop, whose relation is
+    `loop_type`. Of each table, int64 (T,): the relation of its edges and of their reverses, the first node of its
+    target type and the node behind its last. `out` is int16 (E,).
     """
     for v in range(len(indptr) - 1):
         for i in range(indptr[v], indptr[v + 1]):
@@ -75,10 +67,9 @@ class EdgeData:
         """Columns of `edge_feat`."""
         return sum(feature.dim for feature in self.numeric)
 
-    def _types_with(self, column: str) -> list[tuple[int, EdgeType]]:
-        tables = self.store.manifest.tables
-        found = enumerate(self.store.manifest.edge_types)
-        return [(i, t) for i, t in found if column in tables[f"edges/{t.name}"].columns]
+    def _tables_with(self, column: str) -> list[str]:
+        tables = (f"edges/{edge_type.name}" for edge_type in self.store.manifest.edge_types)
+        return [name for name in tables if column in self.store.table(name).columns]
 
     def raw_weight(self) -> Array:
         """Return float32, a weight for each row of all edge tables."""
@@ -90,14 +81,13 @@ class EdgeData:
         `codes`: how many there are of each of the `dim` values. Raises DataError where the column has others.
         """
         raw = np.asarray(self.scratch.create(f"raw_{column}", (int(self.layout.table_starts[-1]), dim), dtype))
-        types = self.store.manifest.edge_types
-        having = dict(self._types_with(column))
-        for index, edge_type in enumerate(types):
-            place = int(self.layout.table_starts[index])
-            if index not in having:
+        having = self._tables_with(column)
+        for index, edge_type in enumerate(self.store.manifest.edge_types):
+            place, table = int(self.layout.table_starts[index]), f"edges/{edge_type.name}"
+            if table not in having:
                 raw[place : place + edge_type.num_edges] = absent
                 continue
-            for shard in self.store.shards(f"edges/{edge_type.name}"):
+            for shard in self.store.shards(table):
                 first = place
                 for group in iter_row_groups(shard, [column]):
                     values = to_numpy(group.column(column)).reshape(group.num_rows, dim)
@@ -145,7 +135,7 @@ class EdgeData:
         num_types = len(self.store.manifest.edge_types)
         for feature in self.categorical:
             known = feature.cardinalities or self._count_codes(feature)
-            somewhere_absent = self.layout.add_loops or len(self._types_with(feature.column)) < num_types
+            somewhere_absent = self.layout.add_loops or len(self._tables_with(feature.column)) < num_types
             codes[feature.column] = known
             cardinalities += [count + somewhere_absent for count in known]
         out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
@@ -154,12 +144,10 @@ class EdgeData:
 
     def _count_codes(self, feature: FeatureColumn) -> tuple[int, ...]:
         top = np.zeros(feature.dim, np.int64)
-        for _, edge_type in self._types_with(feature.column):
-            for shard in self.store.shards(f"edges/{edge_type.name}"):
-                for group in iter_row_groups(shard, [feature.column]):
-                    values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
-                    if len(values):
-                        top = np.maximum(top, values.max(0) + 1)
+        for table in self._tables_with(feature.column):
+            for _, group in self.store.row_groups(table, [feature.column]):
+                values = to_numpy(group.column(feature.column)).reshape(group.num_rows, feature.dim)
+                top = np.maximum(top, values.max(0, initial=-1) + 1)
         return tuple(int(count) for count in top)
 
     def _write_types(self, indptr: Array, eids: Array, out: Array) -> None:
@@ -178,16 +166,14 @@ def _gather(eids: Array, raw: Array, out: Array, absent: Any) -> None:
     if not len(raw):
         out[:] = absent
         return
-    for start in range(0, len(eids), _CHUNK_EDGES):
-        chunk = np.asarray(eids[start : start + _CHUNK_EDGES])
+    for rows in blocks(len(eids), _CHUNK_EDGES):
+        chunk = np.asarray(eids[rows])
         values = raw[chunk]  # -1 takes the last row, replaced below
         values[chunk < 0] = absent
-        out[start : start + _CHUNK_EDGES] = values
+        out[rows] = values
 
 
 def _refuse_overflow(out: Array) -> None:
-    if out.dtype != np.float16:
-        return
-    for start in range(0, len(out), _CHUNK_EDGES):
-        if not np.isfinite(out[start : start + _CHUNK_EDGES]).all():
+    for rows in blocks(len(out), _CHUNK_EDGES) if out.dtype == np.float16 else ():
+        if not np.isfinite(out[rows]).all():
             raise DataError("an edge feature is too large for float16 (65,504); set preprocess.feature_dtype=float32")

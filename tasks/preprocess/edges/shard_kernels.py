@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from tasks.arrays import Array
 
 _DIGIT_BITS = 11  # 2,048 counters of 8 bytes stay in the first-level cache
 _BUCKET_KEYS = 1 << 14  # keys of a bucket: 16 bytes each with the copy, well inside a second-level cache of 512 KiB
 _SMALL_BUCKET = 48  # up to so many keys insertion is faster than counting
+
+
+class Runs(NamedTuple):
+    """Edges of a shard, sorted by destination, then source: a run of sources for each destination."""
+
+    rows: Array
+    """id (R,), destinations that occur, ascending."""
+    counts: Array
+    """int64 (R,), edges of each."""
+    cols: Array
+    """id (E,), sources, ascending within a run."""
+    table_rows: Array
+    """int (E,), row of the shard's table that each edge comes from; empty where nobody needs it."""
+
+    def first(self, num_rows: int, num_edges: int) -> Runs:
+        """Return the first runs and edges."""
+        return Runs(self.rows[:num_rows], self.counts[:num_rows], self.cols[:num_edges], self.table_rows[:num_edges])
+
+
+class _Keys(NamedTuple):
+    """Packed edges, and what follows them."""
+
+    keys: Array
+    """uint64 or uint32."""
+    payload: Array
+    """As long, or empty."""
 
 
 @njit(cache=True, nogil=True)
@@ -34,18 +59,9 @@ def expand_edges(
     An edge and its reverse are neighbours in the result. So a stable sort keeps parallel edges in the order of the
     table in both directions, and merging them gives both directions the same data.
 
-    Args:
-        src: id (E,), numbered within its node type.
-        dst: id (E,), likewise.
-        src_offset: added to `src`: first id of its type in the graph.
-        dst_offset: likewise.
-        symmetrize: add reverses (a self-loop is its own).
-        drop_loops: leave self-loops out.
-        bits: bits of an id.
-        keys: uint64, with room for all.
-        count: keys that are set before.
-        rows: int32 or int64, room for the row of the table that each key comes from; may be empty (not wanted).
-        first_row: the table's row of the first edge.
+    `src` and `dst`, id (E,), are numbered within their node types, whose first ids in the graph are `src_offset` and
+    `dst_offset`; an id has `bits` bits. A self-loop is its own reverse. `keys`, uint64 with room for all, holds `count`
+    keys; `rows`, int or empty (not wanted), gets the row of the table that each comes from, `first_row` for the first.
 
     Returns:
         keys that are set now, and the number of self-loops met.
@@ -72,7 +88,7 @@ def expand_edges(
     return count, loops
 
 
-def sort_and_compress(keys: Array, payload: Array, bits: int, merge: bool) -> tuple[Array, Array, Array, Array]:
+def sort_and_compress(keys: Array, payload: Array, bits: int, merge: bool) -> Runs:
     """Sort packed edges by row, then column, stably, and split them into runs.
 
     One radix pass by the highest bits cuts the keys into buckets that fit the second-level cache, and keeps only the
@@ -84,25 +100,20 @@ def sort_and_compress(keys: Array, payload: Array, bits: int, merge: bool) -> tu
         payload: (E,), follows; or empty. Used up.
         bits: bits of an id.
         merge: leave out repeated keys (there must be no payload).
-
-    Returns:
-        rows that occur (id, ascending), edges of each (int64), columns (id), and the sorted payload.
     """
     n = len(keys)
     assert not (merge and len(payload)), "merged edges have no payload"
     top_bits = _top_bits(n, bits)
     rest = 2 * bits - top_bits
     # NumPy asks for huge pages where numba does not: a seventh of the page faults' time (Linux 6.18, 2026).
-    low = np.empty(n, np.uint32 if rest <= 32 else np.uint64)
-    sorted_payload = np.empty_like(payload)
+    low = _Keys(np.empty(n, np.uint32 if rest <= 32 else np.uint64), np.empty_like(payload))
     start = np.zeros((1 << top_bits) + 1, np.int64)
-    _partition(keys, payload, rest, top_bits, low, sorted_payload, start)
-    cols = low.view(np.int32 if bits <= 31 else np.int64)
+    _partition(_Keys(keys, payload), rest, top_bits, low, start)
+    cols = low.keys.view(np.int32 if bits <= 31 else np.int64)
     most = min(n, 1 << bits)
-    rows, counts = np.empty(most, cols.dtype), np.empty(most, np.int64)
-    spare = keys.view(low.dtype)[:n]
-    num_rows, size = _sort_buckets(low, sorted_payload, spare, payload, start, rest, bits, merge, cols, rows, counts)
-    return rows[:num_rows], counts[:num_rows], cols[:size], sorted_payload
+    runs = Runs(np.empty(most, cols.dtype), np.empty(most, np.int64), cols, low.payload)
+    spare = _Keys(keys.view(low.keys.dtype)[:n], payload)
+    return runs.first(*_sort_buckets(low, spare, start, rest, bits, merge, runs))
 
 
 def _top_bits(num_keys: int, bits: int) -> int:
@@ -116,16 +127,15 @@ def _top_bits(num_keys: int, bits: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _partition(
-    keys: Array, payload: Array, rest: int, top_bits: int, low: Array, out_payload: Array, start: Array
-) -> None:
+def _partition(source: _Keys, rest: int, top_bits: int, low: _Keys, start: Array) -> None:
     """Move the keys' lowest `rest` bits to the buckets of their `top_bits`; `start` becomes the buckets' bounds."""
+    size = len(source.keys)
     counts = np.zeros((1, 1 << top_bits), np.int64)
-    _count_digits(keys, 0, len(keys), rest, top_bits, counts)
+    _count_digits(source.keys, 0, size, rest, top_bits, counts)
     _to_places(counts[0], 0)
     start[:-1] = counts[0]
-    start[-1] = len(keys)
-    _scatter(keys, payload, 0, len(keys), rest, top_bits, counts[0], low, out_payload)
+    start[-1] = size
+    _scatter(source, 0, size, rest, top_bits, counts[0], low)
 
 
 @njit(cache=True, nogil=True)
@@ -150,18 +160,10 @@ def _to_places(counts: Array, first: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _scatter(
-    keys: Array,
-    payload: Array,
-    first: int,
-    last: int,
-    shift: int,
-    digit_bits: int,
-    places: Array,
-    out_keys: Array,
-    out_payload: Array,
-) -> None:
-    """Move keys[first:last] (their lowest bits, where `out_keys` is narrower) to the places of their digits."""
+def _scatter(source: _Keys, first: int, last: int, shift: int, digit_bits: int, places: Array, out: _Keys) -> None:
+    """Move keys first to last (their lowest bits, where those of `out` are narrower) to the places of their digits."""
+    keys, payload = source
+    out_keys, out_payload = out
     mask = np.uint64((1 << digit_bits) - 1)
     follow = len(payload) > 0
     for i in range(first, last):
@@ -176,22 +178,13 @@ def _scatter(
 
 @njit(cache=True, nogil=True)
 def _sort_buckets(
-    low: Array,
-    payload: Array,
-    spare: Array,
-    spare_payload: Array,
-    start: Array,
-    rest: int,
-    bits: int,
-    merge: bool,
-    cols: Array,
-    rows: Array,
-    counts: Array,
+    low: _Keys, spare: _Keys, start: Array, rest: int, bits: int, merge: bool, runs: Runs
 ) -> tuple[int, int]:
-    """Sort each bucket and append its runs; `cols` may lie in the memory of `low`, which it follows behind.
+    """Sort each bucket and append its runs; their columns may lie in the memory of `low`, which they follow behind.
 
-    Return how many rows and columns there are.
+    Return how many runs and edges there are.
     """
+    rows, counts, cols = runs.rows, runs.counts, runs.cols
     digits = np.empty(((rest + _DIGIT_BITS - 1) // _DIGIT_BITS, 1 << _DIGIT_BITS), np.int64)
     rest_mask = ~np.uint64(0) >> np.uint64(64 - rest)
     mask = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
@@ -200,8 +193,7 @@ def _sort_buckets(
         first, last = start[bucket], start[bucket + 1]
         if first == last:
             continue
-        moved = _sort_bucket(low, payload, spare, spare_payload, first, last, digits)
-        ordered = spare if moved else low
+        ordered = spare.keys if _sort_bucket(low, spare, first, last, digits) else low.keys
         top = np.uint64(bucket) << np.uint64(rest - bits)
         previous = np.uint64(0)
         for i in range(first, last):
@@ -223,19 +215,12 @@ def _sort_buckets(
 
 
 @njit(cache=True, nogil=True)
-def _sort_bucket(
-    keys: Array,
-    payload: Array,
-    spare: Array,
-    spare_payload: Array,
-    first: int,
-    last: int,
-    counts: Array,
-) -> bool:
-    """Sort keys[first:last] by their lowest digits, as many as `counts` has rows.
+def _sort_bucket(bucket: _Keys, spare: _Keys, first: int, last: int, counts: Array) -> bool:
+    """Sort keys first to last by their lowest digits, as many as `counts` has rows.
 
     Return whether the sorted keys are in `spare`; the payload always comes back.
     """
+    keys, payload = bucket
     follow = len(payload) > 0
     if last - first <= _SMALL_BUCKET:
         for i in range(first + 1, last):
@@ -260,10 +245,10 @@ def _sort_bucket(
             continue
         _to_places(counts[p], first)
         if moved:
-            _scatter(spare, spare_payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], keys, payload)
+            _scatter(spare, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], bucket)
         else:
-            _scatter(keys, payload, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare, spare_payload)
+            _scatter(bucket, first, last, p * _DIGIT_BITS, _DIGIT_BITS, counts[p], spare)
         moved = not moved
     if moved and follow:
-        payload[first:last] = spare_payload[first:last]
+        payload[first:last] = spare.payload[first:last]
     return moved

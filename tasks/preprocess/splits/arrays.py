@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
+from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.snapshot import Snapshot
-from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter, id_dtype
-from tasks.storage.manifests import SPLITS
+from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.storage.dataset_store import DatasetStore, to_numpy
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import SPLITS, TaskKind
 
+_CHUNK_ROWS = 1 << 20
 Choose = Callable[[int, int], Array]
 """(first row, number of rows) -> which of them, counted from the first."""
 
@@ -26,9 +28,8 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
     """
     manifest, num_nodes = store.manifest, layout.num_nodes
     ids = writer.create("node_ids", (num_nodes,), np.int64)
-    for start in range(0, num_nodes, 1 << 20):
-        end = min(start + (1 << 20), num_nodes)
-        ids[start:end] = np.arange(start, end) if snapshot is None else snapshot.kept[start:end]
+    for rows in blocks(num_nodes, _CHUNK_ROWS):
+        ids[rows] = np.arange(rows.start, rows.stop) if snapshot is None else snapshot.kept[rows]
     if len(layout.node_types) > 1:
         node_type = writer.create("node_type", (num_nodes,), np.int16)
         for t, (first, last) in enumerate(zip(layout.type_offsets, layout.type_offsets[1:], strict=False)):
@@ -50,7 +51,7 @@ def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapsh
 
 
 def _choose(snapshot: Snapshot | None, layout: Layout, name: str) -> Choose | None:
-    """Return what tells which rows of a type's table are in the graph; None: all."""
+    """Return the function that picks the rows of a type's table that are in the graph; None: all."""
     return None if snapshot is None else functools.partial(snapshot.kept_rows, layout.type_index(name))
 
 
@@ -62,24 +63,18 @@ def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int
 
 
 def _fill(store: DatasetStore, table: str, column: str, out: Array, place: int, choose: Choose | None = None) -> None:
-    row = 0
-    for shard in store.shards(table):
-        for group in iter_row_groups(shard, [column]):
-            values = to_numpy(group.column(column))
-            if choose is not None:
-                values = values[choose(row, len(values))]
-                row += group.num_rows
-            if out.ndim == 1:
-                values = values.reshape(len(values))
-                if np.issubdtype(values.dtype, np.floating):
-                    values = np.where(np.isnan(values), -1, values)
-                out[place : place + len(values)] = values
-            else:
-                matrix = values.reshape(len(values), out.shape[1])
-                if np.issubdtype(matrix.dtype, np.integer):  # integers have no NaN: -1 is no label
-                    matrix = np.where(matrix < 0, np.nan, matrix)
-                out[place : place + len(values)] = matrix
-            place += len(values)
+    for row, group in store.row_groups(table, [column]):
+        values = to_numpy(group.column(column))
+        if choose is not None:
+            values = values[choose(row, len(values))]
+        values = values.reshape(len(values), *out.shape[1:])
+        # No label is -1 among classes, NaN in columns of numbers.
+        if out.ndim == 1 and np.issubdtype(values.dtype, np.floating):
+            values = np.where(np.isnan(values), -1, values)
+        elif out.ndim == 2 and np.issubdtype(values.dtype, np.integer):
+            values = np.where(values < 0, np.nan, values)
+        out[place : place + len(values)] = values
+        place += len(values)
 
 
 def write_graphs(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> None:
@@ -87,14 +82,14 @@ def write_graphs(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> No
     if store.manifest.task != "graph":
         return
     sizes = store.column("graphs", "num_nodes")
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-    if offsets[-1] != layout.num_nodes:
+    graph_offsets = offsets(sizes)
+    if graph_offsets[-1] != layout.num_nodes:
         raise DataError(
-            f"graphs have {int(offsets[-1]):,} nodes by their num_nodes, but there are {layout.num_nodes:,} nodes; "
-            "mend num_nodes",
+            f"graphs have {int(graph_offsets[-1]):,} nodes by their num_nodes, but there are {layout.num_nodes:,} "
+            "nodes; mend num_nodes",
             path="graphs",
         )
-    writer.write("graph_offsets", offsets)
+    writer.write("graph_offsets", graph_offsets)
     label = _create_label(store, writer, "graph_label", len(sizes))
     _fill(store, "graphs", "label", label, 0)
 
@@ -108,12 +103,10 @@ def write_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> di
     manifest = store.manifest
     if manifest.task == "link":
         return _write_link_splits(store, layout, writer)
-    column = "node_id" if manifest.task == "node" else "graph_id"
+    column, offset, limit = "graph_id", 0, manifest.num_graphs
     if manifest.task == "node":
-        type_index = layout.type_index(manifest.target_type)
-        offset, limit = layout.offset(manifest.target_type), manifest.node_types[type_index].num_nodes
-    else:
-        offset, limit = 0, manifest.num_graphs
+        column, offset = "node_id", layout.offset(manifest.target_type)
+        limit = manifest.node_types[layout.type_index(manifest.target_type)].num_nodes
     sizes = {}
     seen = np.zeros(limit, np.int8)
     for number, split in enumerate(SPLITS, start=1):
@@ -147,20 +140,20 @@ def _check_overlap(ids: Array, seen: Array, number: int, split: str) -> None:
 
 
 def _write_link_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
-    source, target = _link_ends(store, layout)
+    kinds = _link_ends(store, layout)
     sizes = {}
     for split in SPLITS:
-        table = f"split/{split}"
-        pairs = _read_pairs(store, layout, table, source, target)
+        pairs = read_pairs(store, layout, f"split/{split}", kinds)
         writer.write(f"{split}_edges", pairs)
         sizes[split] = len(pairs)
-        if split != "train" and f"split/{split}_negative" in store:
-            negatives = _read_pairs(store, layout, f"split/{split}_negative", source, target)
+        table = f"split/{split}_negative"
+        if split != "train" and table in store:
+            negatives = read_pairs(store, layout, table, kinds)
             if negatives.ndim == 3 and len(negatives) != len(pairs):
                 raise DataError(
                     f"there are candidates for {len(negatives):,} edges, but {split} has {len(pairs):,}; give a row "
                     "of candidates for each edge",
-                    path=f"split/{split}_negative",
+                    path=table,
                 )
             writer.write(f"{split}_negative", negatives)
     if "weight" in store.table("split/train").columns:
@@ -180,31 +173,33 @@ def _link_ends(store: DatasetStore, layout: Layout) -> tuple[str, str]:
     )
 
 
-def _read_pairs(store: DatasetStore, layout: Layout, table: str, source: str, target: str) -> Array:
-    """Return ids (n, 2), or (n, K, 2) where `dst` (or `src`) is a list of K candidates."""
-    ends: list[Any] = []
-    for column, name in (("src", source), ("dst", target)):
+def read_pairs(store: DatasetStore, layout: Layout, table: str, kinds: tuple[str, str]) -> Array:
+    """Return ids (n, 2) of the layout, or (n, K, 2) where `dst` (or `src`) is a list of K candidates.
+
+    `kinds` are the node types of the ends. Raises DataError for an id that its type has not.
+    """
+    ends: list[Array] = []
+    for column, name in zip(("src", "dst"), kinds, strict=True):
         index = layout.type_index(name)
         ids = store.column(table, column).astype(np.int64)
-        _check_range(ids, store.manifest.node_types[index].num_nodes, table, column)
+        _check_range(ids, layout.manifest.node_types[index].num_nodes, table, column)
         ends.append(ids + layout.type_offsets[index])
     if ends[0].ndim != ends[1].ndim:
         ends = [end[:, None] if end.ndim == 1 else end for end in ends]
-    src, dst = np.broadcast_arrays(*ends)
-    return np.ascontiguousarray(np.stack([src, dst], -1).astype(id_dtype(layout.num_nodes)))
+    return np.stack(np.broadcast_arrays(*ends), -1).astype(layout.id_type)
 
 
-def training_rows(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> Array | None:
+def training_rows(task: TaskKind, graph: GraphView) -> Array | None:
     """Return the nodes of the graph that transforms may learn from, ascending; None: all (link tasks hide edges only).
 
     Node tasks: the training nodes. Graph tasks: the nodes of the training graphs.
     """
-    if store.manifest.task == "link":
+    if task == "link":
         return None
-    train: Array = np.load(writer.folder / "train_idx.npy").astype(np.int64)
-    if store.manifest.task == "node":
+    train = graph["train_idx"].astype(np.int64)
+    if task == "node":
         return train
-    offsets: Array = np.load(writer.folder / "graph_offsets.npy")
-    sizes = offsets[train + 1] - offsets[train]
-    starts = np.repeat(offsets[train] - (np.cumsum(sizes) - sizes), sizes)
-    return starts + np.arange(int(sizes.sum()))
+    graph_offsets = graph["graph_offsets"]
+    sizes = graph_offsets[train + 1] - graph_offsets[train]
+    starts = np.repeat(graph_offsets[train] - offsets(sizes)[:-1], sizes)
+    return starts + np.arange(len(starts))

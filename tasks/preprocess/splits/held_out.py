@@ -25,9 +25,11 @@ import numpy as np
 from numba import njit
 
 from configs.errors import DataError
+from tasks.arrays import Array, blocks
 from tasks.pair_set import PairSet
+from tasks.preprocess.edges.shard_kernels import Runs
 from tasks.stage import StageContext
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
 Rule = Literal["hold_out", "first_split", "keep"]
@@ -41,16 +43,10 @@ class HeldOut:
     """Takes the pairs of a link task's validation and test splits out of the rest."""
 
     def __init__(self, writer: ArrayWriter, num_nodes: int, rule: Rule, *, directed: bool) -> None:
-        """Settle which split each pair belongs to.
+        """Settle which split each pair belongs to; `directed`: a pair and its reverse are two.
 
-        Args:
-            writer: has `train_edges`, `valid_edges` and `test_edges` and what goes with them; rewritten where some go.
-            num_nodes: of the graph.
-            rule: which split keeps a pair that stands in several.
-            directed: whether a pair and its reverse are two.
-
-        Raises:
-            DataError: a split would be empty.
+        `writer` has the edges of the splits and what goes with them, which are written anew where some go. Raises
+        DataError where a split would be empty.
         """
         self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
         self.pairs = PairSet(sum(self._size(split) for split in SPLITS[1:]), num_nodes, directed=directed)
@@ -78,17 +74,12 @@ class HeldOut:
         """Edges of each split."""
         return {split: self._size(split) for split in SPLITS}
 
-    def __call__(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return a shard's runs (`tasks.preprocess.edges.build.sort_edge_shard`) without held-out pairs.
-
-        Ids are the graph's own.
-        """
+    def __call__(self, runs: Runs) -> Runs:
+        """Return a shard's runs, in the graph's own ids, without held-out pairs."""
         if not len(self._lookup):
-            return found
-        rows, counts, cols, table_rows = (found[name].copy() for name in ("rows", "counts", "cols", "table_rows"))
-        num_rows, size = drop_pairs(rows, counts, cols, table_rows, self.num_nodes, self._lookup, self._met)
-        kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
-        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+            return runs
+        runs = Runs(*(array.copy() for array in runs))
+        return runs.first(*drop_pairs(runs, self.num_nodes, self._lookup, self._met))
 
     def report(self) -> dict[str, Any]:
         """Return counts for the manifest; all shards have passed by.
@@ -151,10 +142,9 @@ class HeldOut:
 
     def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
         """Yield a split's sources and targets, in order."""
-        path = self.writer.folder / f"{split}_edges.npy"
-        pairs = np.load(path, mmap_mode="r" if self._size(split) else None)
-        for start in range(0, len(pairs), _CHUNK_ROWS):
-            some = np.asarray(pairs[start : start + _CHUNK_ROWS])
+        pairs = self.writer.read(f"{split}_edges")
+        for rows in blocks(len(pairs), _CHUNK_ROWS):
+            some = np.asarray(pairs[rows])
             yield some[:, 0], some[:, 1]
 
     def _drop(self, split: str, marks: int) -> int:
@@ -166,28 +156,18 @@ class HeldOut:
             entry = self.writer.entries.get(name)
             # A pool of negatives belongs to no edge in particular; candidates (n, K, 2) follow theirs.
             if entry is not None and (name != f"{split}_negative" or len(entry.shape) == 3):
-                self.writer.write(name, np.load(self.writer.folder / entry.path)[stays])
+                self.writer.write(name, self.writer.read(name)[stays])
         return gone
 
 
 @njit(cache=True, nogil=True)
-def drop_pairs(
-    rows: Array, counts: Array, cols: Array, table_rows: Array, num_nodes: int, lookup: Array, met: Array
-) -> tuple[int, int]:
-    """Drop entries of a sorted shard that are in `lookup`, in place: both ascend, so one pass finds them.
+def drop_pairs(runs: Runs, num_nodes: int, lookup: Array, met: Array) -> tuple[int, int]:
+    """Drop edges of a sorted shard that are in `lookup`, in place: both ascend, so one pass finds them.
 
-    Args:
-        rows: id (R,), destinations, ascending, changed.
-        counts: int64 (R,), changed: entries of each.
-        cols: id (E,), sources, ascending within a row, changed.
-        table_rows: int (E,) or empty, changed.
-        num_nodes: of the graph.
-        lookup: int64 (n,), ascending: destination * num_nodes + source.
-        met: bool (n,), set where an entry was dropped.
-
-    Returns:
-        how many rows and entries there are now.
+    `lookup` is int64 (n,), ascending: destination * num_nodes + source; `met`, bool (n,), is set where an edge was
+    dropped. Return how many runs and edges there are now.
     """
+    rows, counts, cols, table_rows = runs
     read = size = num_rows = 0
     for r in range(len(rows)):
         begin, row, count = size, np.int64(rows[r]), counts[r]

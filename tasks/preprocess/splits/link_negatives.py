@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tasks.arrays import Array, blocks
 from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.stage import StageContext
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
 _SEED = 0
@@ -17,13 +18,8 @@ _CHECKED_AT_ONCE = 1 << 24  # pairs; some 40 bytes each
 def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWriter, *, directed: bool) -> None:
     """Draw negatives for splits that have none, as many as edges; warn of given ones that are edges of a split.
 
-    Drawn ones are edges of no split, and none that carries messages. Given ones stay as they are.
-
-    Args:
-        context: hears the warning.
-        graph: splits and messages, written.
-        writer: takes `valid_negative` and `test_negative`.
-        directed: whether the reverse of an edge is none.
+    Drawn ones are edges of no split, and none that carries messages; `directed`: the reverse of an edge is none. Given
+    ones stay as they are.
 
     Raises:
         DataError: nearly all pairs of nodes are edges.
@@ -43,8 +39,8 @@ def complete_negatives(context: StageContext, graph: GraphView, writer: ArrayWri
 
 def _count_known(pairs: Array, graph: GraphView, *, directed: bool) -> int:
     """Return how many pairs (n, 2) are edges of any split."""
-    edges = split_pairs(graph.get)
-    return sum(
-        int(np.count_nonzero(among_edges(some[:, 0], some[:, 1], graph.num_nodes, edges, directed=directed)))
-        for some in (pairs[start : start + _CHECKED_AT_ONCE] for start in range(0, len(pairs), _CHECKED_AT_ONCE))
-    )
+    edges, count = split_pairs(graph.get), 0
+    for rows in blocks(len(pairs), _CHECKED_AT_ONCE):
+        src, dst = pairs[rows, 0], pairs[rows, 1]
+        count += int(np.count_nonzero(among_edges(src, dst, graph.num_nodes, edges, directed=directed)))
+    return count

@@ -26,10 +26,11 @@ from numba import njit
 from configs.errors import DataError, RecipeError
 from configs.moments import TimeUnit, last_time
 from configs.schema import Recipe
+from tasks.arrays import Array
 from tasks.counter_random import bits
+from tasks.preprocess.edges.shard_kernels import Runs
 from tasks.preprocess.layout import Layout
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
-from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest, NodeType, Table
 from tasks.storage.snapshots import no_times, time_unit
 
@@ -94,27 +95,19 @@ class EdgeFilter:
     new_id: Array
     cut: Cut
 
-    def __call__(self, found: dict[str, Any], shard: ShardRef) -> dict[str, Any]:
-        """Return a shard's runs (`edges.build.sort_edge_shard`) without edges that are not in the graph."""
-        rows, counts, cols, table_rows = (_writable(found[k]) for k in ("rows", "counts", "cols", "table_rows"))
+    def __call__(self, runs: Runs, shard: ShardRef) -> Runs:
+        """Return a shard's runs without edges that are not in the graph."""
+        runs = Runs(*(array if array.flags.writeable else array.copy() for array in runs))
         births, times, cut = self.births, edge_times(shard), self.cut
-        if (
-            cut.key == LAST_KEY
-        ):  # only before or after counts: a byte each, of which the caches hold eight times as many
+        if cut.key == LAST_KEY:  # only before or after counts: caches hold eight times as many of a byte each
             births, times, cut = self._late, (times > cut.time).view(np.uint8), Cut(0)
         limit: Any = (cut.time, np.uint64(cut.key), cut.seed)
-        num_rows, size = keep_runs(rows, counts, cols, table_rows, times, births, self.new_id, *limit)
-        kept = {"rows": rows[:num_rows], "counts": counts[:num_rows], "cols": cols[:size]}
-        return {**found, **kept, "table_rows": table_rows[: min(size, len(table_rows))]}
+        return runs.first(*keep_runs(runs, times, births, self.new_id, *limit))
 
     @cached_property
     def _late(self) -> Array:
         """uint8 (N,): 1 for nodes that begin to exist after the cut."""
         return (self.births > self.cut.time).view(np.uint8)
-
-
-def _writable(array: Array) -> Array:
-    return array if array.flags.writeable else array.copy()
 
 
 def edge_times(shard: ShardRef) -> Array:
@@ -136,14 +129,9 @@ def pair_key(seed: int, first: int, second: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def edge_births(src: Array, dst: Array, times: Array, births: Array, out: Array) -> None:
-    """out[e] = when edge e begins to exist: its own time or the later birth of its ends.
+    """out[e] = when edge e begins to exist: its own time or the later birth of its ends; all int64.
 
-    Args:
-        src: (E,), ids of the data set.
-        dst: (E,), likewise.
-        times: int64 (E,) or empty, the edges' own times.
-        births: int64 (N,).
-        out: int64 (E,), filled.
+    `src` and `dst` (E,) are ids of the data set, `times` (E,) the edges' own or empty, `births` (N,) those of nodes.
     """
     for e in range(len(src)):
         born = max(births[src[e]], births[dst[e]])
@@ -152,34 +140,21 @@ def edge_births(src: Array, dst: Array, times: Array, births: Array, out: Array)
 
 @njit(cache=True, nogil=True)
 def keep_runs(
-    rows: Array,
-    counts: Array,
-    cols: Array,
-    table_rows: Array,
-    times: Array,
-    births: Array,
-    new_id: Array,
-    cut_time: int,
-    cut_key: int,
-    seed: int,
+    runs: Runs, times: Array, births: Array, new_id: Array, cut_time: int, cut_key: int, seed: int
 ) -> tuple[int, int]:
-    """Drop entries of a sorted shard that come after the cut, in place, and renumber the others.
+    """Drop edges of a sorted shard that come after the cut, in place, and renumber the others.
 
     Args:
-        rows: id (R,), changed.
-        counts: int64 (R,), changed.
-        cols: id (E,), changed.
-        table_rows: int (E,) or empty, changed: the shard's row that each entry comes from.
+        runs: changed.
         times: int, the edges' own times by the shard's rows; empty where they have none.
         births: int (N,), of nodes.
         new_id: id (N,), ascending over the nodes that exist: so runs stay sorted.
-        cut_time: last time that counts.
-        cut_key: last key that counts at that time.
-        seed: of `pair_key`.
+        cut_time, cut_key, seed: the last edge that counts (`Cut`).
 
     Returns:
-        how many rows and entries there are now.
+        how many runs and edges there are now.
     """
+    rows, counts, cols, table_rows = runs
     read = size = num_rows = 0
     for r in range(len(rows)):
         begin, row, count = size, rows[r], counts[r]
@@ -207,7 +182,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
 
     Raises:
         RecipeError: the data has no times, holds graphs, or nothing exists yet.
-        DataError: a link task's edges are not told in a way that they can be dealt out anew.
+        DataError: a link task's edges lack times, or have features: they cannot be split anew.
     """
     as_of, manifest = recipe.snapshot.as_of, store.manifest
     if as_of is None:
@@ -233,7 +208,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
 
 
 def has_times(manifest: DatasetManifest, table: str) -> bool:
-    """Whether a table tells when its rows began to exist."""
+    """Whether the rows of a table have times."""
     return "time" in manifest.tables[table].columns
 
 
@@ -259,32 +234,25 @@ def _check_held_out(manifest: DatasetManifest, tables: dict[str, tuple[str, str]
 
 
 def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str, str]]) -> Array:
-    """Return when each node begins to exist: int64 (N,), ALWAYS where nothing tells."""
+    """Return when each node begins to exist: int64 (N,), ALWAYS where that is not known."""
     births = np.full(source.num_nodes, ALWAYS, np.int64)
     waiting = set()
     for index, name in enumerate(source.node_types):
         first, last = source.type_offsets[index : index + 2]
         if has_times(store.manifest, f"nodes/{name}"):
-            for shard in store.shards(f"nodes/{name}"):
-                for group in iter_row_groups(shard, ["time"]):
-                    births[first : first + group.num_rows] = group.column("time").to_numpy()
-                    first += group.num_rows
+            for row, group in store.row_groups(f"nodes/{name}", ["time"]):
+                births[first + row : first + row + group.num_rows] = group.column("time").to_numpy()
         elif any(name in ends and has_times(store.manifest, table) for table, ends in tables.items()):
             births[first:last] = _NEVER
             waiting.add(name)
     for table, ends in tables.items():
         if has_times(store.manifest, table):
             for column, name in zip(("src", "dst"), ends, strict=True):
-                if name in waiting:
-                    _first_edges(store, table, column, births[source.offset(name) :])
+                for _, group in store.row_groups(table, [column, "time"]) if name in waiting else ():
+                    ends_of_type, times = group.column(column).to_numpy(), group.column("time").to_numpy()
+                    _take_first(ends_of_type, times, births[source.offset(name) :])
     births[births == _NEVER] = ALWAYS
     return births
-
-
-def _first_edges(store: DatasetStore, table: str, column: str, births: Array) -> None:
-    for shard in store.shards(table):
-        for group in iter_row_groups(shard, [column, "time"]):
-            _take_first(group.column(column).to_numpy(), group.column("time").to_numpy(), births)
 
 
 @njit(cache=True, nogil=True)

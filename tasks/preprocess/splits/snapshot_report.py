@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tasks.arrays import Array, blocks
 from tasks.preprocess.layout import Layout
-from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
@@ -19,14 +19,12 @@ _QUANTILES = 101
 
 
 def label_profile(label: Array | None, manifest: DatasetManifest, layout: Layout) -> dict[str, Any] | None:
-    """Return the distribution of the labels of all nodes that exist; None on link tasks.
+    """Return the distribution of the labels, int64 (n,) or float32 (n, T), of all nodes that exist.
 
-    Args:
-        label: int64 (n,) or float32 (n, T) of the graph's nodes.
-        manifest: of the data set.
-        layout: of the graph.
+    `manifest` is the data set's, `layout` the graph's.
 
     Returns:
+        None on link tasks, else
         `kind` and `rows` (labelled nodes), with `counts` of classes (kind `classes`), or of the positives of each label
         column (`positives`), or `values`, the 0th to 100th percentile of the first column (`percentiles`).
     """
@@ -46,8 +44,8 @@ def label_shares(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
         return {"kind": "percentiles", "rows": len(values), "values": shown.tolist()}
     single = label.ndim == 1 or manifest.num_tasks == 1
     counts, rows = np.zeros(max(2, manifest.num_classes) if single else label.shape[1], np.int64), 0
-    for start in range(0, len(label), _CHUNK_ROWS):
-        part = np.asarray(label[start : start + _CHUNK_ROWS])
+    for some in blocks(len(label), _CHUNK_ROWS):
+        part = np.asarray(label[some])
         known = part >= 0  # False for NaN
         rows += int(np.count_nonzero(known.reshape(len(part), -1).any(1)))
         if single:

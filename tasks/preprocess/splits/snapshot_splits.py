@@ -20,12 +20,14 @@ from numba import njit
 from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.schema import Recipe, SnapshotConfig
+from tasks.arrays import Array, blocks
 from tasks.counter_random import bits
 from tasks.ingest.labels import has_label
 from tasks.negatives import draw_negatives, draw_pool, replace_gone
+from tasks.preprocess.splits.arrays import read_pairs
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, EdgeFilter, Snapshot, edge_births, pair_key
-from tasks.storage.dataset_store import iter_row_groups, to_numpy
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.dataset_store import to_numpy
+from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 _CHUNK_ROWS = 1 << 20
@@ -70,7 +72,8 @@ def write_snapshot_splits(recipe: Recipe, snapshot: Snapshot, writer: ArrayWrite
 def _write_nodes(options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -> Dealt:
     births, layout = snapshot.births[snapshot.kept], snapshot.layout
     sizes, times = {}, {}
-    for split, nodes in (_by_time if options.split == "time" else _own_nodes)(options, snapshot, writer):
+    splits = _by_time(options, snapshot, writer) if options.split == "time" else _own_nodes(snapshot)
+    for split, nodes in splits:
         writer.write(f"{split}_idx", np.sort(nodes).astype(layout.id_type))
         sizes[split], times[split] = len(nodes), _span(births[nodes])
     return Dealt(sizes, times, snapshot.edges_up_to(), snapshot.unit)
@@ -81,17 +84,14 @@ def _by_time(options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -
     layout, store = snapshot.layout, snapshot.store
     index = layout.type_index(store.manifest.target_type)
     first, last = layout.type_offsets[index : index + 2]
-    label = np.load(writer.folder / "label.npy", mmap_mode="r" if layout.num_nodes else None)
-    nodes = first + np.flatnonzero(has_label(label[first:last]))
+    nodes = first + np.flatnonzero(has_label(writer.read("label")[first:last]))
     own = snapshot.kept[nodes]
     keys = node_keys(options.seed, own - snapshot.source.offset(store.manifest.target_type))
     nodes = nodes[np.lexsort((keys, snapshot.births[own]))]
-    ends = [0, *cut_ranks(len(nodes), options), len(nodes)]
-    for number, split in enumerate(SPLITS):
-        yield split, nodes[ends[number] : ends[number + 1]]
+    yield from zip(SPLITS, np.split(nodes, cut_ranks(len(nodes), options)), strict=True)
 
 
-def _own_nodes(options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -> Iterator[tuple[str, Array]]:
+def _own_nodes(snapshot: Snapshot) -> Iterator[tuple[str, Array]]:
     """Yield the data set's own splits, as far as they exist."""
     store = snapshot.store
     offset = snapshot.source.offset(store.manifest.target_type)
@@ -150,14 +150,15 @@ class _EdgeSplitter:
         """
         source, kind = self.snapshot.source, self.store.manifest.edge_types[0]
         offsets = source.offset(kind.source), source.offset(kind.target)
-        for shard in self.store.shards(table or self.table):
-            for group in iter_row_groups(shard, [n for n in ("src", "dst", "time", "weight") if n in shard.columns]):
-                columns = {name: group.column(name).to_numpy() for name in group.column_names}
-                src, dst = (columns.pop(n).astype(np.int64) + o for n, o in zip(("src", "dst"), offsets, strict=True))
-                births = np.empty(len(src), np.int64)
-                edge_births(src, dst, columns.pop("time", np.empty(0, np.int64)), self.snapshot.births, births)
-                there = np.flatnonzero(births <= self.snapshot.until)
-                yield src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()}
+        table = table or self.table
+        names = [name for name in self.store.table(table).columns if name in ("src", "dst", "time", "weight")]
+        for _, group in self.store.row_groups(table, names):
+            columns = {name: group.column(name).to_numpy() for name in names}
+            src, dst = (columns.pop(n).astype(np.int64) + o for n, o in zip(("src", "dst"), offsets, strict=True))
+            births = np.empty(len(src), np.int64)
+            edge_births(src, dst, columns.pop("time", np.empty(0, np.int64)), self.snapshot.births, births)
+            there = np.flatnonzero(births <= self.snapshot.until)
+            yield src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()}
 
     def _find_cuts(self) -> tuple[Cut, Cut]:
         """Return the last edge of train and the last one of valid."""
@@ -213,14 +214,14 @@ class _EdgeSplitter:
         table = f"split/{split}_negative"
         if table not in self.store:
             return
-        group = next(iter_row_groups(self.store.shards(table)[0], ["src", "dst"]))
+        _, group = next(self.store.row_groups(table, ["src", "dst"]))
         wide = max(to_numpy(group.column(name)).shape[1:] for name in ("src", "dst"))
         many: Any = (self.layout.num_nodes, self.options.seed, self._written)
         if not wide:
             pool = draw_pool(code, self.store.table(table).num_rows, *many, directed=self.directed)
             self.writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
             return
-        positive = np.load(self.writer.folder / f"{split}_edges.npy")  # candidates of each edge: its source stays
+        positive = self.writer.read(f"{split}_edges")  # candidates of each edge: its source stays
         src = np.repeat(positive[:, 0], wide[0])
         dst = np.empty_like(src)
         draw_negatives(code, src, dst, *many, directed=self.directed, keep_src=True)
@@ -229,10 +230,9 @@ class _EdgeSplitter:
     def _written(self) -> Iterator[tuple[Array, Array]]:
         """Yield the pairs of all splits, and those that the data set puts in none, in chunks."""
         for split in SPLITS:
-            path = self.writer.folder / f"{split}_edges.npy"
-            pairs = np.load(path, mmap_mode="r" if self.writer.entries[f"{split}_edges"].shape[0] else None)
-            for start in range(0, len(pairs), _CHUNK_ROWS):
-                yield pairs[start : start + _CHUNK_ROWS, 0], pairs[start : start + _CHUNK_ROWS, 1]
+            pairs = self.writer.read(f"{split}_edges")
+            for rows in blocks(len(pairs), _CHUNK_ROWS):
+                yield pairs[rows, 0], pairs[rows, 1]
         if f"split/{LEFT_OUT}" in self.store:
             for src, dst, _, _ in self._groups(f"split/{LEFT_OUT}"):
                 yield self.snapshot.new_id[src], self.snapshot.new_id[dst]
@@ -257,13 +257,14 @@ class _OwnEdges:
         """Write positives and negatives, without those that do not exist."""
         sizes, times = {}, {}
         for split in SPLITS:
-            src, dst = self._ends(f"split/{split}")
+            table = f"split/{split}"
+            src, dst = np.ascontiguousarray(self._pairs(table).T, np.int64)
+            columns = self.store.table(table).columns
+            own = self.store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
             born = np.empty(len(src), np.int64)
-            columns = self.store.table(f"split/{split}").columns
-            own = self.store.column(f"split/{split}", "time") if "time" in columns else np.empty(0, np.int64)
             edge_births(src, dst, own, self.snapshot.births, born)
             there = born <= self.snapshot.until
-            if split != "train" and f"split/{split}_negative" in self.store:
+            if split != "train" and f"{table}_negative" in self.store:
                 there = self._write_negatives(split, there)
             pairs = self.snapshot.new_id[np.stack([src[there], dst[there]], 1)]
             self.writer.write(f"{split}_edges", pairs.astype(self.snapshot.layout.id_type))
@@ -273,21 +274,14 @@ class _OwnEdges:
             sizes[split], times[split] = len(pairs), _span(born[there])
         return Dealt(sizes, times, self.snapshot.edges_up_to(), self.snapshot.unit)
 
-    def _ends(self, table: str) -> tuple[Array, Array]:
-        """Return ids of both ends in the data set, (n,) or (n, K) each."""
-        source, kind = self.snapshot.source, self.store.manifest.edge_types[0]
-        src, dst = (
-            self.store.column(table, column).astype(np.int64) + source.offset(name)
-            for column, name in (("src", kind.source), ("dst", kind.target))
-        )
-        if src.ndim != dst.ndim:
-            src, dst = (ends if ends.ndim == 2 else ends[:, None] for ends in (src, dst))
-            src, dst = np.broadcast_arrays(src, dst)
-        return src, dst
+    def _pairs(self, table: str) -> Array:
+        """Return ids in the data set, (n, 2) or (n, K, 2)."""
+        kind = self.store.manifest.edge_types[0]
+        return read_pairs(self.store, self.snapshot.source, table, (kind.source, kind.target))
 
     def _write_negatives(self, split: str, there: Array) -> Array:
         """Write the negatives whose ends exist; returns which positives stay: one without candidates goes."""
-        negative = self.snapshot.new_id[np.stack(self._ends(f"split/{split}_negative"), -1)]
+        negative = self.snapshot.new_id[self._pairs(f"split/{split}_negative")]
         if negative.ndim == 3:
             there = there.copy()
             some, negative = replace_gone(negative[there])

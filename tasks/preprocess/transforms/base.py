@@ -17,14 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from tasks.arrays import Array
 from tasks.preprocess.transforms.configs import TransformConfig
 
-Array = NDArray[Any]
 State = dict[str, Any]
 """Arrays and plain values: what a transform learned."""
 

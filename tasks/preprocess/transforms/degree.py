@@ -6,7 +6,8 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import Array, Column, StructureTransform
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import DegreeConfig, EdgeMeanConfig
 from tasks.preprocess.transforms.graph_view import GraphView
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import Array, Column, ColumnTransform, State, summary
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
 from tasks.preprocess.transforms.configs import TransformConfig
 
 

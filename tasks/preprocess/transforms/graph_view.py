@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tasks.arrays import Array
 from tasks.storage.artifacts import file_digest
-from tasks.storage.graph_store import Array, open_array
+from tasks.storage.graph_store import open_array
 from tasks.storage.manifests import ArrayEntry
 
 _STRUCTURE = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "edge_feat", "graph_offsets")

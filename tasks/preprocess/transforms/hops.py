@@ -1,4 +1,4 @@
-"""Transform that lets a node's row tell of its surroundings too: hops.
+"""Transform that adds a summary of a node's surroundings to its row: hops.
 
 A path such as `out-in` is read from the node: its out-neighbours, then their in-neighbours (what depends on the same).
 """
@@ -6,7 +6,7 @@ A path such as `out-in` is read from the node: its out-neighbours, then their in
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from numba import njit
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from configs.schema import PreprocessConfig
+from tasks.arrays import Array, blocks
 from tasks.preprocess.transforms.configs import HopsConfig
-from tasks.storage.graph_store import Array, ArrayWriter, create_array
+from tasks.storage.graph_store import ArrayWriter, create_array
 from tasks.storage.manifests import DatasetManifest
 
 _CHUNK_ROWS = 1 << 14
@@ -55,13 +56,9 @@ def mean_rows(indptr: Array, indices: Array, x: Array, out: Array) -> None:
 
 @njit(cache=True, nogil=True)
 def count_labels(indptr: Array, indices: Array, known: Array, out: Array) -> None:
-    """Count the classes of v's neighbours but v itself.
+    """Count the classes of v's neighbours but v itself, into `out`, float32 (N, C): exact up to 2^24 edges.
 
-    Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
-        known: int64 (N,), labels that may be read, -1 for none.
-        out: float32 (N, C), filled; numbers of edges are exact up to 2^24.
+    indptr int64 (N + 1,), indices id (E,), known int64 (N,): labels that may be read, -1 for none.
     """
     for v in range(len(out)):
         out[v] = 0.0
@@ -80,14 +77,9 @@ def mean_shares(
     What v itself adds to u's counts is taken off before anything is divided or added up, so that nothing of it
     remains, not even a rounding error that a model could read.
 
-    Args:
-        indptr: int64 (N + 1,), indices: id (E,): first step.
-        indices: see indptr.
-        far_indptr: int64 (N + 1,), of the second step.
-        far_indices: id (E,), ascending within a node.
-        counts: float32 (N, C), `count_labels` of the second step.
-        known: int64 (N,), labels that may be read, -1 for none.
-        out: float32 (N, C), filled.
+    indptr and indices are those of the first step, far_indptr and far_indices (ascending within a node) of the second,
+    whose `count_labels` are counts, float32 (N, C); known int64 (N,): labels that may be read, -1 for none; out
+    float32 (N, C), filled.
     """
     total = np.empty(out.shape[1], np.float64)
     for v in range(len(out)):
@@ -171,43 +163,48 @@ class Hops:
         scratch = writer.folder / "hops"
         scratch.mkdir()
         try:
-            parts = _Paths(self.config, writer, manifest, symmetric, scratch)
+            parts = _Paths(writer, manifest, symmetric, scratch)
             columns = {f"features {path}": parts.features(path) for path in self.config.features}
             columns |= {f"labels {path}": parts.labels(path) for path in self.config.labels}
             scales = {name: self.scale(name, x, train_rows) for name, x in columns.items()}
-            dim = self._write(writer, scratch, parts.num_nodes, [(x, *scales[name]) for name, x in columns.items()])
+            dim = _write_wider(writer, scratch, parts.num_nodes, [(x, *scales[name]) for name, x in columns.items()])
         finally:
             shutil.rmtree(scratch)
         widths = {name: x.shape[1] for name, x in columns.items()}
-        added = {"transform": "hops", "columns": list(widths), "widths": widths, "scales": _plain(scales)}
+        plain = {name: {"mean": mean.tolist(), "deviation": wide.tolist()} for name, (mean, wide) in scales.items()}
+        added = {"transform": "hops", "columns": list(widths), "widths": widths, "scales": plain}
         return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added]}
 
     def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
-        """Return what a path's columns (N, D) are standardised by: mean and deviation, float32 (D,)."""
-        return _moments(x, train_rows)
+        """Return mean and deviation, float32 (D,), that a path's columns (N, D) are standardised by."""
+        total, squares, count = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
+        for part in blocks(len(x) if train_rows is None else len(train_rows), _CHUNK_ROWS):
+            chunk = x[part if train_rows is None else train_rows[part]].astype(np.float64)
+            total += chunk.sum(0)
+            squares += (chunk**2).sum(0)
+            count += len(chunk)
+        mean = total / max(count, 1)
+        deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
+        return mean.astype(np.float32), np.maximum(deviation, _LEAST_DEVIATION).astype(np.float32)
 
-    def _write(
-        self, writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[tuple[Array, Array, Array]]
-    ) -> int:
-        """Write `feat` anew, wider: `parts` are columns with their means and deviations."""
-        own: list[Array] = []
-        dtype = np.dtype(np.float32)
-        if "feat" in writer.entries:
-            dtype = np.dtype(writer.entries["feat"].dtype)
-            (writer.folder / "feat.npy").rename(scratch / "feat.npy")
-            own = [np.load(scratch / "feat.npy", mmap_mode="r")]
-        dim = sum(part.shape[1] for part in (*own, *(x for x, *_ in parts)))
-        feat = writer.create("feat", (num_nodes, dim), dtype)
-        place = 0
-        for part in own:
-            feat[:, : part.shape[1]] = part
-            place = part.shape[1]
-        for part, mean, deviation in parts:
-            for rows in _chunks(num_nodes):
-                x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
-                feat[rows, place : place + part.shape[1]] = x
-            place += part.shape[1]
-        return dim
+
+def _write_wider(writer: ArrayWriter, scratch: Path, num_nodes: int, parts: list[tuple[Array, Array, Array]]) -> int:
+    """Write `feat` anew with further columns, given with their means and deviations; return its width."""
+    own, dtype = None, "float32"
+    if "feat" in writer.entries:
+        own, dtype = writer.read("feat"), writer.entries["feat"].dtype
+        (writer.folder / "feat.npy").rename(scratch / "feat.npy")  # stays mapped
+    place = 0 if own is None else own.shape[1]
+    dim = place + sum(part.shape[1] for part, *_ in parts)
+    feat = writer.create("feat", (num_nodes, dim), dtype)
+    if own is not None:
+        feat[:, :place] = own
+    for part, mean, deviation in parts:
+        for rows in blocks(num_nodes, _CHUNK_ROWS):
+            x = np.clip((part[rows] - mean) / deviation, -_LARGEST, _LARGEST)
+            feat[rows, place : place + part.shape[1]] = x
+        place += part.shape[1]
+    return dim
 
 
 def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]:
@@ -233,21 +230,13 @@ def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]
 class _Paths:
     """Columns of paths, as float32 files that are computed once each."""
 
-    def __init__(
-        self, config: HopsConfig, writer: ArrayWriter, manifest: DatasetManifest, symmetric: bool, scratch: Path
-    ) -> None:
-        self.config, self.folder, self.scratch = config, writer.folder, scratch
-        self.num_nodes = len(self._array("csc_indptr")) - 1
-        self.edges = {"in": (self._array("csc_indptr"), self._array("csc_indices"))}
+    def __init__(self, writer: ArrayWriter, manifest: DatasetManifest, symmetric: bool, scratch: Path) -> None:
+        self.read, self.scratch = writer.read, scratch
+        self.edges = {"in": (self.read("csc_indptr"), self.read("csc_indices"))}
         if not symmetric:
-            self.edges["out"] = (self._array("csr_indptr"), self._array("csr_indices"))
-        self.num_classes = manifest.num_classes
-        self._known: Array | None = None
+            self.edges["out"] = (self.read("csr_indptr"), self.read("csr_indices"))
+        self.num_nodes, self.num_classes = len(self.edges["in"][0]) - 1, manifest.num_classes
         self._made: dict[str, Array] = {}
-
-    def _array(self, name: str) -> Array:
-        array: Array = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return array
 
     def _new(self, name: str, columns: int) -> Array:
         self._made[name] = np.asarray(create_array(self.scratch / f"{name}.npy", (self.num_nodes, columns), np.float32))
@@ -258,7 +247,7 @@ class _Paths:
         if path in self._made:
             return self._made[path]
         if not path:
-            feat = self._array("feat")
+            feat = self.read("feat")
             if feat.dtype == np.float32:
                 return feat
             x = self._new("", feat.shape[1])
@@ -288,33 +277,9 @@ class _Paths:
             count_labels(*self.edges[step], self.known, self._new(name, self.num_classes))
         return self._made[name]
 
-    @property
+    @cached_property
     def known(self) -> Array:
         """Labels of the training nodes, -1 for all others: int64 (N,)."""
-        if self._known is None:
-            train = self._array("train_idx")
-            self._known = np.full(self.num_nodes, -1, np.int64)
-            self._known[train] = self._array("label")[train]
-        return self._known
-
-
-def _plain(scales: dict[str, tuple[Array, Array]]) -> dict[str, dict[str, list[float]]]:
-    return {name: {"mean": mean.tolist(), "deviation": wide.tolist()} for name, (mean, wide) in scales.items()}
-
-
-def _moments(x: Array, rows: Array | None) -> tuple[Array, Array]:
-    """Return mean and deviation of columns over some rows, each float32 (D,)."""
-    total, squares, count = np.zeros(x.shape[1]), np.zeros(x.shape[1]), 0
-    for part in _chunks(len(x) if rows is None else len(rows)):
-        chunk = x[part if rows is None else rows[part]].astype(np.float64)
-        total += chunk.sum(0)
-        squares += (chunk**2).sum(0)
-        count += len(chunk)
-    mean = total / max(count, 1)
-    deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
-    return mean.astype(np.float32), np.maximum(deviation, _LEAST_DEVIATION).astype(np.float32)
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    for start in range(0, count, _CHUNK_ROWS):
-        yield slice(start, min(start + _CHUNK_ROWS, count))
+        train, known = self.read("train_idx"), np.full(self.num_nodes, -1, np.int64)
+        known[train] = self.read("label")[train]
+        return known

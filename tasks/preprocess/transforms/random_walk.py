@@ -7,8 +7,9 @@ from numba import njit
 
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
+from tasks.arrays import Array
 from tasks.counter_random import GOLDEN, mix
-from tasks.preprocess.transforms.base import Array, Column, StructureTransform
+from tasks.preprocess.transforms.base import Column, StructureTransform
 from tasks.preprocess.transforms.configs import RandomWalkConfig
 from tasks.preprocess.transforms.graph_view import GraphView
 
@@ -18,15 +19,10 @@ _MAX_EXACT_STEPS = 10**12
 
 @njit(cache=True, nogil=True)
 def sampled_returns(indptr: Array, indices: Array, first: int, num_walks: int, seed: int, out: Array) -> None:
-    """Estimate return probabilities by walking.
+    """Estimate return probabilities by walking; indptr int64 (N + 1,), indices id (E,).
 
-    Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
-        first: first start node.
-        num_walks: walks from each node.
-        seed: the walks of a node depend on seed and node only, not on how the nodes are split over workers.
-        out: float32 (n, steps), filled: share of the walks from node first + i that are back after k + 1 steps.
+    `out`, float32 (n, steps), gets the share of the walks from node first + i that are back after k + 1 steps. Walks
+    depend on seed and node only, not on how the nodes are split over workers.
     """
     here = np.empty(num_walks, np.int64)
     for i in range(out.shape[0]):
@@ -56,12 +52,8 @@ def sampled_returns(indptr: Array, indices: Array, first: int, num_walks: int, s
 def exact_returns(indptr: Array, indices: Array, offsets: Array, first: int, out: Array) -> None:
     """Compute return probabilities: a vector of probabilities over the start node's graph, step by step.
 
-    Args:
-        indptr: int64 (N + 1,).
-        indices: id (E,).
-        offsets: int64 (G + 1,), graph g holds nodes offsets[g] to offsets[g + 1].
-        first: first start node.
-        out: float32 (n, steps), filled.
+    indptr int64 (N + 1,), indices id (E,); graph g holds nodes offsets[g] to offsets[g + 1]; `out`, float32 (n, steps),
+    is filled for nodes first, first + 1, ...
     """
     for i in range(out.shape[0]):
         start = first + i

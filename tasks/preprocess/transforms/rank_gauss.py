@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import Array, Column, ColumnTransform, State, numeric, summary
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import Column, ColumnTransform, State, numeric, summary
 from tasks.preprocess.transforms.configs import BucketConfig, RankGaussConfig
 
 _SKETCH_POINTS = 2048

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import Array, ColumnTransform, State
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import ColumnTransform, State
 from tasks.preprocess.transforms.configs import NormalizeRowsConfig
 
 

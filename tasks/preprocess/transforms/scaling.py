@@ -9,7 +9,8 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.base import FLOAT16_MAX, Array, Column, ColumnTransform, State, summary
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import FLOAT16_MAX, Column, ColumnTransform, State, summary
 from tasks.preprocess.transforms.configs import CastConfig, Log1pConfig, MinMaxConfig, StandardizeConfig
 
 _CHUNK_ROWS = 1 << 16

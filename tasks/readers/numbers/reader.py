@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.readers.limits import MAX_COLUMNS, MAX_GRAPHS
 from tasks.readers.limits import MAX_ROW_BYTES as _MAX_LINE_BYTES
 from tasks.readers.numbers import number_parsing as parsing
 from tasks.readers.streams import BOM, STREAM_ERRORS, open_stream, stream_error
-
-Array = NDArray[Any]
 
 _BLOCK_BYTES = 2 << 20
 _NUM_BUFFERS = 4
@@ -213,19 +211,13 @@ class NumberReader:
         return cells[0] if cells else line
 
     def _error(self, text: bytes, row: int, column: int, code: int) -> DataError:
+        place: dict[str, Any] = {"path": self.path, "row": self.num_rows + row}
         if re.match(rb"[^\r\n]*\r(?!\n)", text):
-            return DataError(
-                "the line has a carriage return alone, as lines on old Macs end; write the file anew: tr '\\r' '\\n'",
-                path=self.path,
-                row=self.num_rows + row,
-            )
+            why = "the line has a carriage return alone, as lines on old Macs end; write the file anew: tr '\\r' '\\n'"
+            return DataError(why, **place)
         if text.lstrip(b" \t").startswith(b"\0"):
-            return DataError(
-                "the row has a NUL byte, which no text has; write the file anew, or take them out: tr -d '\\000'",
-                path=self.path,
-                row=self.num_rows + row,
-                column=column,
-            )
+            why = "the row has a NUL byte, which no text has; write the file anew, or take them out: tr -d '\\000'"
+            return DataError(why, **place, column=column)
         cell = self._cell(text)[:40].decode("utf-8", "replace")
         what = "an integer" if self.dtype.kind == "i" else "a number"
         message = {
@@ -236,7 +228,7 @@ class NumberReader:
             parsing.NOT_FINITE: f"{cell!r} is not a finite number",
             parsing.OVERFLOW: f"{cell!r} does not fit {self.dtype.name}",
         }[code]
-        return DataError(message, path=self.path, row=self.num_rows + row, column=column)
+        return DataError(message, **place, column=column)
 
 
 def comment_mark(path: Path) -> str:

@@ -1,0 +1,35 @@
+"""Arrays as all stages take them: their type, blocks of rows, and offsets of what lies end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[Any]
+
+
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices that cover the rows 0 to count - 1, `size` of them at a time."""
+    for first in range(0, count, size):
+        yield slice(first, min(first + size, count))
+
+
+def offsets(sizes: ArrayLike) -> NDArray[np.int64]:
+    """Return where each thing begins when things of these sizes lie end to end, and where the last ends: (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def row_blocks(indptr: Array, max_entries: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows, first and end, with at most `max_entries` entries; a longer row is a range of its own.
+
+    Row v has the entries indptr[v] to indptr[v + 1]: int64 (N + 1,).
+    """
+    first, num_rows = 0, len(indptr) - 1
+    while first < num_rows:
+        end = int(np.searchsorted(indptr, indptr[first] + max_entries, side="right")) - 1
+        end = min(max(end, first + 1), num_rows)
+        yield first, end
+        first = end

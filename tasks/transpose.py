@@ -1,0 +1,32 @@
+"""Edges listed by their other end: compressed columns to compressed rows, or back."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from tasks.arrays import Array
+
+
+@njit(cache=True, nogil=True)
+def transpose(indptr: Array, indices: Array, cursor: Array, out_indices: Array, out_eids: Array) -> None:
+    """List the edges by the other end: counting sort of CSC into CSR (or back).
+
+    Rows come in ascending order, so the columns of the result ascend too.
+
+    Args:
+        indptr, indices: int64 (N + 1,) and id (E,).
+        cursor: int64 (N,), first place of each row of the result; moved on.
+        out_indices: id (E,) or empty (not wanted), filled.
+        out_eids: int64 (E,) or empty (not wanted), filled with positions in `indices`.
+    """
+    want_indices = len(out_indices) > 0
+    want_eids = len(out_eids) > 0
+    for v in range(len(indptr) - 1):
+        for i in range(indptr[v], indptr[v + 1]):
+            u = indices[i]
+            place = cursor[u]
+            cursor[u] = place + 1
+            if want_indices:
+                out_indices[place] = v
+            if want_eids:
+                out_eids[place] = i
