@@ -21,9 +21,10 @@ _IMPORT = re.compile(r"^[ \t]*from ([a-z][\w.]*) import (?:\(([^)]*)\)|(.*))", r
 
 
 class KernelCacheLocator(InTreeCacheLocator):
-    """Keeps this repository's kernels beside their sources, or by their content in `NUMBA_CACHE_DIR`.
+    """Keeps kernels of this repository, and of users' files that call them.
 
-    By content: clones and branches, also when they run at the same time, share what is the same in them.
+    They lie beside their sources, or by their content in `NUMBA_CACHE_DIR`: clones and branches, also when they run at
+    the same time, share there what is the same in them.
     """
 
     def get_cache_path(self) -> str:
@@ -31,7 +32,8 @@ class KernelCacheLocator(InTreeCacheLocator):
         kept = os.environ.get("NUMBA_CACHE_DIR")
         if not kept:
             return str(super().get_cache_path())  # type: ignore[no-untyped-call]
-        name = ".".join(Path(self._py_file).resolve().relative_to(ROOT).with_suffix("").parts)
+        file = Path(self._py_file).resolve().with_suffix("")
+        name = ".".join(file.relative_to(ROOT).parts) if file.is_relative_to(ROOT) else file.name
         return str(Path(kept) / f"{name}-{self.get_source_stamp()[:16]}")
 
     def get_source_stamp(self) -> str:
@@ -41,7 +43,8 @@ class KernelCacheLocator(InTreeCacheLocator):
     @classmethod
     def from_function(cls, function: Callable[..., Any], file: str) -> KernelCacheLocator | None:
         """Return None for other people's functions, and where nothing can be written: numba's own locators follow."""
-        if not Path(file).resolve().is_relative_to(ROOT):
+        path = Path(file).resolve()
+        if not path.is_relative_to(ROOT) and not (path.is_file() and _imported(path)):
             return None
         found: KernelCacheLocator | None = super().from_function(function, file)  # type: ignore[no-untyped-call]
         return found
@@ -52,7 +55,8 @@ def digest(file: Path) -> str:
     """Return the SHA-256, hexadecimal, of a file and of those that its kernels are compiled from."""
     sha = hashlib.sha256()
     for part in sorted(sources(file)):
-        sha.update(str(part.relative_to(ROOT)).encode() + b"\0" + hashlib.sha256(part.read_bytes()).digest())
+        name = str(part.relative_to(ROOT)) if part.is_relative_to(ROOT) else part.name
+        sha.update(name.encode() + b"\0" + hashlib.sha256(part.read_bytes()).digest())
     return sha.hexdigest()
 
 

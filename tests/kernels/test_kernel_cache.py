@@ -45,18 +45,20 @@ print(json.dumps([twice(1.0), sum(twice.stats.cache_hits.values())]))
 """
 
 
-@pytest.mark.parametrize("place", ["beside the sources", "in a folder"])
+@pytest.mark.parametrize("place", ["beside the sources", "in a folder", "of a user's file"])
 def test_a_kernel_is_compiled_anew_where_one_that_it_calls_has_changed(tmp_path: Path, place: str) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
-    variables = {**environment(), "PYTHONPATH": f"{repository}:{ROOT}"}
+    own = tmp_path if place == "of a user's file" else repository
+    variables = {**environment(), "PYTHONPATH": f"{own}:{repository}:{ROOT}"}
     variables.pop("NUMBA_CACHE_DIR", None)
     if place == "in a folder":
         variables["NUMBA_CACHE_DIR"] = str(tmp_path / "kept")
 
     def run(constant: int, called: str = CALLED) -> list[float]:
-        for name, text in (("caller", CALLER), ("called", called), ("constant", f"SCALE = {constant}\n")):
-            (repository / f"{name}.py").write_text(text)
+        (own / "caller.py").write_text(CALLER)
+        (repository / "called.py").write_text(called)
+        (repository / "constant.py").write_text(f"SCALE = {constant}\n")
         words = [sys.executable, "-c", SCRIPT, str(repository)]
         done = subprocess.run(words, capture_output=True, text=True, env=variables, cwd=tmp_path, check=True)
         found: list[float] = json.loads(done.stdout)
