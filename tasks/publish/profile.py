@@ -185,11 +185,20 @@ def facts(found: SnapshotSummary) -> list[tuple[str, str]]:
     rows = [(name, snapshots.growth_text(*pair)) for name, pair in found["growth"].items()]
     drift = found["drift"]
     rows += [(f"drift of {name}", snapshots.drift_text(drift[name])) for name in ("degrees", "labels") if drift[name]]
-    for name, moved in _most_moved(found):
-        means = "".join(f", mean {mean[0]:.4g} -> {mean[1]:.4g}" for mean in [moved.get("mean")] if mean)
-        rows.append((f"drift of {name}", snapshots.drift_text(moved) + means))
-    left = len(drift["features"]) - _LISTED
-    return [*rows, *([("further features", f"{left:,}, which moved less")] if left > 0 else [])]
+    moved = [(name, one) for name, one in _most_moved(found) if one["psi"] >= snapshots.STABLE]
+    for name, one in moved[:_LISTED]:
+        means = "".join(f", mean {mean[0]:.4g} -> {mean[1]:.4g}" for mean in [one.get("mean")] if mean)
+        rows.append((f"drift of {name}", snapshots.drift_text(one) + means))
+    rest = _most_moved(found)[len(moved[:_LISTED]) :]
+    if rest:
+        name, one = rest[0]
+        rows.append(
+            (
+                f"{'other' if moved else 'all'} features",
+                f"{len(rest):,}; most moved {name}: {snapshots.drift_text(one)}",
+            )
+        )
+    return rows
 
 
 def text(found: SnapshotSummary) -> str:
@@ -198,9 +207,9 @@ def text(found: SnapshotSummary) -> str:
     drift = found["drift"]
     parts = [f"nodes {nodes[0]:,} -> {nodes[1]:,}"]
     parts += [f"{name} {drift[name]['psi']:.3f}" for name in ("degrees", "labels") if drift[name]]
-    parts += [f"{name} {moved['psi']:.3f}" for name, moved in _most_moved(found)[:1]]
+    parts += [f"{name} {one['psi']:.3f}" for name, one in _most_moved(found)[:1]]
     return "data against the champion's: " + ", ".join(parts) + " (stability index; above 0.25: another population)"
 
 
 def _most_moved(found: SnapshotSummary) -> list[tuple[str, SnapshotSummary]]:
-    return sorted(found["drift"]["features"].items(), key=lambda item: -item[1]["psi"])[:_LISTED]
+    return sorted(found["drift"]["features"].items(), key=lambda item: -item[1]["psi"])

@@ -30,7 +30,7 @@ from tasks.storage.snapshots import earlier_snapshots
 
 FILE_NAME = "snapshot.json"
 _LEAST_SHARE = 1e-4  # an empty bin counts as this much: ln 0 would be infinite
-_STABLE, _OTHER = 0.1, 0.25
+STABLE, _OTHER = 0.1, 0.25
 
 SnapshotSummary = dict[str, Any]
 
@@ -207,11 +207,13 @@ def _moment(time: int, unit: str) -> str:
 
 def growth_text(before: int, now: int) -> str:
     """Say in words how a number has changed."""
+    if now == before:
+        return f"{now:,}, as before"
     share = f", {100 * (now - before) / before:+.1f} %" if before else ""
     return f"{now:,}{share} (was {before:,})"
 
 
 def drift_text(found: SnapshotSummary) -> str:
     """Say in words how far a distribution has moved."""
-    word = "stable" if found["psi"] < _STABLE else "shifted" if found["psi"] < _OTHER else "another population"
+    word = "stable" if found["psi"] < STABLE else "shifted" if found["psi"] < _OTHER else "another population"
     return f"stability index {found['psi']:.3f} ({word}), {100 * found['tvd']:.1f} % would have to move"

@@ -70,7 +70,10 @@ def test_it_is_said_in_rows_and_in_a_line() -> None:
     assert rows["nodes"] == "150, +50.0 % (was 100)"
     assert "another population" in rows["drift of node/x[3]"]
     assert rows["drift of node/x[3]"].endswith("mean 49.5 -> 549.5")
-    assert rows["further features"] == "3, which moved less"
+    assert rows["other features"] == "7; most moved node/x[0]: stability index 0.000 (stable), 0.0 % would have to move"
+    assert sum(name.startswith("drift of node/") for name in rows) == 1, "what is stable is told in one row"
+    rows = dict(profile.facts(profile.compare(told(features), told(features))))
+    assert rows["all features"].startswith("8; most moved ")
     assert profile.text(found).startswith("data against the champion's: nodes 100 -> 150, degrees 0.000, node/x[3] ")
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from configs.errors import StageError
 from tasks.processes.run_context import RunContext, current_run, publishing_from
 from tasks.publish.champion.gate import Candidate, Compared, Decision, decide
+from tasks.publish.tracking import live as live_tracking
 from tasks.publish.tracking import mlflow_registry as tracking
 from tasks.publish.tracking.live import LiveTracker
 from tasks.publish.tracking.mlflow_store import Tracker
@@ -219,6 +221,21 @@ def test_live_tracker_logs_records_and_the_machine(tracked_home: Home) -> None:
     assert history(tracker, "loss")[-1] == (29, 29.0)
     assert history(tracker, "system/system_memory_usage_megabytes")
     assert live.run_url == tracker.run_url
+
+
+def test_a_metric_of_the_model_comes_before_those_of_the_machine(
+    tracked_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_tracking, "_FLUSH_SECONDS", 0.02)
+    live = LiveTracker(tracked_home, recipe(), "key-10", RunContext("flow", "url"))
+    while not live.run_id:
+        time.sleep(0.02)
+    time.sleep(0.5)  # many flushes without a record
+    live.record({"step": 1, "valid/accuracy": 0.5})
+    live.close("FINISHED")
+    metrics = list(Tracker(tracked_home, "test").client.get_run(live.run_id).data.metrics)
+    assert metrics[0] == "valid/accuracy"
+    assert any(name.startswith("system/") for name in metrics)
 
 
 def test_live_tracker_never_ends_a_training(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,14 +82,16 @@ class LiveTracker:
         sampler = SystemSampler() if self._recipe.tracking.system_metrics else None
         ticks = 0
         every = round(_SAMPLE_SECONDS / _FLUSH_SECONDS)
-        ended = False
+        ended = begun = False
         while not ended:
             ended = self._closing.wait(_FLUSH_SECONDS)
             with self._lock:
                 records, self._waiting = self._waiting, []
             for record in thin(records, _RECORDS_A_FLUSH):
                 tracker.record(record)
-            if sampler is not None and (ticks % every == 0 or ended):
+            # MLflow's pages begin with the metric that came first: one of the model, not the machine's load.
+            begun = begun or bool(records)
+            if begun and sampler is not None and (ticks % every == 0 or ended):
                 tracker.record({"step": ticks, **sampler()})
             ticks += 1
             tracker.flush()
