@@ -3,7 +3,11 @@
 import os
 
 # Compiled kernels are kept as `models/kernel_cache.py` says. numba reads the variable when it is imported.
-os.environ.setdefault(
-    "NUMBA_CACHE_LOCATOR_CLASSES",
-    "models.kernel_cache.KernelCacheLocator,UserProvidedCacheLocator,InTreeCacheLocator,UserWideCacheLocator",
+_LOCATORS = (
+    "models.kernel_cache.KernelCacheLocator",
+    "models.kernel_cache.UserKernelCacheLocator",
+    "UserProvidedCacheLocator",
+    "InTreeCacheLocator",
+    "UserWideCacheLocator",
 )
+os.environ.setdefault("NUMBA_CACHE_LOCATOR_CLASSES", ",".join(_LOCATORS))

@@ -1,15 +1,19 @@
 """Where compiled kernels are kept, and until when: numba looks at a kernel's own file only, not at those it calls.
 
 numba inlines what a kernel calls and the constants that it reads, so a kept kernel is stale as soon as one of their
-files has changed. Named in `NUMBA_CACHE_LOCATOR_CLASSES`, which `models/__init__.py` sets.
+files has changed. Its index may then even be unreadable, as it names classes that are there no more; so each state of
+the sources has a folder of its own. Named in `NUMBA_CACHE_LOCATOR_CLASSES`, which `models/__init__.py` sets.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
+import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,24 +21,41 @@ from typing import Any
 from numba.core.caching import InTreeCacheLocator
 
 ROOT = Path(__file__).resolve().parent.parent
+_DIGITS = 16
+_UNUSED_SECONDS = 30 * 86_400
 _IMPORT = re.compile(r"^[ \t]*from ([a-z][\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
 
 
 class KernelCacheLocator(InTreeCacheLocator):
     """Keeps kernels of this repository, and of users' files that call them.
 
-    They lie beside their sources, or by their content in `NUMBA_CACHE_DIR`: clones and branches, also when they run at
-    the same time, share there what is the same in them.
+    They lie in `NUMBA_CACHE_DIR`, else beside their sources. Clones and branches that name one folder share what is the
+    same in them, also when they run at the same time.
     """
 
     def get_cache_path(self) -> str:
         """Return the folder of a file's kernels."""
-        kept = os.environ.get("NUMBA_CACHE_DIR")
+        file, kept = Path(self._py_file).resolve(), os.environ.get("NUMBA_CACHE_DIR")
         if not kept:
-            return str(super().get_cache_path())  # type: ignore[no-untyped-call]
-        file = Path(self._py_file).resolve().with_suffix("")
-        name = ".".join(file.relative_to(ROOT).parts) if file.is_relative_to(ROOT) else file.name
-        return str(Path(kept) / f"{name}-{self.get_source_stamp()[:16]}")
+            return str(self._beside(file) / f"{file.stem}-{self.get_source_stamp()[:_DIGITS]}")
+        place = file.with_suffix("")
+        name = ".".join(place.relative_to(ROOT).parts if place.is_relative_to(ROOT) else place.parts[-1:])
+        return str(Path(kept) / f"{name}-{self.get_source_stamp()[:_DIGITS]}")
+
+    def _beside(self, file: Path) -> Path:
+        return file.parent / "__pycache__"
+
+    def ensure_cache_path(self) -> None:
+        """Make the folder; those of earlier states of the file go when they have not been used for a month."""
+        folder = Path(self.get_cache_path())
+        is_new = not folder.exists()
+        super().ensure_cache_path()  # type: ignore[no-untyped-call]
+        os.utime(folder)
+        if is_new:
+            for other in folder.parent.glob(f"{folder.name[:-_DIGITS]}{'?' * _DIGITS}"):
+                with contextlib.suppress(OSError):
+                    if other.stat().st_mtime < time.time() - _UNUSED_SECONDS:
+                        shutil.rmtree(other)
 
     def get_source_stamp(self) -> str:
         """Return what a kept kernel's must equal."""
@@ -48,6 +69,14 @@ class KernelCacheLocator(InTreeCacheLocator):
             return None
         found: KernelCacheLocator | None = super().from_function(function, file)  # type: ignore[no-untyped-call]
         return found
+
+
+class UserKernelCacheLocator(KernelCacheLocator):
+    """Keeps them in the user's cache folder, where those of the sources cannot be written."""
+
+    def _beside(self, file: Path) -> Path:
+        kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return kept / "graphmill" / "kernels" / ".".join(file.parts[1:-1])
 
 
 @functools.cache

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from models.kernel_cache import ROOT, sources
 from tests.flows.conftest import environment
@@ -45,31 +44,60 @@ print(json.dumps([twice(1.0), sum(twice.stats.cache_hits.values())]))
 """
 
 
-@pytest.mark.parametrize("place", ["beside the sources", "in a folder", "of a user's file"])
-def test_a_kernel_is_compiled_anew_where_one_that_it_calls_has_changed(tmp_path: Path, place: str) -> None:
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    own = tmp_path if place == "of a user's file" else repository
-    variables = {**environment(), "PYTHONPATH": f"{own}:{repository}:{ROOT}"}
-    variables.pop("NUMBA_CACHE_DIR", None)
-    if place == "in a folder":
-        variables["NUMBA_CACHE_DIR"] = str(tmp_path / "kept")
+class Sources:
+    """A repository with a kernel that calls another, which reads a constant; its caller may lie elsewhere."""
 
-    def run(constant: int, called: str = CALLED) -> list[float]:
-        (own / "caller.py").write_text(CALLER)
-        (repository / "called.py").write_text(called)
-        (repository / "constant.py").write_text(f"SCALE = {constant}\n")
-        words = [sys.executable, "-c", SCRIPT, str(repository)]
-        done = subprocess.run(words, capture_output=True, text=True, env=variables, cwd=tmp_path, check=True)
+    def __init__(self, folder: Path, own: Path | None = None, **variables: str) -> None:
+        self.folder = folder / "repository"
+        self.folder.mkdir()
+        self.own = own or self.folder
+        self.variables = {**environment(), "PYTHONPATH": f"{self.own}:{self.folder}:{ROOT}"}
+        self.variables.pop("NUMBA_CACHE_DIR", None)
+        self.variables |= variables
+
+    def run(self, constant: int, called: str = CALLED) -> list[float]:
+        """Return what the kernel makes of 1, and how often a kept one was used."""
+        (self.own / "caller.py").write_text(CALLER)
+        (self.folder / "called.py").write_text(called)
+        (self.folder / "constant.py").write_text(f"SCALE = {constant}\n")
+        words = [sys.executable, "-c", SCRIPT, str(self.folder)]
+        done = subprocess.run(words, capture_output=True, text=True, env=self.variables, check=True)
         found: list[float] = json.loads(done.stdout)
         return found
 
-    assert run(3) == [6.0, 0]
-    assert run(3) == [6.0, 1]
-    assert run(5) == [10.0, 0]
-    assert run(5, CALLED.replace("SCALE * x", "SCALE * x + 1")) == [12.0, 0]
-    # The folder has the first ones still, beside the others.
-    assert run(3) == [6.0, 1 if place == "in a folder" else 0]
+
+def test_a_kernel_is_compiled_anew_where_one_that_it_calls_has_changed(tmp_path: Path) -> None:
+    sources = Sources(tmp_path)
+    assert sources.run(3) == [6.0, 0]
+    assert sources.run(5) == [10.0, 0]
+    assert sources.run(5, CALLED.replace("SCALE * x", "SCALE * x + 1")) == [12.0, 0]
+    assert sources.run(3) == [6.0, 1], "each state has a folder: what another holds need not even be readable"
+    folders = list((sources.folder / "__pycache__").glob("caller-*"))
+    assert len(folders) == 3
+    for folder in folders:
+        os.utime(folder, (0, 0))
+    assert sources.run(7) == [14.0, 0]
+    assert len(list((sources.folder / "__pycache__").glob("caller-*"))) == 1, "unused ones go"
+
+
+def test_kernels_are_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    sources = Sources(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+    assert sources.run(3) == [6.0, 0]
+    assert sources.run(3) == [6.0, 1]
+    assert not list(sources.folder.rglob("*.nb?"))
+
+
+def test_kernels_of_sources_that_cannot_be_written_are_kept_for_the_user(tmp_path: Path) -> None:
+    sources = Sources(tmp_path, XDG_CACHE_HOME=str(tmp_path / "user"))
+    (sources.folder / "__pycache__").touch()
+    assert sources.run(3) == [6.0, 0]
+    assert sources.run(3) == [6.0, 1]
+
+
+def test_a_users_kernel_follows_ours(tmp_path: Path) -> None:
+    sources = Sources(tmp_path, own=tmp_path)
+    assert sources.run(3) == [6.0, 0]
+    assert sources.run(5) == [10.0, 0]
 
 
 def test_what_a_kernel_is_compiled_from() -> None:
