@@ -158,10 +158,12 @@ def stage_table(record: RunRecord) -> str:
 
 
 def metrics_table(record: RunRecord) -> str:
-    """Return the metrics as Markdown."""
-    lines = ["| split | metric | value |", "|---|---|--:|"]
+    """Return the metrics as Markdown: a row for each split and control, a column for each metric."""
+    names = list(dict.fromkeys(name for _, values in record.scores() for name in values))
+    lines = [f"| | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
     for row, values in record.scores():
-        lines += [f"| {row} | {name} | {value:.4f} |" for name, value in values.items()]
+        cells = (f"{values[name]:.4f}" if name in values else "" for name in names)
+        lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

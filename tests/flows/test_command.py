@@ -87,8 +87,8 @@ def test_the_one_artifact_has_metrics_report_and_the_main_picture(done: Done) ->
     with sqlite3.connect(done.home / "prefect" / "prefect.db") as prefect:
         (data,) = prefect.execute("select data from artifact where key = 'result' order by created").fetchone()
     text = json.loads(data)
-    assert text.startswith("| split | metric | value |")
-    assert f"| test | accuracy | {done.outcome['metrics']['test']['accuracy']:.4f} |" in text
+    assert text.startswith("| | accuracy | f1_macro |")
+    assert f"| test | {done.outcome['metrics']['test']['accuracy']:.4f} |" in text
     assert f"`{done.outcome['report']}`" in text
     assert "![train-validation](data:image/png;base64,iVBOR" in text
     assert "| publish | ran |" in text
