@@ -9,8 +9,10 @@ import resource
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 from tests.flows.conftest import ROOT, environment
@@ -54,6 +56,11 @@ print("\\n" + json.dumps(sorted(sys.modules)))
 def test_help_imports_nothing_heavy() -> None:
     loaded = _modules_after("    from flows.cli import main; main()")
     assert not [name for name in HEAVY if name in loaded]
+
+
+def test_no_files_import_each_other() -> None:
+    graph = grimp.build_graph("configs", "models", "tasks", "flows", cache_dir=None)
+    list(TopologicalSorter({m: graph.find_modules_directly_imported_by(m) for m in graph.modules}).static_order())
 
 
 @pytest.mark.parametrize("module", ["configs.load", "flows.commands.run", "tasks.stage"])

@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from configs.errors import RecipeError, StageError
 from tasks.processes import ending
-from tasks.publish.tracking.registered import StoredVersion
 from tasks.publish.tracking.store_uris import local_path, public_uri, tracking_uri
+from tasks.publish.tracking.version_tags import StoredVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.file_names import beside

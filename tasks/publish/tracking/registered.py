@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,7 +13,7 @@ from configs.matching import did_you_mean
 from tasks.apply.model_files import MODEL
 from tasks.publish.champion.gate import CHAMPION, Candidate
 from tasks.publish.tracking.store_uris import local_path, public_uri
-from tasks.publish.tracking.version_tags import candidate_of
+from tasks.publish.tracking.version_tags import StoredVersion, candidate_of
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside, file_name
 
@@ -30,18 +30,6 @@ _REMOTE = frozenset(
 )
 """Schemes of stores that are no folder of this machine."""
 _MODEL_SOURCE = re.compile(r"models:/m-[0-9a-f]+")
-
-
-@dataclass(frozen=True)
-class StoredVersion:
-    """A version as the registry has it."""
-
-    name: str
-    version: str
-    source: str
-    run_id: str
-    created_ms: int
-    tags: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,25 @@
-"""What the gate knows of a model version, as the version's tags in the registry."""
+"""A model version as the registry has it, and what the gate knows of it, which its tags say."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 
 from tasks.publish.champion.gate import Candidate, Decision
 
 _MAX_CHARACTERS = 4900  # of a tag's value; MLflow's column holds 5,000
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version as the registry has it."""
+
+    name: str
+    version: str
+    source: str
+    run_id: str
+    created_ms: int
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 def candidate_of(version: str, tags: dict[str, str]) -> Candidate:
