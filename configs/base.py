@@ -66,8 +66,11 @@ class ConfigModel(BaseModel):
 
 
 def _refuse_excess(name: str, value: Any) -> None:
-    """Refuse numbers, also those in sequences, beyond what anybody means. Raises ValueError naming the option."""
-    if isinstance(value, tuple | list):
+    """Refuse numbers, also those in sequences and maps, beyond what anybody means; ValueError names the option."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_excess(f"{name}.{key}", item)
+    elif isinstance(value, tuple | list):
         for item in value:
             _refuse_excess(name, item)
     elif isinstance(value, float) and not (math.isfinite(value) and abs(value) <= MAX_NUMBER):

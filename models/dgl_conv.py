@@ -62,7 +62,7 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
     """Build a class of `dgl.nn.pytorch`. Raises RecipeError with what its constructor says against the options."""
     spec, given = find_convolution(name), dict(options)
     if name == "GroupRevRes":
-        groups, inner = int(given.pop("groups")), given.pop("conv")
+        groups, inner = given.pop("groups"), given.pop("conv")
         width = sizes.in_dim // max(1, groups)
         if width * groups != sizes.in_dim:
             raise RecipeError(f"model.options.groups={groups} does not divide the layer's width {sizes.in_dim}")
@@ -70,9 +70,9 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
         if len(list(module.parameters())) == 0:
             raise RecipeError(f"model.options.conv={inner} learns nothing; GroupRevRes wants one that does")
         return load_dgl().nn.pytorch.GroupRevRes(_Joined(module), groups)
-    if name == "AtomicConv":
-        given = {key: torch.tensor(value, dtype=torch.float32) for key, value in given.items()}
     try:
+        if name == "AtomicConv":
+            given = {key: torch.tensor(value, dtype=torch.float32) for key, value in given.items()}
         made = getattr(load_dgl().nn.pytorch, name)(
             **{key: sizes.fill(word) for key, word in spec.sizes.items()}, **given
         )

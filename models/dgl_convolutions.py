@@ -185,10 +185,14 @@ def complete_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a convolution's options with graphmill's defaults; those of DGL stay unsaid.
 
     Raises:
-        RecipeError: unknown or misspelt ones, with the known ones and their defaults; one that graphmill fills itself.
+        RecipeError: unknown or misspelt ones, with the known ones and their defaults; one that graphmill fills itself;
+            a number of hops or groups that is none.
     """
     spec = find_convolution(name)
     signature = convolution_options(name)
+    for key in (spec.hops, "groups"):
+        if key and key in given and (type(given[key]) is not int or given[key] < 0):
+            raise RecipeError(f"model.options.{key}={given[key]}: a whole number from 0 is needed")
     if name == "GroupRevRes":
         return {**spec.defaults, **_inner_options(spec, given)}
     # Functions are no options of a recipe.

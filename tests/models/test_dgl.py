@@ -217,6 +217,12 @@ def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
         ({"coordinates": 2}, "coordinates is for EGNNConv, and conv is SAGEConv; remove it"),
         ({"edge_dim": 2}, "edge_dim does nothing in SAGEConv; remove it"),
         ({"conv": "GroupRevRes", "options": {"conv": "NNConv"}}, "node features alone"),
+        ({"conv": "GroupRevRes", "options": {"groups": "two"}}, r"options\.groups=two: a whole number from 0"),
+        ({"conv": "SGConv", "options": {"k": None}}, r"options\.k=None: a whole number from 0"),
+        ({"conv": "ChebConv", "options": {"k": "x"}}, r"options\.k=x: a whole number from 0"),
+        ({"conv": "GatedGraphConv", "options": {"n_steps": True}}, r"options\.n_steps=True: a whole number"),
+        ({"conv": "TAGConv", "options": {"k": 2**40}}, r"options\.k: 1099511627776 is beyond the largest"),
+        ({"conv": "AGNNConv", "options": {"init_beta": float("nan")}}, r"options\.init_beta=nan is not a number"),
     ],
 )
 def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> None:
@@ -235,6 +241,7 @@ def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> 
         ({"conv": "GCN2Conv", "jumping": "cat"}, FACTS, "jumping cannot be used with model.conv=GCN2Conv"),
         ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
         ({"conv": "GroupRevRes", "options": {"groups": 3}}, FACTS, "groups=3 does not divide"),
+        ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
     ],
 )
 def test_a_model_is_told_what_does_not_fit(given: dict[str, Any], facts: GraphFacts, message: str) -> None:
