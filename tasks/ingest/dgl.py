@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
@@ -10,6 +10,9 @@ from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import DglFileConfig
 from tasks.stage import StageContext
+
+if TYPE_CHECKING:
+    from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 
 
 @DATASETS.register("dgl")
@@ -27,8 +30,8 @@ class DglFile(FileDataset):
         """Numbers; None where neither nodes nor edges have times."""
         from tasks.readers.dgl_file import read_dgl_file
 
-        saved = read_dgl_file(self.path)
-        data = [*saved.graphs[0].ndata.values(), *saved.graphs[0].edata.values()]
+        graph = self._first(read_dgl_file(self.path))
+        data = [*graph.ndata.values(), *graph.edata.values()]
         return "number" if any(self.config.time in each for each in data) else None
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
@@ -36,11 +39,16 @@ class DglFile(FileDataset):
         from tasks.ingest.dgl_tables import DglTables, check_names, end_to_end
         from tasks.readers.dgl_file import read_dgl_file
 
-        path = self.path
+        path, config = self.path, self.config
         saved = read_dgl_file(path)
-        check_names(self.config, saved, path)
-        if self.config.task == "graph":
-            return DglTables(self.config, path, end_to_end(saved, path), saved.labels, context).many(saved)
-        if self.config.graph >= len(saved.graphs):
-            raise DataError(f"holds {len(saved.graphs)} graphs; dataset.graph must be below that", path=path)
-        return DglTables(self.config, path, saved.graphs[self.config.graph], saved.labels, context).one()
+        graph = end_to_end(saved, path) if config.task == "graph" else self._first(saved)
+        check_names(config, graph, saved.labels, path)
+        tables = DglTables(config, path, graph, saved.labels, context)
+        return tables.many(saved) if config.task == "graph" else tables.one()
+
+    def _first(self, saved: SavedGraphs) -> SavedGraph:
+        """Return the graph that is read, of many the first. Raises DataError where there is none of that number."""
+        number = 0 if self.config.task == "graph" else self.config.graph
+        if number >= len(saved.graphs):
+            raise DataError(f"holds {len(saved.graphs)} graphs; dataset.graph must be below that", path=self.path)
+        return saved.graphs[number]

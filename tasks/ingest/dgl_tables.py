@@ -26,20 +26,34 @@ _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only
 _MAX_CLASSES = 1 << 20
 
 
-def check_names(config: DglFileConfig, saved: SavedGraphs, path: Path) -> None:
-    """Refuse a field that the recipe names, other than by default, and no graph has."""
-    known = {
-        name for graph in saved.graphs for data in (graph.ndata, graph.edata) for each in data.values() for name in each
+def check_names(config: DglFileConfig, graph: SavedGraph, labels: Mapping[str, Array], path: Path) -> None:
+    """Refuse a field that the recipe names, other than by default, and that is not where it is read."""
+    nodes, edges = ({name for each in data.values() for name in each} for data in (graph.ndata, graph.edata))
+    ids = set(labels) if config.task == "graph" else nodes
+    places = {
+        "features": nodes | edges,
+        "categories": nodes | edges,
+        "weight": edges,
+        "time": nodes | edges,
+        "ids": ids,
     }
-    known |= set(saved.labels)
-    for option in ("features", "categories", "weight", "time", "ids"):
+    for option, known in places.items():
         name = getattr(config, option)
         if name != DglFileConfig.model_fields[option].default and name not in known:
             raise DataError(
-                f"has no field {name!r} (dataset.{option}){did_you_mean(name, known)}; it has "
+                f"has no field {name!r} (dataset.{option}){did_you_mean(name, known)}; where it is read there is "
                 f"{listed(sorted(known)) or 'none'}",
                 path=path,
             )
+
+
+def _check_types(graph: SavedGraph, path: Path) -> None:
+    """Refuse types, or relations between the same types, that have one name in graphmill, as `_N` and `node` do."""
+    for names in (list(graph.num_nodes), [" ".join(map(_plain, triplet)) for triplet in graph.edges]):
+        plain = [_plain(name) for name in names]
+        if len(set(plain)) != len(plain):
+            twice = next(name for name in plain if plain.count(name) > 1)
+            raise DataError(f"has two types or relations that are {twice!r} here; rename one of them", path=path)
 
 
 def end_to_end(saved: SavedGraphs, path: Path) -> SavedGraph:
@@ -127,6 +141,7 @@ class DglTables:
 
     def tables(self, target: str | None, label: Array | None) -> dict[str, Any]:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
+        _check_types(self.graph, self.path)
         node_types, edge_types, checks = [], [], []
         for kind, count in self.graph.num_nodes.items():
             columns, features = self.columns(self.graph.ndata[kind], f"ndata of {kind}", ("time",))
@@ -292,6 +307,10 @@ class DglTables:
         """Return given negatives: one pool, or candidates for each positive edge."""
         [count] = self.graph.num_nodes.values()
         found = self.ends(f"{split}_negative", count)
+        if not found.size:
+            raise DataError(
+                "holds no pairs; leave it out, and pairs are drawn", path=self.place("labels", f"{split}_negative")
+            )
         if found.ndim == 2:
             return {"src": found[:, 0], "dst": found[:, 1]}
         if len(found) != positives or (found[..., 0] != found[:, :1, 0]).any():
@@ -317,9 +336,11 @@ class DglTables:
     def ids(self, array: Array, count: int, owner: str) -> Any:
         """Return users' ids, int64 or strings, one a row."""
         place = self.place(owner, self.config.ids)
-        if len(array) != count:
-            raise DataError(f"has {len(array):,} rows for {count:,}", path=place)
-        if array.dtype != np.uint8 or array.ndim != 2:
+        is_text = array.dtype == np.uint8 and array.ndim == 2 and array.shape[1] > 0
+        if array.shape[:1] != (count,) or not (is_text or array.shape[1:] in ((), (1,))):
+            shapes = f"({count},), or bytes of texts as ({count}, width)"
+            raise DataError(f"has the shape {array.shape}; {shapes} is needed", path=place)
+        if not is_text:
             return _whole(_matrix(array, place), place)[:, 0]
         texts = np.ascontiguousarray(array).view(f"S{array.shape[1]}")[:, 0]
         try:

@@ -168,7 +168,7 @@ class _Reader:
         self.take(16)
         ends, column, ids = self.ids(), self.ids(), self.ids()
         self.take(1)
-        if len(ends) < 1 or ends[0] != 0 or ends[-1] != len(column) or (np.diff(ends) < 0).any():
+        if len(ends) < 1 or ends[0] != 0 or ends[-1] != len(column) or (ends[1:] < ends[:-1]).any():
             raise self.damaged("offsets that do not rise from 0 to the number of edges")
         return self.by_id(np.repeat(np.arange(len(ends) - 1), np.diff(ends)), column, ids)
 

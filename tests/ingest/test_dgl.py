@@ -104,6 +104,12 @@ def test_options_that_are_all_written_out_ask_for_no_more(ingest: Ingest, folder
     assert label_columns(store.manifest) is None
 
 
+def test_times_are_those_of_the_graph_that_is_read(folder: Path) -> None:
+    path = save(folder / "g.bin", ring(), ring(time=torch.arange(NUM)))
+    units = [DATASETS.create(DATASETS.config({"name": "dgl", "path": path, "graph": i})).time_unit() for i in (0, 1)]
+    assert units == [None, "number"]
+
+
 def test_many_graphs(ingest: Ingest, folder: Path) -> None:
     graphs = [ring(size) for size in (3, 4, 5, 6, 3, 4)]
     labels = {"label": torch.tensor([0.5, 1.0, 2.25, 3.0, 4.0, 5.0]), **masks()}
@@ -126,6 +132,25 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
     def one(**ndata: Any) -> Callable[[Path], str]:
         return lambda path: save(path, ring(**ndata))
 
+    def two(path: Path) -> str:
+        return save(path, ring(), ring(more=torch.ones(NUM)))
+
+    def types_of_one_name(path: Path) -> str:
+        graph = load_dgl().heterograph({("_N", "of", "node"): (torch.arange(NUM), torch.arange(NUM))})
+        graph.nodes["node"].data.update({"label": torch.arange(NUM) % 3, **masks()})
+        return save(path, graph)
+
+    def relations_of_one_name(path: Path) -> str:
+        ends = (torch.arange(NUM), torch.arange(NUM))
+        graph = load_dgl().heterograph({("a", "to", "b"): ends, ("a", "_E", "b"): ends})
+        graph.nodes["b"].data.update({"label": torch.arange(NUM) % 3, **masks()})
+        return save(path, graph)
+
+    def pairs(negative: Any) -> Callable[[Path], str]:
+        given = {f"{split}_edges": torch.tensor([[0, 1]]) for split in ("train", "valid", "test")}
+        return lambda path: save(path, ring(), labels={**given, "valid_negative": negative.long()})
+
+    many_with_one_id = {"label": torch.arange(NUM) % 2, **masks(), "original_id": torch.tensor(3)}
     nan = torch.ones(NUM, 2)
     nan[3, 1] = torch.nan
     overlap = torch.ones(NUM, dtype=torch.bool)
@@ -156,6 +181,19 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
             "graph 1 has not the types, fields",
         ),
         (lambda path: str(path.write_bytes(b"PK" * 40) and path), {}, "is no file of dgl.save_graphs"),
+        (one(original_id=torch.zeros(NUM, 0, dtype=torch.uint8)), {}, r"\['original_id'\]\]: has the shape \(6, 0\)"),
+        (one(original_id=torch.zeros(NUM, 2)), {}, r"\['original_id'\]\]: has the shape \(6, 2\); \(6,\), or"),
+        (
+            two,
+            {"features": "more"},
+            r"has no field 'more' \(dataset\.features\); where it is read there is feat, label",
+        ),
+        (one(), {"weight": "feat"}, r"has no field 'feat' \(dataset\.weight\); where it is read there is none"),
+        (types_of_one_name, {}, "two types or relations that are 'node' here"),
+        (relations_of_one_name, {}, "two types or relations that are 'a to b' here"),
+        (pairs(torch.zeros(1, 0, 2)), {"task": "link"}, r"labels\['valid_negative'\]\]: holds no pairs; leave it out"),
+        (pairs(torch.zeros(0, 2)), {"task": "link"}, r"labels\['valid_negative'\]\]: holds no pairs; leave it out"),
+        (lambda path: save(path, *[ring()] * 6, labels=many_with_one_id), {"task": "graph"}, r"has the shape \(\)"),
     ]
 
 
@@ -181,6 +219,17 @@ def test_a_damaged_file_is_refused_and_never_believed(ingest: Ingest, folder: Pa
             path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
             with contextlib.suppress(DataError):
                 read_dgl_file(path)
+
+
+def test_offsets_whose_differences_overflow_are_refused(folder: Path) -> None:
+    """From 2^63 - 1 down to a negative number is a rise, where numbers wrap around."""
+    graph = load_dgl().graph(([0, 1, 2], [1, 2, 3]), num_nodes=4)
+    path = Path(save(folder / "g.bin", graph, formats=["csr"]))
+    good, bad = (np.array(ends, "<i8").tobytes() for ends in ([0, 1, 2, 3, 3], [0, 2**63 - 1, -5, 3, 3]))
+    assert path.read_bytes().count(good) == 1
+    path.write_bytes(path.read_bytes().replace(good, bad))
+    with pytest.raises(DataError, match="offsets that do not rise"):
+        read_dgl_file(path)
 
 
 def preprocessed(home: Home, section: dict[str, Any], **options: Any) -> tuple[GraphStore, DatasetStore]:
