@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from flows.services.addresses import DATABASE_ELSEWHERE
 from flows.services.environment import own_server_url
 from tasks.storage.home import Home
 
@@ -30,8 +31,7 @@ _OTHER_WAYS = (
     "PREFECT_API_SSL_CERT_FILE",
     "PREFECT_API_TLS_INSECURE_SKIP_VERIFY",
     "PREFECT_CLIENT_CUSTOM_HEADERS",
-    "PREFECT_API_DATABASE_CONNECTION_URL",
-    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    *DATABASE_ELSEWHERE,
 )
 """Settings that lead elsewhere, or ask for more than is done here."""
 _WAIT_SECONDS = 10.0

@@ -18,6 +18,7 @@ import http.client
 import os
 import secrets
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -25,9 +26,10 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from configs.errors import StageError
-from flows.services.addresses import TEMPORARY
+from flows.services.addresses import DATABASE_ELSEWHERE, TEMPORARY
 from flows.services.health import answers
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
@@ -77,6 +79,24 @@ class EmbeddedServer:
         """Whether this version's database has been made."""
         return self._ready_mark.exists()
 
+    def check_database(self) -> None:
+        """Have a database that is gone made anew. Raises StageError where it is damaged."""
+        database = self.home.prefect / "prefect.db"
+        if not self.has_database or any(map(os.environ.get, DATABASE_ELSEWHERE)):
+            return
+        try:
+            there = database.exists() and has_tables(database)
+        except sqlite3.OperationalError:  # somebody has it locked
+            return
+        except sqlite3.DatabaseError as error:
+            raise StageError(
+                f"{database}: {error}; put a backup in its place, or move it away with {database.name}-wal and "
+                f"{database.name}-shm: the next run makes a new one. It holds the history of runs, deployments and "
+                "notification channels, but no artifacts and no models"
+            ) from error
+        if not there:
+            self._ready_mark.unlink(missing_ok=True)
+
     @property
     def has_older_database(self) -> bool:
         """Whether another version's database is there, which this one has yet to migrate."""
@@ -85,8 +105,10 @@ class EmbeddedServer:
     def start(self) -> None:
         """Start the server and point this process's Prefect at it; `wait` says when it answers.
 
-        Call it from the main thread: the kernel ends the server when the thread that started it ends.
+        Call it from the main thread: the kernel ends the server when the thread that started it ends. Raises StageError
+        where the database is damaged.
         """
+        self.check_database()
         if not self.has_database:
             self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
         self.launch()
@@ -231,6 +253,12 @@ class EmbeddedServer:
         listener.close()
 
 
+def has_tables(database: Path) -> bool:
+    """Whether a SQLite file holds tables of Prefect. Raises sqlite3.DatabaseError where it is damaged."""
+    with contextlib.closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+        return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall())
+
+
 def check_answers(url: str) -> None:
     """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
     trouble = answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
@@ -259,6 +287,7 @@ def server_went_away() -> str:
 def prepare_database(home: Home) -> None:
     """Make this version's SQLite database whole, unless it is: a server killed while it does so leaves a wreck."""
     server = EmbeddedServer(home)
+    server.check_database()
     if server.has_database:
         return
     with file_lock(home.locks / "prefect-database.lock"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,37 @@ def test_a_run_s_server_answers_nobody_else(mended: Home) -> None:
         assert ask(url, "/api/admin/version", [own, known, ("Origin", url)]) == 403, "it has no pages"
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("left", [None, b"", "no tables"])
+def test_a_database_that_is_gone_is_made_anew(home: Home, left: bytes | str | None) -> None:
+    """Somebody removed it, and what asked for it since has left an empty one."""
+    server, database = EmbeddedServer(home), home.prefect / "prefect.db"
+    home.prefect.mkdir()
+    server._ready_mark.touch()
+    if left == "no tables":
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            connection.execute("pragma journal_mode = wal")
+    elif isinstance(left, bytes):
+        database.write_bytes(left)
+    server.check_database()
+    assert not server.has_database, "the next start makes the tables"
+
+
+def test_a_damaged_database_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.prefect.mkdir()
+    database = home.prefect / "prefect.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("create table alembic_version as select zeroblob(100000)")
+    EmbeddedServer(home)._ready_mark.touch()
+    EmbeddedServer(home).check_database()
+    assert EmbeddedServer(home).has_database
+    database.write_bytes(database.read_bytes()[:50_000])
+    with pytest.raises(StageError, match=r"prefect\.db: database disk image is malformed; .* or move it away"):
+        EmbeddedServer(home).start()
+    assert EmbeddedServer(home).has_database, "it stays as it is"
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://elsewhere")
+    EmbeddedServer(home).check_database()
 
 
 def test_the_database_of_an_older_version_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
