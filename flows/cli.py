@@ -69,6 +69,7 @@ def _options(
 def main() -> None:
     """Run the command: exit code 0 on success, 2 for a user's mistake, 130 on Ctrl-C, 1 for everything else."""
     os.environ["PYTHONSAFEPATH"] = "1"  # processes that we start take no modules from the current folder
+    _open_closed_streams()
     try:
         app()  # usage mistakes exit with 2 and Ctrl-C with 130 by themselves
     except BrokenPipeError:  # `graphmill show x | head`
@@ -78,6 +79,15 @@ def main() -> None:
         _exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
     except BaseException as error:
         _exit(130 if _is_interrupt(error) else _report(error))
+
+
+def _open_closed_streams() -> None:
+    """Let what was closed for us (`>&-`, some supervisors) lead nowhere; the next file would take its number else."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+            setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
 
 
 def _is_interrupt(error: BaseException) -> bool:

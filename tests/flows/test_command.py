@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import stat
@@ -464,3 +465,13 @@ def test_prefect_s_own_retry_skips_what_was_completed(done: Done) -> None:
         states = prefect.execute("select name, state_name from task_run where flow_run_id = ?", [run_id]).fetchall()
     assert sorted(name for name, state in states if state == "Cached") == sorted(STAGES[:-1])
     assert sorted(state for name, state in states if name == "publish") == ["Failed", "Failed"]
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_lead_nowhere(tmp_path: Path, closed: str) -> None:
+    """As `>&-` and some supervisors leave them: the answer goes nowhere, and is no trouble."""
+    script = f"{shlex.join(command(tmp_path, 'runs'))} {closed}"
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
