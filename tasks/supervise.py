@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 
 from pydantic_core import to_json
 
-from configs.errors import StageError, UserError, error_of, kind_of
+from configs.errors import GraphmillError, StageError, error_of, kind_of
 from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
 from tasks.processes.memory import out_of_memory
@@ -35,7 +35,7 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
     The module passes its `main`'s argument on to `finish_job`.
 
     Raises:
-        UserError: as the worker did.
+        GraphmillError: as the worker did.
         StageError: it died; the message ends with what it said last.
     """
     job_path, result_path = context.work / _JOB, context.work / _RESULT
@@ -51,10 +51,10 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
 
 
 def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> int:
-    """In the worker: do a job, of the dataclass `kind`; a user's mistake becomes JSON that `run_job` raises again."""
+    """In the worker: do a job, of the dataclass `kind`; graphmill's own errors are JSON that `run_job` raises again."""
     try:
         outcome: dict[str, Any] = {"fields": work(of_kind(kind, read_json(job_path), job_path))}
-    except UserError as error:
+    except GraphmillError as error:
         outcome = {"error": kind_of(error), "message": str(error)}
     except Exception as error:
         short = out_of_memory(error)
