@@ -250,10 +250,14 @@ def test_live_tracker_never_ends_a_training(home: Home, monkeypatch: pytest.Monk
     live.close("FINISHED")
 
 
-def test_system_sampler() -> None:
-    sampler = SystemSampler()
+def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "users"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    sampler = SystemSampler(Tracker(tracked_home, "test").uri)
     sampler()
     sample = sampler()
+    assert not list(folder.iterdir())  # MLflow's own default is a database in the working folder
     assert 0 <= sample["system/cpu_utilization_percentage"] <= 100
     assert sample["system/process_tree_memory_megabytes"] > 1
     assert sample["system/disk_available_megabytes"] > 0

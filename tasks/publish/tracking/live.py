@@ -79,7 +79,7 @@ class LiveTracker:
             self._closing.wait()
 
     def _follow(self, tracker: Tracker) -> None:
-        sampler = SystemSampler() if self._recipe.tracking.system_metrics else None
+        sampler = SystemSampler(tracker.uri) if self._recipe.tracking.system_metrics else None
         ticks = 0
         every = round(_SAMPLE_SECONDS / _FLUSH_SECONDS)
         ended = begun = False

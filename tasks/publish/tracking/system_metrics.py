@@ -16,12 +16,12 @@ class SystemSampler:
     such call fails, and is waited for without a limit. What is sampled here is logged as all other records are.
     """
 
-    def __init__(self) -> None:
-        """The first call of psutil's CPU meter only starts it."""
+    def __init__(self, tracking_uri: str) -> None:
+        """Nothing is logged to `tracking_uri`, but MLflow opens it; its default is a file in the working folder."""
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-        psutil.cpu_percent()
-        self._monitor: Any = SystemMetricsMonitor(run_id="")  # type: ignore[no-untyped-call]
+        psutil.cpu_percent()  # the first call of psutil's CPU meter only starts it
+        self._monitor: Any = SystemMetricsMonitor("", tracking_uri=tracking_uri)  # type: ignore[no-untyped-call]
 
     def __call__(self) -> dict[str, float]:
         """Return metrics by name. `process_tree_memory_megabytes` leaves out the kernel's page cache."""
