@@ -10,6 +10,7 @@ from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import DglFileConfig
 from tasks.stage import StageContext
+from tasks.storage.source_digests import SourceDigests
 
 if TYPE_CHECKING:
     from tasks.readers.dgl_file import SavedGraph, SavedGraphs
@@ -25,6 +26,10 @@ class DglFile(FileDataset):
     Config = DglFileConfig
 
     config: DglFileConfig
+
+    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
+        """As of any file; 2: categories of all types share their codes."""
+        return {**super().fingerprint(digests), "dgl": 2}
 
     def time_unit(self) -> TimeUnit | None:
         """Numbers; None where neither nodes nor edges have times."""

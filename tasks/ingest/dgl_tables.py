@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
 _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only relation
 _MAX_CLASSES = 1 << 20
+
+Typed = TypeVar("Typed", NodeType, EdgeType)
 
 
 def check_names(config: DglFileConfig, graph: SavedGraph, labels: Mapping[str, Array], path: Path) -> None:
@@ -167,8 +169,8 @@ class DglTables:
             )
             edge_types.append(made)
         return {
-            "node_types": tuple(node_types),
-            "edge_types": tuple(edge_types),
+            "node_types": _with_shared_codes(node_types),
+            "edge_types": _with_shared_codes(edge_types),
             "num_self_loops": sum(check.num_self_loops for check in checks),
             "num_duplicate_edges": total_duplicates(checks),
         }
@@ -362,6 +364,19 @@ def _kind_of_label(values: Array) -> Any:
     if not whole or (known < -1).any():
         return "regression"
     return "binary" if known.size and known.max() == 1 else "multiclass"
+
+
+def _with_shared_codes(types: list[Typed]) -> tuple[Typed, ...]:
+    """Return the types, categories with as many codes as any of them has: a field of one name is one column."""
+    most: dict[int, tuple[int, ...]] = {}  # by width: other widths are refused when types are put together
+    for feature in (each for one in types for each in one.features if each.cardinalities):
+        counts = zip(feature.cardinalities, most.get(feature.dim, feature.cardinalities), strict=True)
+        most[feature.dim] = tuple(max(pair) for pair in counts)
+
+    def shared(feature: FeatureColumn) -> FeatureColumn:
+        return feature.model_copy(update={"cardinalities": most[feature.dim]}) if feature.cardinalities else feature
+
+    return tuple(one.model_copy(update={"features": tuple(map(shared, one.features))}) for one in types)
 
 
 def _matrix(array: Array, place: str) -> Array:

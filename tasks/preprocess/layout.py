@@ -122,5 +122,5 @@ def union_of_features(types: tuple[NodeType, ...] | tuple[EdgeType, ...]) -> tup
 
 
 def _describe(feature: FeatureColumn) -> str:
-    codes = f" with {feature.cardinalities} codes" if feature.cardinalities else ""
+    codes = f" with {', '.join(map(str, feature.cardinalities))} codes" if feature.cardinalities else ""
     return f"{feature.kind} of width {feature.dim}{codes}"

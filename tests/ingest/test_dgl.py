@@ -97,6 +97,15 @@ def test_types_of_nodes_and_edges(ingest: Ingest, folder: Path) -> None:
     assert store.column("edges/u__likes__v", "weight").tolist() == [0.5, 1.0, 2.0]
 
 
+def test_types_share_the_codes_of_their_categories(home: Home, folder: Path) -> None:
+    graph = load_dgl().heterograph({("u", "likes", "v"): ([0, 1, 2, 5], [0, 1, 0, 1])}, num_nodes_dict={"u": 6, "v": 2})
+    graph.nodes["u"].data.update({"label": torch.arange(6) % 3, **masks(6), "feat_cat": torch.arange(6).view(6, 1) % 3})
+    graph.nodes["v"].data["feat_cat"] = torch.tensor([[3], [3]])
+    dataset = {"name": "dgl", "path": save(folder / "g.bin", graph)}
+    first, _ = preprocessed(home, dataset, **AS_IT_IS)
+    assert first["feat_cat"].ravel().tolist() == [0, 1, 2, 0, 1, 2, 3, 3]
+
+
 def test_options_that_are_all_written_out_ask_for_no_more(ingest: Ingest, folder: Path) -> None:
     """A recipe that was stored names every default; and `labels` names an array, no columns of a table."""
     config = DATASETS.config({"name": "dgl", "path": save(folder / "g.bin", ring())})
