@@ -50,9 +50,10 @@ class ConfigModel(BaseModel):
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            moved = [f"{key} {cls.moved_keys[key]}" for key in data if key in cls.moved_keys]
+            if moved:
+                raise ValueError("; ".join(moved))
             for key in data:
-                if key in cls.moved_keys:
-                    raise ValueError(f"{key} {cls.moved_keys[key]}")
                 if key not in cls.model_fields:
                     raise UnknownKeyError(str(key), cls.model_fields)
         return data

@@ -97,6 +97,10 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
             r"train\.loader: batch_size: 1180591620717411303424 is beyond the largest whole number",
         ),
         ("train.batch_size=5", r"train: batch_size is train\.loader\.batch_size now"),
+        (
+            "train={saint: walk, batch_size: 5}",
+            r"train: saint is part of .*; batch_size is train\.loader\.batch_size now",
+        ),
         ("train.loader.batch_size=5", r"train\.loader: batch_size does nothing: every step takes all training nodes"),
         ("train.saint=node", r"train: saint is part of the loader's name now: .*saint_node"),
         (
