@@ -49,17 +49,29 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     """Report the metrics; warn where the model is no better than one that learnt nothing."""
     for split, values in fields["metrics"].items():
         context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
-    for text in lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields):
+    lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
+    one_class = one_class_predicted(fields["metric"], fields["report"], lost)
+    for text in [*lost, one_class] if one_class else lost:
         context.warn(text)
-    confusion = fields["report"].get("confusion")
-    if confusion is not None:
-        predicted = [sum(column) for column in zip(*confusion["counts"], strict=True)]
-        if sum(predicted) and max(predicted) == sum(predicted) and len(predicted) > 1:
-            only = confusion["classes"][predicted.index(max(predicted))]
-            context.warn(
-                f"the model predicts class {only} for every row of {fields['report']['split']}: it learnt nothing "
-                "beyond the majority; train longer, or look at the labels and the learning rate"
-            )
+
+
+def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) -> str | None:
+    """Say so where every row is predicted to be of one class; `lost` is what `lost_to_controls` says."""
+    confusion = report.get("confusion")
+    if confusion is None:
+        return None
+    predicted = [sum(column) for column in zip(*confusion["counts"], strict=True)]
+    if len(predicted) < 2 or not sum(predicted) or max(predicted) < sum(predicted):
+        return None
+    only = confusion["classes"][predicted.index(max(predicted))]
+    ranks_well = metric in ("rocauc", "ap") and not lost
+    why = (
+        f"it ranks them well ({metric}), but all scores lie on one side of the threshold; train longer, or take a "
+        "threshold of your own on the column score"
+        if ranks_well
+        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
+    )
+    return f"the model predicts class {only} for every row of {report['split']}: {why}"
 
 
 def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.stage import lost_to_controls
+from tasks.evaluate.stage import lost_to_controls, one_class_predicted
 from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
@@ -245,6 +245,21 @@ def test_no_constant_of_the_training_split_beats_the_control(tmp_path: Path, kin
 def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expected: list[str]) -> None:
     report = {"metrics": {"valid": {"m": own}}, "controls": {"majority": {"valid": {"m": 0.5}}}}
     assert lost_to_controls("m", higher, report) == expected
+
+
+@pytest.mark.parametrize(
+    ("metric", "counts", "lost", "said"),
+    [
+        ("rocauc", [[5, 0], [5, 0]], [], "ranks them well (rocauc)"),
+        ("rocauc", [[5, 0], [5, 0]], ["the model does not beat ..."], "learnt nothing"),
+        ("accuracy", [[5, 0], [5, 0]], [], "learnt nothing"),
+        ("rocauc", [[5, 0], [4, 1]], [], None),
+    ],
+)
+def test_one_class_for_every_row(metric: str, counts: list[list[int]], lost: list[str], said: str | None) -> None:
+    report = {"split": "test", "confusion": {"counts": counts, "classes": ["0", "1"]}}
+    text = one_class_predicted(metric, report, lost)
+    assert text is None if said is None else text is not None and said in text and "class 0" in text
 
 
 @pytest.mark.parametrize("task", ["node", "graph", "link"])
