@@ -44,7 +44,7 @@ def show_check(found: DataCheck) -> None:
         graph = found.graph
         console.print(
             f"{'graph':<11} {graph['components']:,} connected components, the largest of "
-            f"{graph['largest_component']:,} nodes; {graph['without_in_edge']:,} nodes get no message",
+            f"{graph['largest_component']:,} nodes; nodes that get no message: {graph['without_in_edge']:,}",
             markup=False,
         )
     if found.unlabelled:

@@ -123,7 +123,8 @@ def _step(
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
         verb = "run" if len(waiting) > 1 else "runs"
-        return Step(name, runs, [f"since {' and '.join(waiting)} {verb}", *changes], "", *known)
+        names = " and ".join(filter(None, (", ".join(waiting[:-1]), waiting[-1])))
+        return Step(name, runs, [f"since {names} {verb}", *changes], "", *known)
     try:
         found = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
     except (IntegrityError, ParentGoneError) as error:
