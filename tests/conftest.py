@@ -11,6 +11,7 @@ os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from configs import trust
 from tasks.storage.home import Home
+from tests.warm_python import forked_processes
 
 # pytest keeps the test files with their assertions rewritten (7 s of a start), if Python may keep anything.
 sys.dont_write_bytecode = False
@@ -28,6 +30,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that wait for servers come first, so that no worker of xdist begins with them when the others are done.
 FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
+# Folders whose tests are about what workers compute, not about how their processes begin and end.
+FORKED = ("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/", "tests/train/")
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 
@@ -45,6 +49,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     config.option.loadscopereorder = False
     return Scheduler(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The workers of stages begin without waiting for their imports."""
+    if not request.node.nodeid.startswith(FORKED):
+        yield
+        return
+    with forked_processes():
+        yield
 
 
 @pytest.fixture(autouse=True)

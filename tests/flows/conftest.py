@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from tests.warm_python import forked_processes
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 TINY: dict[str, Any] = {
@@ -48,7 +50,8 @@ def environment() -> dict[str, str]:
 
 
 def graphmill(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    return subprocess.run(
-        command(home, *arguments), capture_output=True, text=True, env=environment(), timeout=240, **options
-    )
+    """Run the command as a user does, only without waiting for its imports."""
+    with forked_processes():
+        return subprocess.run(
+            command(home, *arguments), capture_output=True, text=True, env=environment(), timeout=240, **options
+        )

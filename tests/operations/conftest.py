@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from tests.flows.conftest import command, environment, graphmill, write_recipe
+from tests.warm_python import forked_processes
 
 _SECONDS = 900  # a loaded machine takes ten times as long
 FAST = {"train": {"loader": "full", "epochs": 2, "threads": 1}}
@@ -27,14 +28,15 @@ class Installation:
     mlflow: str
 
     def run(self, *arguments: str, ok: bool | None = True, **options: Any) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(self.home, *arguments),
-            capture_output=True,
-            text=True,
-            env=environment(),
-            timeout=None if "watch" in arguments else _SECONDS,  # the test has its own
-            **options,
-        )
+        with forked_processes():
+            done = subprocess.run(
+                command(self.home, *arguments),
+                capture_output=True,
+                text=True,
+                env=environment(),
+                timeout=None if "watch" in arguments else _SECONDS,  # the test has its own
+                **options,
+            )
         assert ok is None or (done.returncode == 0) == ok, done.stdout + done.stderr
         return done
 

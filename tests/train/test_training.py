@@ -140,7 +140,7 @@ def wait_for(condition: Any, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def reached(home: Home, epoch: int) -> bool:
@@ -181,10 +181,10 @@ def alive(process: psutil.Process) -> bool:
 
 
 def kill_a_rank(home: Home, rank: int) -> None:
-    """Kill a rank once the first checkpoint is there."""
+    """Kill a rank once the first checkpoint is there; it is the process that writes the rank's log."""
     wait_for(lambda: reached(home, 1))
     for process in psutil.Process().children(recursive=True):
-        if "tasks.train.worker" in process.cmdline() and process.environ().get("RANK", "0") == str(rank):
+        if f"rank-{rank}.log" in {Path(file.path).name for file in process.open_files()}:
             process.kill()
             return
 
