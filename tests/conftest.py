@@ -51,6 +51,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return Scheduler(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_test_leaves_a_file_in_the_current_folder() -> Iterator[None]:
+    def listed() -> set[str]:
+        return {path.name for path in Path.cwd().iterdir()} - {".pytest_cache", ".hypothesis", "__pycache__", "build"}
+
+    before = listed()
+    yield
+    assert listed() <= before
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _forked_workers(request: pytest.FixtureRequest) -> Iterator[None]:
     """The workers of stages begin without waiting for their imports."""

@@ -32,6 +32,7 @@ from tasks.storage.home import Home
 from tasks.train.job import LAST, METRICS
 from tests.flows.conftest import command, environment, write_recipe
 from tests.flows.test_kills import GONE_SECONDS, _is_building, check_artifacts, processes_of
+from tests.warm_python import forked_processes
 
 STAGES_KILLED = ("train", "evaluate", "publish")
 MEMBERS = ("leader", "server", "torchrun", "rank", "worker", "group", "tree")
@@ -201,7 +202,8 @@ def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str,
 def test_members_are_killed_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=30", "train.checkpoint_every=5", "train.num_ranks=2"]
     kills = [("train", "server", 0.5), ("train", "rank", 1.0)]
-    counts = compare(tmp_path / "home", tmp_path / "calm", [*arguments, "train.device=cpu"], kills)
+    with forked_processes():
+        counts = compare(tmp_path / "home", tmp_path / "calm", [*arguments, "train.device=cpu"], kills)
     assert sum(counts.values()) == 2
 
 
