@@ -193,6 +193,30 @@ def test_what_only_looks_imports_nothing_heavy(done: Done, words: str) -> None:
     assert not imported & HEAVY
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "up",
+        "deploy",
+        "start",
+        "versions",
+        "predict",
+        "trust",
+        "show",
+        "clean",
+        "baseline",
+        "backfill watch",
+        "notify add",
+    ],
+)
+def test_the_installed_command_knows_every_group(tmp_path: Path, words: str) -> None:
+    """Most tests start commands in another way: see tests/warm_python.py."""
+    script = Path(sys.executable).parent / "graphmill"
+    done = subprocess.run([script, *words.split(), "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"graphmill {words}" in done.stdout
+
+
 def test_plan_names_the_key_that_changed(done: Done) -> None:
     plan = done("plan", str(done.recipe), "train.learning_rate=0.01", "--json")
     assert plan.returncode == 0, plan.stderr
