@@ -30,8 +30,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that wait for servers come first, so that no worker of xdist begins with them when the others are done.
 FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/")
-# Folders whose tests are about what workers compute, not about how their processes begin and end.
-FORKED = ("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/", "tests/train/")
+# Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
+FORKED = (
+    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/", "tests/train/"),
+    *("tests/flows/test_past_runs.py", "tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
+)
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 

@@ -46,6 +46,7 @@ _PROGRAMS = frozenset(
         "tasks.supervise",
         "tasks.train.ranks.torchrun",
         "tasks.train.worker",
+        "tests.flows.runner_script",
         "tests.process_facts",
         "tests.train.two_ranks",
         "tests.train.unequal_ranks",
