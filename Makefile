@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# How many processes run the tests, a file at a time; 2 GB each, and those that they start.
+# How many processes run the tests, a file at a time; 3 GB each with what they start.
 WORKERS ?= 2
 
 .PHONY: run test slow check lint docs setup format clean
