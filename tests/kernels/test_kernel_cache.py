@@ -53,6 +53,8 @@ class Sources:
         self.own = own or self.folder
         self.variables = {**environment(), "PYTHONPATH": f"{self.own}:{self.folder}:{ROOT}"}
         self.variables.pop("NUMBA_CACHE_DIR", None)
+        # Python holds a kept byte code for that of a source of equal size that was written in the same second.
+        self.variables["PYTHONDONTWRITEBYTECODE"] = "1"
         self.variables |= variables
 
     def run(self, constant: int, called: str = CALLED) -> list[float]:
