@@ -89,12 +89,13 @@ def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
     """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError."""
     parsed = [_parse_override(text) for text in overrides]
+    files = {keys[:-1]: value for keys, value in parsed if keys[-1] == "file"}
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
         if keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
-            _switch_component(data, keys[:-1], str(value))
+            _switch_component(data, keys[:-1], str(value), files.get(keys[:-1]))
         elif keys in COMPONENT_PATHS and isinstance(value, str):
-            _switch_component(data, keys, value)
+            _switch_component(data, keys, value, files.get(keys))
         else:
             _set(data, keys, value)
     _check_values(data, (), source)
@@ -220,9 +221,11 @@ def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
     place[keys[-1]] = value
 
 
-def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str) -> None:
-    """Put another component in place; options that it does not know stay behind (a grid over models needs that)."""
-    config_class = COMPONENT_PATHS[keys].config_class(name)
+def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str, file: Any) -> None:
+    """Put another component in place; options that it does not know stay behind (a grid over models needs that).
+
+    `file` is the user's that has it, where an override names one; the recipe's is asked too.
+    """
     place: Any = data
     for key in keys:
         place = place.get(key) or {}
@@ -230,5 +233,11 @@ def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str) ->
             place = {"name": place}
         if not isinstance(place, dict):
             raise RecipeError(f"override {'.'.join(keys)}: {key} is a value, not a section")
-    kept = {key: value for key, value in place.items() if key in config_class.model_fields}
-    _set(data, keys, {**kept, "name": name})
+    components = COMPONENT_PATHS[keys]
+    stay_behind = set()
+    if components.takes_files and file is None and components.has(name):
+        stay_behind = {"file", "file_sha256"}
+    elif components.takes_files and (file := file or place.get("file")) is not None:
+        components.load_file({"name": name, "file": file})
+    known = components.config_class(name).model_fields.keys() - stay_behind
+    _set(data, keys, {**{key: value for key, value in place.items() if key in known}, "name": name})

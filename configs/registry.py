@@ -59,7 +59,7 @@ class Registry:
         self.kind = kind
         self.default = default
         self._renamed = renamed or {}
-        self._takes_files = own_files
+        self.takes_files = own_files
         self.package = package
         self._configs_module = configs
         self._configs: dict[str, type[ComponentConfig]] = {}
@@ -117,6 +117,10 @@ class Registry:
         self._scan()
         return sorted((self._classes.keys() | self._configs.keys() | self._elsewhere.keys()) - self._unlisted)
 
+    def has(self, name: str) -> bool:
+        """Whether a component of graphmill's own has this name."""
+        return name in self.names() and not _is_own(self._classes.get(name))
+
     def get(self, name: str) -> type[Any]:
         """Return the component's class. Raises RecipeError with the known names."""
         self._read_options_of(name)
@@ -171,8 +175,8 @@ class Registry:
             value = {"name": self.default, **value}
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise RecipeError(f"a {self.kind} needs a name; known: {', '.join(self.names())}")
-        if self._takes_files and value.get("file") is not None:
-            value = self._load_file(value, copy)
+        if self.takes_files and value.get("file") is not None:
+            value = self.load_file(value, copy)
         return self.config_class(value["name"]).model_validate(value)
 
     def create(self, config: ComponentConfig, *args: Any, **kwargs: Any) -> Any:
@@ -183,8 +187,11 @@ class Registry:
         """Return the content of the user's file that a component was loaded from; None for one of ours."""
         return self._own_files.get(getattr(config, "file_sha256", None) or "")
 
-    def _load_file(self, value: dict[str, Any], copy: Path | None) -> dict[str, Any]:
-        """Run a user's file, whose components register themselves; returns `value` with the file's place and digest."""
+    def load_file(self, value: dict[str, Any], copy: Path | None = None) -> dict[str, Any]:
+        """Run a user's file, whose components register themselves; returns `value` with the file's place and digest.
+
+        Takes and raises what `config` does.
+        """
         name, wanted = value["name"], value.get("file_sha256")
         try:
             path = Path(str(value["file"])).expanduser().resolve()
@@ -255,8 +262,8 @@ def _module_of(cls: type | None) -> str | None:
     return None if cls is None else cls.__module__
 
 
-def _is_own(cls: type) -> bool:
-    return cls.__module__.startswith(OWN_FILE)
+def _is_own(cls: type | None) -> bool:
+    return cls is not None and cls.__module__.startswith(OWN_FILE)
 
 
 DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")

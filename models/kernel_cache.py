@@ -76,7 +76,7 @@ class UserKernelCacheLocator(KernelCacheLocator):
 
     def _beside(self, file: Path) -> Path:
         kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return kept / "graphmill" / "kernels" / ".".join(file.parts[1:-1])
+        return kept / "graphmill" / "kernels" / hashlib.sha256(os.fsencode(file.parent)).hexdigest()[:_DIGITS]
 
 
 @functools.cache

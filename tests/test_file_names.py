@@ -159,7 +159,10 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
 ALLOWED: dict[str, list[str]] = {
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
         "flows/services/settings.py: path / f'{service}.log'",
-        "models/kernel_cache.py: Path(kept) / f'{name}-{self.get_source_stamp()[:16]}'",
+        "models/kernel_cache.py: Path(kept) / f'{name}-{self.get_source_stamp()[:_DIGITS]}'",
+        "models/kernel_cache.py: self._beside(file) / f'{file.stem}-{self.get_source_stamp()[:_DIGITS]}'",
+        "models/kernel_cache.py: folder.parent.glob(f\"{folder.name[:-_DIGITS]}{'?' * _DIGITS}\")",
+        "models/kernel_cache.py: f\"{place}/{(name.split()[0] if name.split() else '')}\"",
         "models/kernel_cache.py: ROOT / f'{name}.py'",
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
@@ -199,6 +202,8 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/train/worker.py: work / LOGS / f'rank-{rank}.log'",
     ],
     "digests and random numbers": [
+        "models/kernel_cache.py: kept / 'graphmill' / 'kernels' / hashlib.sha256(os.fsencode(file.parent)).hexdigest()"
+        "[:_DIGITS]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2]",
         "tasks/storage/caching.py: self.folder / name[-32:][:2] / f'{name}.pkl'",
         "tasks/partition/kaminpar.py: context.scratch / f'kaminpar-{os.getpid()}-{uuid.uuid4().hex[:8]}.parhip'",

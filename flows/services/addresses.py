@@ -14,9 +14,9 @@ from flows.services.state import is_up
 from tasks.storage.home import Home
 
 TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
+"""Set while PREFECT_API_URL is that of a run's own server."""
 DATABASE_ELSEWHERE = ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
 """Variables that name another database of Prefect's than the home's."""
-"""Set while PREFECT_API_URL is that of a run's own server."""
 
 
 def connect(home: Home) -> None:

@@ -13,10 +13,13 @@ import datetime
 import json
 import os
 import sqlite3
+import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +37,7 @@ _OTHER_WAYS = (
     *DATABASE_ELSEWHERE,
 )
 """Settings that lead elsewhere, or ask for more than is done here."""
-_WAIT_SECONDS = 10.0
+_WAIT_SECONDS, _RETRY_SECONDS = 10.0, 0.2
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)  # durations are stored as times after it
 
 
@@ -98,8 +101,16 @@ def _send(url: str, run: PastRun) -> str:
     def post(path: str, content: dict[str, Any], method: str = "POST") -> Any:
         body = json.dumps(content).encode()
         request = urllib.request.Request(f"{url}/{path}", data=body, headers=headers, method=method)
-        with urllib.request.urlopen(request, timeout=_WAIT_SECONDS) as answer:
-            return json.loads(answer.read() or b"null")
+        patience = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=_WAIT_SECONDS) as answer:
+                    return json.loads(answer.read() or b"null")
+            except urllib.error.HTTPError as error:
+                # So the server says, having done nothing, that others had its SQLite file locked for too long.
+                if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > patience:
+                    raise
+            time.sleep(_RETRY_SECONDS)
 
     flow = post("flows/", {"name": run.flow})["id"]
     begun = {"name": run.name, "flow_id": flow, "parameters": run.parameters, "tags": run.tags}

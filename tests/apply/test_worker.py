@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from configs.errors import DataError, RecipeError
+from configs.errors import DataError, RecipeError, StageError
 from models.base import GraphModel
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.worker import ServeJob, Serving
@@ -287,3 +287,20 @@ def test_a_graph_of_another_width_is_refused(nodes: Case) -> None:
     nodes.write()
     with pytest.raises(DataError, match="trained on a graph with feature_dim=16, this one has 17"):
         nodes.serve(own_graph=False)
+
+
+@pytest.mark.parametrize("kind", ["nodes", "links", "molecules"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_values_that_are_no_numbers_are_refused(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str, value: float
+) -> None:
+    case: Case = request.getfixturevalue(kind)
+    model = case.model
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(value)
+    monkeypatch.setattr("tasks.apply.model_files.load_published", lambda _: model)
+    with pytest.raises(StageError, match="are no numbers"):
+        case.serve(given={"pairs": case.csv(source=[1003], target=[1010])} if kind == "links" else {})
+    with pytest.raises(StageError, match="are no numbers"):
+        case.serve("embeddings")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from configs.errors import DataError, StageError
+from configs.errors import DataError, IntegrityError
 from configs.schema import EvaluateConfig, TrainConfig
 from tasks import supervise
 from tasks.evaluate import worker
@@ -185,7 +185,7 @@ def test_graphs(tmp_path: Path, home: Home) -> None:
     assert {"confusion", "roc", "calibration"} <= set(report.report)
 
 
-def test_a_users_mistake_keeps_its_class_and_a_dead_worker_is_named(tmp_path: Path, home: Home) -> None:
+def test_errors_of_the_worker_keep_their_class(tmp_path: Path, home: Home) -> None:
     graph = as_partition(node_graph(tmp_path / "graph", num_nodes=60))
     np.save(graph.folder / "label.npy", np.full(60, -1, np.int64))
     (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
@@ -195,7 +195,7 @@ def test_a_users_mistake_keeps_its_class_and_a_dead_worker_is_named(tmp_path: Pa
         evaluate(home, Recipe(), parents)
     (parents["train"].folder / "best.pt").write_bytes(b"not a checkpoint")
     (home.root / "work-here").rename(home.root / "before")
-    with pytest.raises(StageError, match=r"evaluate ended with exit code 1(.|\n)*is not a checkpoint"):
+    with pytest.raises(IntegrityError, match=r"best\.pt is not a checkpoint of graphmill"):
         evaluate(home, Recipe(), parents)
 
 

@@ -7,8 +7,11 @@ import dataclasses
 import datetime
 import json
 import sqlite3
+import threading
 import urllib.request
+from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -50,7 +53,48 @@ def asked(server: EmbeddedServer, path: str, content: dict[str, Any] | None = No
         return json.load(answer)
 
 
-def test_a_server_shows_them_however_they_were_told(prepared: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+class Busy(BaseHTTPRequestHandler):
+    """Stands before a server: every second request finds it busy, as when others have its SQLite file locked."""
+
+    upstream = ""
+    requests = 0
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).requests += 1
+        if self.requests % 2:
+            self._answer(503, b'{"exception_message":"Service Unavailable"}')
+            return
+        headers = {name: self.headers[name] for name in ("Content-Type", "Authorization")}
+        with urllib.request.urlopen(urllib.request.Request(self.upstream + self.path, body, headers)) as answer:
+            self._answer(answer.status, answer.read())
+
+    def do_GET(self) -> None:
+        with urllib.request.urlopen(self.upstream + self.path) as answer:
+            self._answer(answer.status, answer.read())
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def busy() -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever)
+        thread.start()
+        yield proxy
+        proxy.shutdown()
+        thread.join()
+
+
+def test_a_server_shows_them_however_they_were_told(
+    prepared: Home, busy: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # This file may have been read minutes ago.
     run_now = dataclasses.replace(RUN, began=datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=7))
     inserted = [write_past_run(prepared, run_now), write_past_run(prepared, run_now)]
@@ -58,9 +102,11 @@ def test_a_server_shows_them_however_they_were_told(prepared: Home, monkeypatch:
     server.launch()
     try:
         server.wait()
-        monkeypatch.setenv("PREFECT_API_URL", server.url)
+        monkeypatch.setattr(Busy, "upstream", server.url.removesuffix("/api"))
+        monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{busy.server_port}/api")
         monkeypatch.setenv("PREFECT_API_AUTH_STRING", server._password)
         told = write_past_run(prepared, run_now)
+        assert Busy.requests > 2
         runs = {run["id"]: run for run in asked(server, "flow_runs/filter", {})}
         assert set(runs) == {*inserted, told}
         assert len(asked(server, "flows/filter", {})) == 1

@@ -13,7 +13,7 @@ from flows.environment.prefect_files import startup_path
 from flows.services.commands import worker_service
 from flows.services.settings import ServiceSettings
 from tasks.storage.home import Home
-from tests.flows.conftest import environment, graphmill
+from tests.flows.conftest import command, environment, write_recipe
 
 FILES = {
     "prefect.toml": 'profiles_path = "{folder}/profiles.toml"\n[logging]\nconfig_path = "{folder}/evil.yml"\n',
@@ -26,13 +26,19 @@ EVIL = "version: 1\nfilters:\n  f:\n    (): os.system\n    command: 'touch {fold
 PROFILES = 'active = "evil"\n[profiles.evil]\nPREFECT_LOGGING_CONFIG_PATH = "{folder}/evil.yml"\n'
 
 
-@pytest.fixture(params=sorted(FILES))
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    place = tmp_path / "cloned"
+def cloned(folder: Path, *names: str) -> Path:
+    """Return a folder with some of the files, all of which name what runs code."""
+    place = folder / "cloned"
     place.mkdir()
-    for name, text in {request.param: FILES[request.param], "evil.yml": EVIL, "profiles.toml": PROFILES}.items():
+    texts = {name: FILES[name] for name in names}
+    for name, text in {**texts, "evil.yml": EVIL, "profiles.toml": PROFILES}.items():
         (place / name).write_text(text.format(folder=place))
     return place
+
+
+@pytest.fixture(params=sorted(FILES))
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return cloned(tmp_path, request.param)
 
 
 def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -41,10 +47,11 @@ def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     return subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, timeout=120)
 
 
-def test_a_command_and_its_server(folder: Path, tmp_path: Path) -> None:
-    done = graphmill(tmp_path / "home", "predict", "-m", "nope@1", cwd=folder)
-    assert done.returncode == 2, done.stderr
-    assert "no model is registered" in done.stderr
+def test_a_command_and_its_server(tmp_path: Path) -> None:
+    folder = cloned(tmp_path, *FILES)
+    words = command(tmp_path / "home", "run", str(write_recipe(tmp_path)), "--only", "ingest")
+    done = _python(folder, *words[1:])
+    assert done.returncode == 0, done.stderr
     assert not list(folder.glob("ran.*"))
 
 

@@ -61,7 +61,8 @@ def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytes
     }
     rows = ["valid", "valid · mean", "valid · features only", "test", "test · mean"]
     assert [row for row, _ in record.scores()] == rows
-    assert "| valid · features only | r2 | 0.2500 |" in metrics_table(record)
+    assert "| | rmse | r2 |\n" in metrics_table(record)
+    assert "\n| valid · features only | 0.8750 | 0.2500 |\n" in metrics_table(record)
     assert outcome_json(record)["controls"] == record.controls
     show_outcome(Console(), Home(Path()), record)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()]

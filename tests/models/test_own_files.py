@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import shutil
@@ -169,3 +170,15 @@ def test_a_name_of_ours_stays_ours(own_file: Path) -> None:
         MODELS.config({"name": "gcn", "file": str(own_file)})
     with pytest.raises(RecipeError, match="registers no model 'graphsage'"):
         MODELS.config({"name": "graphsage", "file": str(EXAMPLE)})
+
+
+def test_overrides_name_the_model_and_its_file(own_file: Path) -> None:
+    shipped = {"name": "x", "dataset": "synthetic", "model": {"name": "graphsage", "dropout": 0.1, "hidden_dim": 16}}
+    file = f"model.file={own_file}"
+    for words in (["model.name=damped_mean", file], [file, "model=damped_mean"]):
+        recipe = build_recipe(copy.deepcopy(shipped), words)
+        assert recipe.model.file == str(own_file)
+        assert recipe.model.hidden_dim == 16  # type: ignore[attr-defined]
+    dumped = dump_recipe(recipe)
+    assert build_recipe(copy.deepcopy(dumped), ["model=damped_mean"]) == recipe
+    assert build_recipe(dumped, ["model=graphsage"]).model.file is None
