@@ -15,9 +15,9 @@ from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.run_records import RunRecord, all_runs, new_record, now_text
-from flows.services.addresses import mlflow_page, prefect_page
+from flows.services.addresses import check_answers, is_away, mlflow_page, prefect_page, server_went_away
 from flows.services.environment import own_server_url, prepare_environment
-from flows.services.temporary_server import EmbeddedServer, check_answers, embedded_server, is_away, server_went_away
+from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home

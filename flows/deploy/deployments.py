@@ -163,7 +163,7 @@ def server() -> Any:
     """Return a client of the lasting server. Raises StageError where there is none, or where it does not answer."""
     if not os.environ.get("PREFECT_API_URL"):
         raise StageError("deployments need servers that last: start them with graphmill up (or set PREFECT_API_URL)")
-    from flows.services.temporary_server import check_answers
+    from flows.services.addresses import check_answers
 
     check_answers(os.environ["PREFECT_API_URL"])
     from prefect.client.orchestration import get_client

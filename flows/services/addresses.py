@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 
+from configs.errors import StageError
 from flows.services.commands import client_environment
+from flows.services.health import answers
 from flows.services.settings import read_settings
 from flows.services.state import is_up
 from tasks.storage.home import Home
 
 TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
 """Set while PREFECT_API_URL is that of a run's own server."""
-DATABASE_ELSEWHERE = ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
-"""Variables that name another database of Prefect's than the home's."""
 
 
 def connect(home: Home) -> None:
@@ -46,3 +46,28 @@ def mlflow_page(run_url: str) -> str:
     if not run_url or not store.startswith("http"):
         return ""
     return run_url_in(os.environ.get("GRAPHMILL_MLFLOW_PAGES") or public_uri(store), run_url)
+
+
+def check_answers(url: str) -> None:
+    """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
+    trouble = answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
+    if trouble:
+        raise StageError(
+            f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server "
+            "start) or unset PREFECT_API_URL: each run then brings its own"
+        )
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error of Prefect's client (httpx.HTTPError) means that its server, asked again and again, is away."""
+    response = getattr(error, "response", None)
+    return response is None or response.status_code >= 500
+
+
+def server_went_away() -> str:
+    """Say what to do about a server that was there and is no longer."""
+    url = os.environ.get("PREFECT_API_URL", "").rpartition("@")[2]
+    return (
+        f"the Prefect server at {url} went away and did not come back while it was asked again; start it "
+        "(graphmill up, or prefect server start) and run again: what is done is found"
+    )

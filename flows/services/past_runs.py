@@ -23,8 +23,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-from flows.services.addresses import DATABASE_ELSEWHERE
 from flows.services.environment import own_server_url
+from flows.services.prefect_database import OTHERS
 from tasks.storage.home import Home
 
 REVISION = "a3b9c7d2e5f1"
@@ -34,7 +34,7 @@ _OTHER_WAYS = (
     "PREFECT_API_SSL_CERT_FILE",
     "PREFECT_API_TLS_INSECURE_SKIP_VERIFY",
     "PREFECT_CLIENT_CUSTOM_HEADERS",
-    *DATABASE_ELSEWHERE,
+    *OTHERS,
 )
 """Settings that lead elsewhere, or ask for more than is done here."""
 _WAIT_SECONDS, _RETRY_SECONDS = 10.0, 0.2

@@ -18,7 +18,6 @@ import http.client
 import os
 import secrets
 import socket
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -26,15 +25,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from configs.errors import StageError
-from flows.services.addresses import DATABASE_ELSEWHERE, TEMPORARY
-from flows.services.health import answers
+from flows.services.addresses import TEMPORARY
+from flows.services.prefect_database import PrefectDatabase, named_elsewhere
 from tasks.processes import ending
 from tasks.processes.children import describe_exit, die_with_parent, tail
-from tasks.storage.artifacts import file_lock
-from tasks.storage.database_templates import copy_template
 from tasks.storage.home import Home
 
 _COMMAND = [sys.executable, "-m", "flows.services.temporary_server"]
@@ -52,6 +48,7 @@ class EmbeddedServer:
     def __init__(self, home: Home) -> None:
         """Nothing is started yet."""
         self.home = home
+        self.database = PrefectDatabase(home)
         self.url = ""
         self._password = f"graphmill:{secrets.token_urlsafe(24)}"
         self._listener: socket.socket | None = None
@@ -67,50 +64,15 @@ class EmbeddedServer:
     def _log(self) -> Path:
         return self.home.prefect / "server.log"
 
-    @property
-    def _ready_mark(self) -> Path:
-        """Exists once this version's database has been made; a first start makes it and must not race another one."""
-        from importlib.metadata import version
-
-        return self.home.prefect / f".database-{version('prefect')}"
-
-    @property
-    def has_database(self) -> bool:
-        """Whether this version's database has been made."""
-        return self._ready_mark.exists()
-
-    def check_database(self) -> None:
-        """Have a database that is gone made anew. Raises StageError where it is damaged."""
-        database = self.home.prefect / "prefect.db"
-        if not self.has_database or any(map(os.environ.get, DATABASE_ELSEWHERE)):
-            return
-        try:
-            there = database.exists() and has_tables(database)
-        except sqlite3.OperationalError:  # somebody has it locked
-            return
-        except sqlite3.DatabaseError as error:
-            raise StageError(
-                f"{database}: {error}; put a backup in its place, or move it away with {database.name}-wal and "
-                f"{database.name}-shm: the next run makes a new one. It holds the history of runs, deployments and "
-                "notification channels, but no artifacts and no models"
-            ) from error
-        if not there:
-            self._ready_mark.unlink(missing_ok=True)
-
-    @property
-    def has_older_database(self) -> bool:
-        """Whether another version's database is there, which this one has yet to migrate."""
-        return not self.has_database and any(self.home.prefect.glob(".database-*"))
-
     def start(self) -> None:
         """Start the server and point this process's Prefect at it; `wait` says when it answers.
 
         Call it from the main thread: the kernel ends the server when the thread that started it ends. Raises StageError
         where the database is damaged.
         """
-        self.check_database()
-        if not self.has_database:
-            self._first_start.enter_context(file_lock(self.home.locks / "prefect-database.lock"))
+        self.database.check()
+        if not self.database.is_made:
+            self._first_start.enter_context(self.database.making())
         self.launch()
         os.environ[TEMPORARY] = "1"
         os.environ["PREFECT_API_URL"] = self.url
@@ -120,10 +82,7 @@ class EmbeddedServer:
 
     def launch(self) -> None:
         """Open the socket and start the server's process; start it again where it is killed."""
-        self.home.prefect.mkdir(parents=True, exist_ok=True, mode=0o700)
-        new = not any(self.home.prefect.glob(".database-*"))  # else it is gone, and whoever removed it knows why
-        if new and copy_template("prefect", self.home.prefect / "prefect.db"):
-            self._ready_mark.touch()
+        self.database.copy_template()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/api"
         self._log.write_bytes(b"")
@@ -134,6 +93,7 @@ class EmbeddedServer:
         assert self._listener is not None
         environment = {
             **os.environ,
+            "PREFECT_HOME": str(self.home.prefect),  # as for `graphmill up`, also where the user has one of their own
             "PREFECT_SERVER_API_AUTH_STRING": self._password,
             "PREFECT_UI_ENABLED": "0",
             "PREFECT__SERVER_EPHEMERAL": "1",
@@ -144,7 +104,7 @@ class EmbeddedServer:
             "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
             "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
         }
-        if self.has_database:  # a second of start-up
+        if self.database.is_made:  # a second of start-up
             environment["PREFECT_API_DATABASE_MIGRATE_ON_START"] = "false"
             environment["PREFECT_API_BLOCKS_REGISTER_ON_START"] = "false"
         for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
@@ -176,8 +136,8 @@ class EmbeddedServer:
                 if not self._may_start_again(code):
                     self._give_up(code)
                     return
-                if not self.has_database and not self._answered.is_set():
-                    self._set_database_aside()  # a first start that was killed half-way leaves one that never opens
+                if not self.database.is_made and not self._answered.is_set():
+                    self.database.set_aside()  # a first start that was killed half-way leaves one that never opens
                 self._start_process()
 
     def _give_up(self, code: int) -> None:
@@ -195,9 +155,9 @@ class EmbeddedServer:
         self._deaths = [moment for moment in self._deaths if now - moment < _DEATHS_WITHIN_SECONDS] + [now]
         if self._answered.is_set():
             return len(self._deaths) < _MAX_DEATHS
-        if self.has_older_database:
+        if self.database.is_older:
             return False
-        first_start = not self.has_database  # what it stumbles over may be what an earlier one left half-made
+        first_start = not self.database.is_made  # what it stumbles over may be what an earlier one left half-made
         return len(self._deaths) < _MAX_DEATHS if code < 0 else first_start and len(self._deaths) == 1
 
     def wait(self) -> None:
@@ -206,7 +166,7 @@ class EmbeddedServer:
             if not self._answers():
                 raise StageError(self._trouble("did not start"))
             self._answered.set()
-            self._ready_mark.touch()
+            self.database.mark_as_made()
         except BaseException:
             self.stop()
             raise
@@ -217,7 +177,7 @@ class EmbeddedServer:
         token = base64.b64encode(self._password.encode()).decode()
         request = urllib.request.Request(f"{self.url}/health", headers={"Authorization": f"Basic {token}"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        deadline = time.monotonic() + (_MIGRATION_SECONDS if self.has_older_database else _START_SECONDS)
+        deadline = time.monotonic() + (_MIGRATION_SECONDS if self.database.is_older else _START_SECONDS)
         while time.monotonic() < deadline and not self._stopped.is_set():
             try:
                 # The socket listens from the beginning: the connection waits in its queue until the server is up.
@@ -228,14 +188,10 @@ class EmbeddedServer:
                 time.sleep(0.05)
         return False
 
-    def _set_database_aside(self) -> None:
-        database = self.home.prefect / "prefect.db"
-        for path in (database, Path(f"{database}-wal"), Path(f"{database}-shm")):
-            if path.exists():
-                path.replace(path.with_name(f"{path.name}.broken"))
-
     def _trouble(self, what: str) -> str:
-        return f"the Prefect server of this run {what}; its log is {self._log}:\n{tail(self._log, 8)}"
+        elsewhere = named_elsewhere()
+        over = f" over the database that {elsewhere} names" if elsewhere else ""
+        return f"the Prefect server of this run{over} {what}; its log is {self._log}:\n{tail(self._log, 8)}"
 
     def stop(self) -> None:
         """End the server."""
@@ -253,45 +209,14 @@ class EmbeddedServer:
         listener.close()
 
 
-def has_tables(database: Path) -> bool:
-    """Whether a SQLite file holds tables of Prefect. Raises sqlite3.DatabaseError where it is damaged."""
-    with contextlib.closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
-        return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall())
-
-
-def check_answers(url: str) -> None:
-    """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
-    trouble = answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
-    if trouble:
-        raise StageError(
-            f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server "
-            "start) or unset PREFECT_API_URL: each run then brings its own"
-        )
-
-
-def is_away(error: Exception) -> bool:
-    """Whether an error of Prefect's client (httpx.HTTPError) means that its server, asked again and again, is away."""
-    response = getattr(error, "response", None)
-    return response is None or response.status_code >= 500
-
-
-def server_went_away() -> str:
-    """Say what to do about a server that was there and is no longer."""
-    url = os.environ.get("PREFECT_API_URL", "").rpartition("@")[2]
-    return (
-        f"the Prefect server at {url} went away and did not come back while it was asked again; start it "
-        "(graphmill up, or prefect server start) and run again: what is done is found"
-    )
-
-
 def prepare_database(home: Home) -> None:
     """Make this version's SQLite database whole, unless it is: a server killed while it does so leaves a wreck."""
     server = EmbeddedServer(home)
-    server.check_database()
-    if server.has_database:
+    server.database.check()
+    if server.database.is_made:
         return
-    with file_lock(home.locks / "prefect-database.lock"):
-        if not server.has_database:
+    with server.database.making():
+        if not server.database.is_made:
             server.launch()
             server.wait()
             server.stop()

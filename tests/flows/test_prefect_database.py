@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs.errors import StageError
+from flows.services.prefect_database import PrefectDatabase
 from flows.services.temporary_server import EmbeddedServer, prepare_database
 from tasks.storage.home import Home
 from tests.raw_requests import ask, basic
@@ -35,7 +36,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 def test_what_a_killed_first_start_left_is_set_aside(mended: Home) -> None:
-    assert EmbeddedServer(mended).has_database
+    assert PrefectDatabase(mended).is_made
     assert (mended.prefect / "prefect.db.broken").read_bytes() == WRECK
     with sqlite3.connect(mended.prefect / "prefect.db") as connection:
         assert connection.execute("select count(*) from flow_run").fetchone() == (0,)
@@ -67,16 +68,16 @@ def test_a_run_s_server_answers_nobody_else(mended: Home) -> None:
 @pytest.mark.parametrize("left", [None, b"", "no tables"])
 def test_a_database_that_is_gone_is_made_anew(home: Home, left: bytes | str | None) -> None:
     """Somebody removed it, and what asked for it since has left an empty one."""
-    server, database = EmbeddedServer(home), home.prefect / "prefect.db"
+    database = PrefectDatabase(home)
     home.prefect.mkdir()
-    server._ready_mark.touch()
+    database.mark_as_made()
     if left == "no tables":
-        with contextlib.closing(sqlite3.connect(database)) as connection:
+        with contextlib.closing(sqlite3.connect(database.path)) as connection:
             connection.execute("pragma journal_mode = wal")
     elif isinstance(left, bytes):
-        database.write_bytes(left)
-    server.check_database()
-    assert not server.has_database, "the next start makes the tables"
+        database.path.write_bytes(left)
+    database.check()
+    assert not database.is_made, "the next start makes the tables"
 
 
 def test_a_damaged_database_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,15 +85,15 @@ def test_a_damaged_database_is_named(home: Home, monkeypatch: pytest.MonkeyPatch
     database = home.prefect / "prefect.db"
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("create table alembic_version as select zeroblob(100000)")
-    EmbeddedServer(home)._ready_mark.touch()
-    EmbeddedServer(home).check_database()
-    assert EmbeddedServer(home).has_database
+    PrefectDatabase(home).mark_as_made()
+    PrefectDatabase(home).check()
+    assert PrefectDatabase(home).is_made
     database.write_bytes(database.read_bytes()[:50_000])
     with pytest.raises(StageError, match=r"prefect\.db: database disk image is malformed; .* or move it away"):
         EmbeddedServer(home).start()
-    assert EmbeddedServer(home).has_database, "it stays as it is"
+    assert PrefectDatabase(home).is_made, "it stays as it is"
     monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://elsewhere")
-    EmbeddedServer(home).check_database()
+    PrefectDatabase(home).check()
 
 
 def test_the_database_of_an_older_version_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,4 +102,4 @@ def test_the_database_of_an_older_version_stays(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StageError, match="did not start; its log is"):
         prepare_database(home)
     assert (home.prefect / "prefect.db").read_bytes() == WRECK
-    assert not EmbeddedServer(home).has_database
+    assert not PrefectDatabase(home).is_made

@@ -27,11 +27,11 @@ def small(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedServe
     monkeypatch.setattr(
         temporary_server, "_COMMAND", [sys.executable, str(Path(__file__).with_name("small_server.py"))]
     )
-    monkeypatch.setenv("PREFECT_HOME", str(home.prefect))
+    monkeypatch.setenv("PREFECT_HOME", str(home.root / "another"))
     home.prefect.mkdir()
     (home.prefect / "mode").write_text("")
     server = EmbeddedServer(home)
-    server._ready_mark.touch()
+    server.database.mark_as_made()
     yield server
     server.stop()
 
