@@ -211,15 +211,15 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "an ending to a path that is there already": [
         "flows/commands/clean.py: self.home.locks / f\"model-{folder.name.removeprefix('.')}.lock\"",
-        "flows/services/temporary_server.py: Path(f'{database}-shm')",
-        "flows/services/temporary_server.py: Path(f'{database}-wal')",
+        "flows/services/prefect_database.py: Path(f'{self.path}-shm')",
+        "flows/services/prefect_database.py: Path(f'{self.path}-wal')",
         "tasks/storage/file_names.py: path.with_name(f'.{file_name(path.name)}{ending}')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-journal')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-shm')",
         "tasks/publish/tracking/mlflow_registry.py: Path(f'{draft}-wal')",
     ],
     "versions of installed packages": [
-        "flows/services/temporary_server.py: self.home.prefect / f\".database-{version('prefect')}\"",
+        "flows/services/prefect_database.py: self.path.with_name(f\".database-{version('prefect')}\")",
         "models/dgl_adapter.py: dgl_folder() / 'graphbolt' / f'libgraphbolt_pytorch_{version}.so'",
         "models/dgl_adapter.py: folder / f'{module}.py'",
     ],

@@ -99,7 +99,7 @@ class NpzConfig(ComponentConfig):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
 
 
-@DATASETS.options("dgl", "dgl")
+@DATASETS.options("dgl", "dgl.dataset")
 class DglFileConfig(ComponentConfig):
     """Graphs that dgl.save_graphs wrote: one for node and link tasks, with types of nodes and edges, or many."""
 

@@ -41,7 +41,8 @@ class DglFile(FileDataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the arrays and write them as tables."""
-        from tasks.ingest.dgl_tables import DglTables, check_names, end_to_end
+        from tasks.ingest.dgl.fields import check_names, end_to_end
+        from tasks.ingest.dgl.tables import DglTables
         from tasks.readers.dgl_file import read_dgl_file
 
         path, config = self.path, self.config
