@@ -1,4 +1,4 @@
-"""What a worker says of an error."""
+"""What a worker says of an error, and what is said of one that died."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from configs.errors import DataError, IntegrityError, StageError
-from tasks.supervise import finish_job
+from tasks.stage import StageContext
+from tasks.storage.caching import PickleCache
+from tasks.storage.home import Home
+from tasks.supervise import finish_job, run_worker
 
 
 @dataclass
@@ -27,3 +30,20 @@ def test_errors_of_graphmill_s_own_reach_who_asked_without_a_traceback(tmp_path:
     assert finish_job(tmp_path / "job.json", Nothing, fail) == 0
     told = json.loads((tmp_path / "result.json").read_text())
     assert told == {"error": kind.__name__, "message": "weights are cut"}
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("raise LookupError('it was here yesterday')", r"exit code 1; it said last:(.|\n)*it was here yesterday"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+    ],
+)
+def test_a_worker_that_died_is_named_with_its_last_words(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, end: str, said: str
+) -> None:
+    (tmp_path / "dying.py").write_text(f"def main(path):\n    {end}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    context = StageContext("evaluate", tmp_path, home, PickleCache(home))
+    with pytest.raises(StageError, match=f"evaluate ended with .*{said}"):
+        run_worker("dying", tmp_path, context)
