@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from configs.errors import GraphmillError
 from configs.schema import Recipe
 from flows.hooks import conclude, result_text
 from flows.notifications.events import failure_before
-from flows.run_records import RunRecord, all_runs, recorded
+from flows.run_records import RunRecord, all_runs, is_killed, record_path, recorded
 from flows.services.past_runs import PastRun, write_past_run
 from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, find_stage, load_stage, mark_used, stage_record
@@ -52,30 +53,34 @@ def record_cached_run(
 
     That is where there is more to do than to find: runs that were killed to be told of, a recipe that is well again.
     """
-    if any(one.status == "running" for one in all_runs(home)) or failure_before(home, record):
+    if any(is_killed(home, one) for one in all_runs(home)) or failure_before(home, record):
         return None
     record.stages = {outcome.manifest.stage: stage_record(outcome) for outcome in found}
     conclude(home, record)
     moment = f"{record.started:%Y-%m-%d %H:%M:%S}"
-    identity = write_past_run(
-        home,
-        PastRun(
-            flow=FLOW,
-            name=f"{record.source.rpartition('/')[2].removesuffix('.yaml')} {moment}",
-            parameters=parameters,
-            tags=record.tags,
-            began=record.started,
-            tasks=dict.fromkeys(record.selected, "Cached"),
-            message="all stages were found, none had to run",
-            key="result",
-            text=result_text(home, record),
-            title=f"{record.recipe}: what came of it",
-        ),
+
+    @contextmanager
+    def recording(identity: str) -> Iterator[None]:
+        record.id = identity
+        try:
+            with recorded(home, record):
+                for outcome in found:
+                    mark_used(outcome.folder)
+                yield
+        except BaseException:
+            record_path(home, identity).unlink(missing_ok=True)  # Prefect's history has no such run either
+            raise
+
+    run = PastRun(
+        flow=FLOW,
+        name=f"{record.source.rpartition('/')[2].removesuffix('.yaml')} {moment}",
+        parameters=parameters,
+        tags=record.tags,
+        began=record.started,
+        tasks=dict.fromkeys(record.selected, "Cached"),
+        message="all stages were found, none had to run",
+        key="result",
+        text=result_text(home, record),
+        title=f"{record.recipe}: what came of it",
     )
-    if identity is None:
-        return None
-    record.id = identity
-    with recorded(home, record):
-        for outcome in found:
-            mark_used(outcome.folder)
-    return record
+    return None if write_past_run(home, run, recording) is None else record

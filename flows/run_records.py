@@ -230,6 +230,12 @@ def is_alive(home: Home, record: RunRecord) -> bool:
     return record.status == "running" and is_locked(lock_path(home, record.id))
 
 
+def is_killed(home: Home, record: RunRecord) -> bool:
+    """Whether it was a process of this machine that was killed, and that nobody has marked so yet."""
+    here = record.status == "running" and record.host == socket.gethostname()
+    return here and settled(home, record).status == "failed"
+
+
 def all_runs(home: Home, recipe: str | None = None) -> list[RunRecord]:
     """Return the records (of a recipe), newest first; files that are not records are passed over."""
     records = []

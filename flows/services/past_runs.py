@@ -77,13 +77,19 @@ def can_write(home: Home) -> bool:
         return False
 
 
-def write_past_run(home: Home, run: PastRun) -> str | None:
-    """Write a run into Prefect's history; returns its id, or None where only Prefect itself can do that."""
+Holding = Callable[[str], contextlib.AbstractContextManager[object]]
+
+
+def write_past_run(home: Home, run: PastRun, holding: Holding = contextlib.nullcontext) -> str | None:
+    """Write a run into Prefect's history; returns its id, or None where only Prefect itself can do that.
+
+    `holding`: what to hold while the run of an id is written, so that others see where the writer was killed.
+    """
     if not can_write(home):
         return None
     url = own_server_url()
     try:
-        return _send(url.rstrip("/"), run) if url else _insert(home, run)
+        return _send(url.rstrip("/"), run, holding) if url else _insert(home, run, holding)
     except (OSError, ValueError, KeyError, sqlite3.Error):
         return None  # the ordinary way says what is wrong, or mends it
 
@@ -91,8 +97,8 @@ def write_past_run(home: Home, run: PastRun) -> str | None:
 # ---------------------------------------------------------------------- a server that is up
 
 
-def _send(url: str, run: PastRun) -> str:
-    """Raises OSError where the server does not answer, or refuses; the run is not there then."""
+def _send(url: str, run: PastRun, holding: Holding) -> str:
+    """Return the run's id. Raises OSError where the server does not answer, or refuses; the run is not there then."""
     headers = {"Content-Type": "application/json"}
     password = os.environ.get("PREFECT_API_AUTH_STRING")
     if password:
@@ -116,7 +122,8 @@ def _send(url: str, run: PastRun) -> str:
     begun = {"name": run.name, "flow_id": flow, "parameters": run.parameters, "tags": run.tags}
     identity = str(post("flow_runs/", {**begun, "state": {"type": "RUNNING"}})["id"])
     try:
-        _send_tasks_and_end(post, identity, run)
+        with holding(identity):
+            _send_end_and_tasks(post, identity, run)
     except BaseException:
         with contextlib.suppress(OSError, ValueError):
             post(f"flow_runs/{identity}", {}, "DELETE")
@@ -124,15 +131,16 @@ def _send(url: str, run: PastRun) -> str:
     return identity
 
 
-def _send_tasks_and_end(post: Callable[..., Any], identity: str, run: PastRun) -> None:
+def _send_end_and_tasks(post: Callable[..., Any], identity: str, run: PastRun) -> None:
+    # The end first: a run whose writer is killed in between would run for ever.
+    ended = {"type": "COMPLETED", "message": run.message}
+    post(f"flow_runs/{identity}/set_state", {"state": ended, "force": True})
     for name, state in run.tasks.items():
         found = {"type": "COMPLETED", "name": state}
         key = {"name": name, "task_key": name, "dynamic_key": "0"}
         post("task_runs/", {**key, "flow_run_id": identity, "state": found})
     page = {"key": run.key, "type": "markdown", "data": run.text, "description": run.title}
     post("artifacts/", {**page, "flow_run_id": identity})
-    ended = {"type": "COMPLETED", "message": run.message}
-    post(f"flow_runs/{identity}/set_state", {"state": ended, "force": True})
 
 
 # ---------------------------------------------------------------------- the home's SQLite file
@@ -147,16 +155,18 @@ def _is_known(database: sqlite3.Connection) -> bool:
     return database.execute("SELECT version_num FROM alembic_version").fetchall() == [(REVISION,)]
 
 
-def _insert(home: Home, run: PastRun) -> str:
+def _insert(home: Home, run: PastRun, holding: Holding) -> str:
     """Return the run's id. Raises sqlite3.Error; all of it is there then, or nothing."""
-    with _open(home) as database:
+    identity = str(uuid.uuid4())
+    with holding(identity), _open(home) as database:
         database.execute("PRAGMA foreign_keys = ON")
         with database:
-            return _insert_rows(database, run)
+            _insert_rows(database, run, identity)
+    return identity
 
 
-def _insert_rows(database: sqlite3.Connection, run: PastRun) -> str:
-    identity, state, now = str(uuid.uuid4()), str(uuid.uuid4()), datetime.datetime.now(datetime.UTC)
+def _insert_rows(database: sqlite3.Connection, run: PastRun, identity: str) -> None:
+    state, now = str(uuid.uuid4()), datetime.datetime.now(datetime.UTC)
 
     def insert(table: str, values: dict[str, Any]) -> None:
         names = ", ".join(values)
@@ -195,7 +205,6 @@ def _insert_rows(database: sqlite3.Connection, run: PastRun) -> str:
     insert("artifact", {"id": latest, **page})
     database.execute("DELETE FROM artifact_collection WHERE key = ?", (run.key,))
     insert("artifact_collection", {"id": str(uuid.uuid4()), "latest_id": latest, **page})
-    return identity
 
 
 def _moment(time: datetime.datetime) -> str:

@@ -6,12 +6,17 @@ import base64
 import dataclasses
 import datetime
 import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +56,33 @@ def asked(server: EmbeddedServer, path: str, content: dict[str, Any] | None = No
     body = None if content is None else json.dumps(content).encode()
     with urllib.request.urlopen(urllib.request.Request(f"{server.url}/{path}", body, headers), timeout=60) as answer:
         return json.load(answer)
+
+
+class Deadly(BaseHTTPRequestHandler):
+    """Stands before a server: kills the writer when its request of a number comes, after the server has had it."""
+
+    upstream = ""
+    victim, number, requests = 0, 0, 0
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers = {name: self.headers[name] for name in ("Content-Type", "Authorization")}
+        with urllib.request.urlopen(urllib.request.Request(self.upstream + self.path, body, headers)) as answer:
+            content = answer.read()
+        type(self).requests += 1
+        if self.requests == self.number:
+            os.kill(self.victim, signal.SIGKILL)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
 
 
 class Busy(BaseHTTPRequestHandler):
@@ -125,6 +157,51 @@ def test_a_server_shows_them_however_they_were_told(
         assert asked(server, "artifacts/stages/latest")["flow_run_id"] == told
     finally:
         server.stop()
+
+
+def test_a_run_whose_writer_is_killed_has_ended_or_is_held(
+    prepared: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests are: the flow, its run, the run's end, two tasks, the page."""
+    server = EmbeddedServer(prepared)
+    server.launch()
+    try:
+        server.wait()
+        with ThreadingHTTPServer(("127.0.0.1", 0), Deadly) as proxy:
+            thread = threading.Thread(target=proxy.serve_forever)
+            thread.start()
+            monkeypatch.setattr(Deadly, "upstream", server.url.removesuffix("/api"))
+            monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{proxy.server_port}/api")
+            monkeypatch.setenv("PREFECT_API_AUTH_STRING", server._password)
+            for number in (3, 4, 6):
+                monkeypatch.setattr(Deadly, "requests", 0)
+                monkeypatch.setattr(Deadly, "number", number)
+                writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(prepared.root), str(tmp_path)])
+                monkeypatch.setattr(Deadly, "victim", writer.pid)
+                assert writer.wait(timeout=60) == -signal.SIGKILL
+            proxy.shutdown()
+            thread.join()
+        runs = {run["id"]: run["state"]["type"] for run in asked(server, "flow_runs/filter", {})}
+        assert len(runs) == 3
+        assert set(runs.values()) == {"COMPLETED"}
+        assert {path.name for path in tmp_path.iterdir() if path.name in runs} == set(runs)
+    finally:
+        server.stop()
+
+
+_WRITER = """
+import contextlib, pathlib, sys
+from flows.services.past_runs import write_past_run
+from tasks.storage.home import Home
+from tests.flows.test_past_runs import RUN
+
+@contextlib.contextmanager
+def holding(identity):
+    pathlib.Path(sys.argv[2], identity).touch()
+    yield
+
+write_past_run(Home.open(sys.argv[1]), RUN, holding)
+"""
 
 
 def test_other_tables_other_databases_and_none_are_left_to_prefect(

@@ -15,7 +15,17 @@ from configs.errors import DataError, StageError
 from flows.commands.clean import clean_home
 from flows.commands.run import outcome_json, show_outcome
 from flows.hooks import mark_killed_runs, metrics_table
-from flows.run_records import KILLED, RunRecord, all_runs, mark_killed, now_text, read_record, recorded, settled
+from flows.run_records import (
+    KILLED,
+    RunRecord,
+    all_runs,
+    is_killed,
+    mark_killed,
+    now_text,
+    read_record,
+    recorded,
+    settled,
+)
 from tasks.processes import ending
 from tasks.storage.home import Home
 from tests.support import stage_entry
@@ -50,6 +60,18 @@ def test_a_run_that_has_begun_anew_since_its_record_was_read_is_not_buried(home:
         assert settled(home, killed).status == "running"
     assert read_record(home, again.id) == again
     assert again.status == "completed"
+
+
+def test_only_a_run_without_a_process_counts_as_killed(home: Home) -> None:
+    elsewhere = RunRecord(id="2", recipe="tiny", started_at=now_text(), host="elsewhere")
+    elsewhere.write(home)
+    record = new_record()
+    with recorded(home, record):
+        assert [is_killed(home, one) for one in all_runs(home)] == [False, False]
+    assert not is_killed(home, record.model_copy(update={"status": "running"})), "it has ended since it was read"
+    record.status = "running"
+    record.write(home)
+    assert is_killed(home, record)
 
 
 def test_controls_stand_below_the_split_that_they_were_measured_on(capsys: pytest.CaptureFixture[str]) -> None:
