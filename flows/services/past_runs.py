@@ -119,11 +119,12 @@ def _send(url: str, run: PastRun, holding: Holding) -> str:
             time.sleep(_RETRY_SECONDS)
 
     flow = post("flows/", {"name": run.flow})["id"]
-    begun = {"name": run.name, "flow_id": flow, "parameters": run.parameters, "tags": run.tags}
-    identity = str(post("flow_runs/", {**begun, "state": {"type": "RUNNING"}})["id"])
+    given = {"name": run.name, "flow_id": flow, "parameters": run.parameters, "tags": run.tags}
+    # It has ended from the beginning: one whose writer is killed in between would run for ever.
+    identity = str(post("flow_runs/", {**given, "state": {"type": "COMPLETED", "message": run.message}})["id"])
     try:
         with holding(identity):
-            _send_end_and_tasks(post, identity, run)
+            _send_tasks(post, identity, run)
     except BaseException:
         with contextlib.suppress(OSError, ValueError):
             post(f"flow_runs/{identity}", {}, "DELETE")
@@ -131,10 +132,7 @@ def _send(url: str, run: PastRun, holding: Holding) -> str:
     return identity
 
 
-def _send_end_and_tasks(post: Callable[..., Any], identity: str, run: PastRun) -> None:
-    # The end first: a run whose writer is killed in between would run for ever.
-    ended = {"type": "COMPLETED", "message": run.message}
-    post(f"flow_runs/{identity}/set_state", {"state": ended, "force": True})
+def _send_tasks(post: Callable[..., Any], identity: str, run: PastRun) -> None:
     for name, state in run.tasks.items():
         found = {"type": "COMPLETED", "name": state}
         key = {"name": name, "task_key": name, "dynamic_key": "0"}

@@ -146,8 +146,10 @@ def test_a_server_shows_them_however_they_were_told(
             assert (run["name"], run["parameters"], run["tags"]) == (RUN.name, RUN.parameters, RUN.tags)
             assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Completed")
             assert run["state"]["message"] == RUN.message
-            assert run["run_count"] == 1
-            assert 7 <= run["total_run_time"] < 60 or identity == told, "only the file can be told of the past"
+            if identity != told:  # only the file can be told of the past
+                assert run["run_count"] == 1
+                assert 7 <= run["total_run_time"] < 60
+            assert run["start_time"] <= run["end_time"]
             mine = {"flow_runs": {"id": {"any_": [identity]}}}
             tasks = asked(server, "task_runs/filter", mine)
             assert {task["name"]: task["state"]["name"] for task in tasks} == RUN.tasks
@@ -159,10 +161,10 @@ def test_a_server_shows_them_however_they_were_told(
         server.stop()
 
 
-def test_a_run_whose_writer_is_killed_has_ended_or_is_held(
+def test_a_run_whose_writer_is_killed_has_ended(
     prepared: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests are: the flow, its run, the run's end, two tasks, the page."""
+    """Requests are: the flow, its run, two tasks, the page."""
     server = EmbeddedServer(prepared)
     server.launch()
     try:
@@ -173,7 +175,7 @@ def test_a_run_whose_writer_is_killed_has_ended_or_is_held(
             monkeypatch.setattr(Deadly, "upstream", server.url.removesuffix("/api"))
             monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{proxy.server_port}/api")
             monkeypatch.setenv("PREFECT_API_AUTH_STRING", server._password)
-            for number in (3, 4, 6):
+            for number in (2, 3, 5):
                 monkeypatch.setattr(Deadly, "requests", 0)
                 monkeypatch.setattr(Deadly, "number", number)
                 writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(prepared.root), str(tmp_path)])
@@ -184,7 +186,8 @@ def test_a_run_whose_writer_is_killed_has_ended_or_is_held(
         runs = {run["id"]: run["state"]["type"] for run in asked(server, "flow_runs/filter", {})}
         assert len(runs) == 3
         assert set(runs.values()) == {"COMPLETED"}
-        assert {path.name for path in tmp_path.iterdir() if path.name in runs} == set(runs)
+        held = {path.name for path in tmp_path.iterdir() if path.name in runs}
+        assert len(held) == 2, "whoever is killed before the server's answer came does not know its run"
     finally:
         server.stop()
 
