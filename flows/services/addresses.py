@@ -7,16 +7,21 @@ no pages, and is gone when the command ends: nothing links to it.
 from __future__ import annotations
 
 import os
+import time
 
 from configs.errors import StageError
 from flows.services.commands import client_environment
 from flows.services.health import answers
 from flows.services.settings import read_settings
 from flows.services.state import is_up
+from flows.terminal.console import err
 from tasks.storage.home import Home
 
 TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
 """Set while PREFECT_API_URL is that of a run's own server."""
+_START_SECONDS, _LOOK_SECONDS = 180.0, 0.2
+_connected: dict[str, Home] = {}
+"""The home whose services an address of Prefect is of."""
 
 
 def connect(home: Home) -> None:
@@ -28,6 +33,7 @@ def connect(home: Home) -> None:
         return
     for name, value in client_environment(home, settings).items():
         os.environ.setdefault(name, value)
+    _connected[os.environ["PREFECT_API_URL"]] = home
 
 
 def prefect_page(place: str) -> str:
@@ -49,13 +55,39 @@ def mlflow_page(run_url: str) -> str:
 
 
 def check_answers(url: str) -> None:
-    """Raise StageError unless a user's own server answers (one that wants a password does, too)."""
-    trouble = answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
-    if trouble:
+    """Raise StageError unless a lasting server answers (one that wants a password does, too).
+
+    One that `graphmill up` is about to start is waited for.
+    """
+    home = _connected.get(url)
+    trouble = _trouble(url) if home is None else _trouble_while_up(url, home)
+    if not trouble:
+        return
+    server = f"{url.rpartition('@')[2]} {trouble}"
+    if home is None:
         raise StageError(
-            f"the Prefect server at PREFECT_API_URL={url.rpartition('@')[2]} {trouble}; start it (prefect server "
-            "start) or unset PREFECT_API_URL: each run then brings its own"
+            f"the Prefect server at PREFECT_API_URL={server}; start it (prefect server start) or unset "
+            "PREFECT_API_URL: each run then brings its own"
         )
+    if is_up(home):
+        raise StageError(f"graphmill up's Prefect server at {server}; graphmill status says more, and where its log is")
+    raise StageError(f"graphmill up's Prefect server at {server}: it has just gone down; run again, with or without it")
+
+
+def _trouble(url: str) -> str:
+    return answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
+
+
+def _trouble_while_up(url: str, home: Home) -> str:
+    """Return what is wrong with a home's own server, when it has had time to start or has gone down."""
+    deadline = time.monotonic() + _START_SECONDS
+    trouble = _trouble(url)
+    if trouble:
+        err().print("waiting for graphmill up's Prefect server", style="dim")
+    while trouble and is_up(home) and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        trouble = _trouble(url)
+    return trouble
 
 
 def is_away(error: Exception) -> bool:
