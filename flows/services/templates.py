@@ -10,14 +10,14 @@ from pathlib import Path
 
 from flows.services.environment import prepare_environment
 from flows.services.temporary_server import prepare_database
-from tasks.storage.database_templates import Library, keep_as_template, template_path
+from tasks.storage.database_templates import Library, is_sound, keep_as_template, template_path
 from tasks.storage.home import Home
 
 
 def make_templates() -> None:
-    """Make those that are missing. Raises StageError where a library cannot make its tables."""
+    """Make those that are missing or damaged. Raises StageError where a library cannot make its tables."""
     libraries: tuple[Library, ...] = ("prefect", "mlflow")
-    if all(template_path(name).is_file() for name in libraries):
+    if all(is_sound(template_path(name)) for name in libraries):
         return
     from tasks.publish.tracking.mlflow_registry import prepare_store
 

@@ -14,6 +14,7 @@ from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from tasks.storage.file_names import beside, file_name
 
@@ -27,14 +28,29 @@ def template_path(library: Library) -> Path:
 
 
 def copy_template(library: Library, place: Path) -> bool:
-    """Copy the template to a place where no database is, whole or not at all; says whether there was one."""
+    """Copy the template to a place where no database is, whole or not at all; says whether there was a sound one."""
     template = template_path(library)
-    if place.exists() or not template.is_file():
+    if place.exists() or not template.is_file() or not os.access(template, os.R_OK):
         return False
     draft = beside(place, ".draft")
-    shutil.copyfile(template, draft)
-    draft.replace(place)
+    try:
+        shutil.copyfile(template, draft)
+        if not is_sound(draft):
+            return False
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
     return True
+
+
+def is_sound(database: Path) -> bool:
+    """Whether it is a whole SQLite file with a library's tables: a loss of power may have cut it short."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+            whole = connection.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+            return whole and bool(connection.execute("SELECT version_num FROM alembic_version").fetchall())
+    except sqlite3.DatabaseError:
+        return False
 
 
 def keep_as_template(library: Library, database: Path) -> Path:

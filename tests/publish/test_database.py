@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +65,26 @@ def test_a_new_home_begins_with_the_template(home: Home, monkeypatch: pytest.Mon
             found = dict(database.execute("SELECT name, artifact_location FROM experiments").fetchall())
         assert found == {"Default": (one.mlflow / "artifacts").as_uri()}, "nothing of the home where it was made"
     assert not copy_template("mlflow", new.mlflow / "mlflow.db"), "what is there stays"
+
+
+@pytest.mark.parametrize("kept", [0, 100_000, None])
+def test_a_damaged_template_is_as_none(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int | None
+) -> None:
+    """Cut short as by a loss of power, or full of something else: a new home would begin with a damaged database."""
+    sound = tmp_path / "sound.db"
+    with closing(sqlite3.connect(sound)) as database, database:
+        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        database.execute("INSERT INTO alembic_version VALUES ('1')")
+        database.execute("CREATE TABLE large (content BLOB)")
+        database.execute("INSERT INTO large VALUES (zeroblob(200000))")
+    monkeypatch.setenv("GRAPHMILL_TEMPLATES", str(tmp_path / "templates"))
+    template = keep_as_template("mlflow", sound)
+    whole = template.read_bytes()
+    template.write_bytes(b"no database" * 20_000 if kept is None else whole[:kept])
+    place = home.root / "mlflow.db"
+    assert not copy_template("mlflow", place)
+    assert not any("mlflow.db" in path.name for path in home.root.iterdir())
+    template.write_bytes(whole)
+    assert copy_template("mlflow", place)
+    assert place.read_bytes() == whole
