@@ -182,7 +182,8 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
             return call()
         except httpx.HTTPError as error:
             if is_away(error):
-                raise StageError(server_went_away()) from error
+                said = server_went_away() if server is None else server.trouble(f"failed to answer: {error}")
+                raise StageError(said) from error
             raise
         finally:
             _flush_prefect()

@@ -147,7 +147,7 @@ class EmbeddedServer:
         self._listener.close()
         if self._answered.is_set():  # else `wait` says it
             what = f"ended {len(self._deaths)} times ({describe_exit(code)}); run again, what is done is found"
-            ending.give_up(StageError(self._trouble(what)))
+            ending.give_up(StageError(self.trouble(what)))
 
     def _may_start_again(self, code: int) -> bool:
         """Whether another start may help: it was killed, or it had lived; not too often, and not while it migrates."""
@@ -164,7 +164,7 @@ class EmbeddedServer:
         """Wait until the server answers. Raises StageError with its log's last lines."""
         try:
             if not self._answers():
-                raise StageError(self._trouble("did not start"))
+                raise StageError(self.trouble("did not start"))
             self._answered.set()
             self.database.mark_as_made()
         except BaseException:
@@ -188,7 +188,8 @@ class EmbeddedServer:
                 time.sleep(0.05)
         return False
 
-    def _trouble(self, what: str) -> str:
+    def trouble(self, what: str) -> str:
+        """Say what happened to the server, with the last lines of its log."""
         elsewhere = named_elsewhere()
         over = f" over the database that {elsewhere} names" if elsewhere else ""
         return f"the Prefect server of this run{over} {what}; its log is {self._log}:\n{tail(self._log, 8)}"

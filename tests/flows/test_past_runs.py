@@ -19,8 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from configs.errors import StageError
+from flows.commands.run import call_flow
 from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.services.temporary_server import EmbeddedServer, prepare_database
 from tasks.storage.home import Home
@@ -194,6 +197,8 @@ def test_a_run_whose_writer_is_killed_has_ended(
 
 _WRITER = """
 import contextlib, pathlib, sys
+from configs.errors import StageError
+from flows.commands.run import call_flow
 from flows.services.past_runs import write_past_run
 from tasks.storage.home import Home
 from tests.flows.test_past_runs import RUN
@@ -224,3 +229,17 @@ def test_other_tables_other_databases_and_none_are_left_to_prefect(
     database.unlink()
     assert write_past_run(prepared, RUN) is None
     assert not database.exists()
+
+
+def test_a_run_s_own_server_that_fails_is_not_said_to_be_the_user_s(prepared: Home) -> None:
+    server = EmbeddedServer(prepared)
+    server.launch()
+
+    def fail() -> None:
+        raise httpx.ConnectError("is full")
+
+    try:
+        with pytest.raises(StageError, match=r"server of this run failed to answer: is full; its log is .*server\.log"):
+            call_flow(server, fail, verbose=False)
+    finally:
+        server.stop()
