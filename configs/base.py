@@ -117,13 +117,14 @@ def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any
     return data
 
 
-def _split_commas(value: Any) -> Any:
+def split_commas(value: Any) -> Any:
+    """Return the parts of a text, a number as one part, anything else as it is."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return [value] if isinstance(value, int | float) else value
 
 
 # Sequences that may be written `15,10,5` on the command line.
-IntTuple = Annotated[tuple[int, ...], BeforeValidator(_split_commas)]
-FloatTuple = Annotated[tuple[float, ...], BeforeValidator(_split_commas)]
-StrTuple = Annotated[tuple[str, ...], BeforeValidator(_split_commas)]
+IntTuple = Annotated[tuple[int, ...], BeforeValidator(split_commas)]
+FloatTuple = Annotated[tuple[float, ...], BeforeValidator(split_commas)]
+StrTuple = Annotated[tuple[str, ...], BeforeValidator(split_commas)]

@@ -288,6 +288,7 @@ def test_same_seed_same_split_and_new_files_new_key(ingest: Ingest, folder: Path
 MISTAKES = [
     ({"edges": {"files": "e.csv", "sorce": "a"}}, "did you mean 'source'"),
     ({"task": "nodes"}, "task"),
+    ({"task": "graph"}, r"task: tables hold one graph.*many graphs: dataset dgl"),
     ({"split": {"by": "ratio", "train": 0.9}}, "add up to"),
     ({"split": {"by": "column"}}, "go together"),
     ({"task": "link"}, "no labels"),
@@ -302,3 +303,17 @@ def test_options_that_do_not_go_together(change: dict[str, Any], message: str) -
     section = {"name": "tables", "nodes": {"files": "n.csv", "label": "y"}, "edges": {"files": "e.csv"}, **change}
     with pytest.raises(RecipeError, match=message):
         build_recipe({"name": "x", "dataset": section, "model": {"name": "graphsage"}})
+
+
+def test_columns_without_names_may_be_written_as_numbers() -> None:
+    """YAML takes `source: 0` for a number: the same recipe as with the number in quotes."""
+
+    def build(kind: type[int] | type[str]) -> Any:
+        nodes = {"files": "n.txt", "id": kind(0), "features": [kind(1), kind(2)], "label": kind(3), "time": kind(4)}
+        edges = {"files": "e.txt", "source": kind(0), "target": kind(1), "weight": kind(2), "time": kind(3)}
+        section = {"name": "tables", "nodes": nodes, "edges": edges}
+        return build_recipe({"name": "x", "dataset": section, "model": {"name": "graphsage"}}).dataset
+
+    assert build(int) == build(str)
+    with pytest.raises(RecipeError, match="source: Input should be a valid string"):
+        build(bool)  # type: ignore[arg-type]

@@ -11,8 +11,11 @@ from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from tasks.ingest.tables.policies import (
+    Column,
+    Columns,
     Missing,
     MissingOption,
+    TableTask,
     Texts,
     check_columns,
     check_time_format,
@@ -55,20 +58,20 @@ class NodesConfig(FilesConfig):
 
     type: str = Field(default="node", pattern=_WORD)
     """Name of the node type."""
-    id: str | None = "id"
+    id: Column | None = "id"
     """Column of the node's own id, a whole number or a text; null: the row's number from 0."""
     count: int | None = Field(default=None, ge=1, le=10**10)
     """Without files: ids are 0..count-1 already, isolated nodes included."""
-    features: StrTuple = ()
+    features: Columns = ()
     """Columns of numbers, or of lists of numbers of one length."""
-    categorical: StrTuple = ()
+    categorical: Columns = ()
     """Columns of categories: texts or whole numbers; an empty cell is a category of its own."""
     feature_file: str | None = None
     """A `.npy` matrix with a row for each row of the table, in its order."""
-    label: StrTuple = ()
+    label: Columns = ()
     """Column of the label; several for multilabel and regression. Empty: not labelled; of classes that are numbers from
     0, -1 too."""
-    time: str | None = None
+    time: Column | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
     time_format: str | None = None
     """How the times are written, as of Python's strptime: `"%d.%m.%Y"`, say (in quotes); null: ISO 8601
@@ -114,25 +117,25 @@ class EdgesConfig(FilesConfig):
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
-    source: str = "src"
-    """Column of the source's id (`0` in an edge list)."""
-    target: str = "dst"
-    """Column of the target's id (`1` in an edge list)."""
+    source: Column = "src"
+    """Column of the source's id (0 in an edge list)."""
+    target: Column = "dst"
+    """Column of the target's id (1 in an edge list)."""
     source_type: str = Field(default="node", pattern=_WORD)
     """Node type of the sources."""
     target_type: str = Field(default="node", pattern=_WORD)
     """Node type of the targets."""
     relation: str = Field(default="to", pattern=_WORD)
     """Name of the relation."""
-    relation_column: str | None = None
+    relation_column: Column | None = None
     """Column that names each edge's relation, instead of one for all."""
-    weight: str | None = None
+    weight: Column | None = None
     """Column of weights."""
-    time: str | None = None
+    time: Column | None = None
     """Column of a whole number, a date or a time stamp (kept as seconds)."""
-    features: StrTuple = ()
+    features: Columns = ()
     """Columns of numbers, or of lists of numbers of one length."""
-    categorical: StrTuple = ()
+    categorical: Columns = ()
     """Columns of categories."""
     time_format: str | None = None
     """How the times are written; see nodes."""
@@ -164,9 +167,9 @@ class LabelsConfig(FilesConfig):
 
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns. Compressed: .gz, .zst."""
-    id: str = "id"
+    id: Column = "id"
     """Column of the node's id."""
-    label: StrTuple = ("label",)
+    label: Columns = ("label",)
     """Column of the label; several for multilabel and regression."""
 
     @model_validator(mode="after")
@@ -191,7 +194,7 @@ class SplitConfig(ConfigModel):
     """Share of the test split."""
     seed: int = Field(default=0, ge=0)
     """Seed of the random ones."""
-    column: str | None = None
+    column: Column | None = None
     """by column: its cells are train, valid (or val, validation), test, or empty: of no split. Edges of no split (link
     tasks) neither train nor carry messages, and are no negatives."""
     files: dict[str, str] = Field(default={})
@@ -225,7 +228,7 @@ class TablesConfig(ComponentConfig):
 
     title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
-    task: Literal["node", "link"] = "node"
+    task: TableTask = "node"
     """What is predicted: a property of nodes, or missing edges."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
     """Kind of label (node tasks)."""

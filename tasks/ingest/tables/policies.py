@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator
 
+from configs.base import split_commas
 from configs.matching import did_you_mean
 
 Missing = Literal["error", "mean", "zero", "category"]
@@ -43,6 +44,27 @@ def _as_texts(value: Any) -> Any:
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_texts)]
+
+
+def _as_column(value: Any) -> Any:
+    """Columns without names are numbered, and YAML takes `source: 0` for a number."""
+    return str(value) if type(value) is int and value >= 0 else value
+
+
+Column = Annotated[str, BeforeValidator(_as_column)]
+Columns = Annotated[tuple[Column, ...], BeforeValidator(split_commas)]
+
+
+def _table_task(value: Any) -> Any:
+    if value == "graph":
+        raise ValueError(
+            "tables hold one graph, for node and link tasks; many graphs: dataset dgl (a file of "
+            "dgl.save_graphs) or ogb (a folder)"
+        )
+    return value
+
+
+TableTask = Annotated[Literal["node", "link"], BeforeValidator(_table_task)]
 
 RESERVED = frozenset({"node_id", "src", "dst", "label", "time", "weight", "feat"})
 
