@@ -41,22 +41,31 @@ def export_graph(
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
     """Return the recipe's name and the keys of its artifacts, which are there."""
-    from functools import partial
-
-    from flows.commands.run import RunRequest, run_flow, run_recipe
     from flows.commands.runs import find_run
 
     if source in shipped_recipes() or Path(source).suffix in (".yaml", ".yml"):
-        recipe = load_own_recipe(source, overrides)
-        request = RunRequest(source, overrides, only=list(_STAGES))
-        record = run_flow(home, partial(run_recipe, home, request), verbose=verbose)
-        return recipe.name, record.parent_keys(_STAGES)
+        return load_own_recipe(source, overrides).name, _prepared(home, source, overrides, verbose)
     if overrides:
         raise RecipeError(f"{', '.join(overrides)}: changes are for recipes, and {source} is a run")
     record = find_run(home, source)
     if "preprocess" not in record.stages:
         raise RecipeError(f"run {record.id} did not come as far as preprocess; run its recipe again")
     return record.recipe, record.parent_keys(_STAGES)
+
+
+def _prepared(home: Home, source: str, overrides: list[str], verbose: bool) -> dict[str, str]:
+    """Return the keys of a recipe's artifacts. What is there is found: no run, which would be the recipe's latest."""
+    from functools import partial
+
+    from flows.commands.plan import make_plan
+    from flows.commands.run import RunRequest, run_flow, run_recipe
+    from flows.terminal.selection import Selection
+
+    steps = make_plan(home, load_own_recipe(source, overrides), Selection(_STAGES))
+    if all(step.status == "cached" for step in steps):
+        return {step.stage: step.key for step in steps}
+    request = RunRequest(source, overrides, only=list(_STAGES))
+    return run_flow(home, partial(run_recipe, home, request), verbose=verbose).parent_keys(_STAGES)
 
 
 def _write(home: Home, keys: dict[str, str], output: Path) -> dict[str, int]:

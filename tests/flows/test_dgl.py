@@ -12,7 +12,11 @@ import pytest
 import yaml
 
 from configs.errors import RecipeError
+from configs.load import load_own_recipe
 from flows.commands.graph_export import export_graph
+from flows.run_records import all_runs
+from tasks.calls import load_stage
+from tasks.stage import run_stage
 from tasks.storage.home import Home
 from tests.flows.conftest import graphmill
 from tests.support import WITHOUT_DGL
@@ -56,6 +60,20 @@ def test_train_export_read_again_and_predict(tmp_path: Path) -> None:
     call("run", second, "train.loader=full")
     call("predict", "--model", "second@1", "--output", "all.parquet")
     assert pq.read_table(tmp_path / "all.parquet").num_rows == 400
+
+
+@needs_dgl
+def test_an_export_of_what_is_there_is_no_run_of_the_recipe(home: Home, tmp_path: Path) -> None:
+    """Else it would be the recipe's latest, and `compare` and `inspect` would show two stages without metrics."""
+    made = {"name": "synthetic", "num_nodes": 40, "num_edges": 160, "num_classes": 4, "feature_dim": 8}
+    source = str(tmp_path / write_recipe(tmp_path, "made", made, "GATv2Conv"))
+    recipe = load_own_recipe(source)
+    ingested = run_stage(load_stage("ingest"), recipe, {}, home)
+    run_stage(load_stage("preprocess"), recipe, {"ingest": ingested.parent}, home)
+    output = tmp_path / "graph.bin"
+    assert export_graph(home, source, [], str(output), "dgl", verbose=False)["nodes"] == 40
+    assert output.stat().st_size > 0
+    assert all_runs(home) == []
 
 
 @pytest.mark.parametrize(
