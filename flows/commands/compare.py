@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from configs.changes import as_text
 from configs.errors import IntegrityError
-from flows.commands.plan import flatten
+from flows.commands.plan import flatten, shorten
 from flows.run_records import RunRecord
 from flows.terminal.console import out, table
 from tasks.calls import load_stage
@@ -102,5 +103,5 @@ def show_comparison(compared: dict[str, Any]) -> None:
 def _text(value: Any) -> str:
     if value is None:
         return "-"
-    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else as_text(value)
+    return shorten(text, 80)

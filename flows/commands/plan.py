@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from configs.base import ConfigModel
+from configs.changes import as_text
 from configs.errors import GraphmillError, IntegrityError
 from configs.schema import Recipe
 from flows.run_records import all_runs
@@ -119,7 +121,7 @@ def _step(
     runs = "runs" if name in selection.stages else "missing"
     known = (old["bytes"], old["build_seconds"], "last run", old["peak_bytes"]) if old else (None, None, "")
     config = stage.key_content(recipe, digests)
-    changes = _changes(recipe, old["config"], config) if old else []
+    changes = _changes(recipe, name, old["config"], config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
         verb = "run" if len(waiting) > 1 else "runs"
@@ -139,14 +141,21 @@ def _step(
     return Step(name, runs, reasons, "", *known)
 
 
-def _changes(recipe: Recipe, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def _changes(recipe: Recipe, stage: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the options that differ; the threads that a machine has by itself are nobody's option."""
-    changes = changed_keys(old, new)
+    changes = changed_keys(_keyed(recipe, stage, old), _keyed(recipe, stage, new))
     before, now = (flatten(config).get("train.threads") for config in (old, new))
     if before is None or before == now or recipe.train.threads:
         return changes
     others = [change for change in changes if not change.startswith("train.threads ")]
     return [f"trained with {before} threads, this machine would use {now} (train.threads={before} keeps it)", *others]
+
+
+def _keyed(recipe: Recipe, stage: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a stage's options under the names that a recipe has for them: some keep their own section's alone."""
+    section = getattr(recipe, stage, None)
+    own = type(section).model_fields if isinstance(section, ConfigModel) else {}
+    return {f"{stage}.{name}" if name in own else name: value for name, value in config.items()}
 
 
 def _reasons(
@@ -175,7 +184,9 @@ def _latest_stages(home: Home, recipe: str) -> dict[str, dict[str, Any]]:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return nested values as `section.key` to value."""
+    """Return nested values as `section.key` to value; sections in a list as `section.0.key`."""
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        value = dict(enumerate(value))
     if not isinstance(value, dict) or not value:
         return {prefix: value}
     flat: dict[str, Any] = {}
@@ -192,8 +203,12 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _short(values: dict[str, Any], name: str) -> str:
-    text = str(values.get(name, "(absent)"))
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shorten(as_text(values[name]), 60) if name in values else "(absent)"
+
+
+def shorten(text: str, width: int) -> str:
+    """Return a text in at most `width` characters."""
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) -> tuple[str, int] | None:

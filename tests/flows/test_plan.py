@@ -17,6 +17,7 @@ from flows.terminal.selection import select_stages
 from tasks.calls import load_stage
 from tasks.stage import Listener, run_stage
 from tasks.storage.home import Home
+from tasks.storage.source_digests import SourceDigests
 from tests.support import stage_entry
 
 
@@ -61,3 +62,17 @@ def test_data_that_no_memory_holds_is_refused_before_anything_is_read(tmp_path: 
     recipe = links(tmp_path, "dataset.num_negatives=2000000000")
     with pytest.raises(RecipeError, match=r"dataset\.num_negatives=2000000000 takes at least"):
         look(home, recipe)
+
+
+def test_changed_options_have_the_names_and_the_form_of_overrides(tmp_path: Path, home: Home) -> None:
+    """A stage keeps its own section without the section's name, and lists of sections are compared one by one."""
+    before = links(tmp_path, "preprocess.transforms=[{name: standardize}]")
+    digests = SourceDigests(home)
+    configs = {name: load_stage(name).key_content(before, digests) for name in ("preprocess", "evaluate")}
+    stages = {name: stage_entry(name, config=config) for name, config in configs.items()}
+    RunRecord(id="before", recipe="links", started_at=now_text(), stages=stages).write(home)
+    now = links(tmp_path, "preprocess.transforms=[{name: standardize}, {name: degree}]", "evaluate.splits=[test]")
+    reasons = {step.stage: step.reasons for step in make_plan(home, now, select_stages())}
+    assert "preprocess.transforms.1.name (absent) -> degree" in reasons["preprocess"]
+    assert not any("transforms.0" in reason for reason in reasons["preprocess"])
+    assert 'evaluate.splits ["valid", "test"] -> ["test"]' in reasons["evaluate"]
