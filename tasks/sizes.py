@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Counts:
     num_nodes: int
     num_edges: int
     feature_dim: int = 0
+    edge_bytes: int = 0
+    """Of the data that an edge carries: features, weight, time, relation."""
     both_directions: bool = False
     """Whether num_edges counts the graph as it is stored, reverses included; else the data set's edges."""
 
@@ -50,29 +53,36 @@ def expected_counts(recipe: Recipe) -> Counts | None:
 def counts_of(manifest: DatasetManifest | GraphManifest) -> Counts:
     """Return the size of a data set, or of a graph as it is stored."""
     if isinstance(manifest, GraphManifest):
-        return Counts(manifest.num_nodes, manifest.num_edges, manifest.feature_dim, both_directions=True)
+        entries = [entry for name, entry in manifest.arrays.items() if name.startswith("edge_")]
+        carried = sum(int(entry.dtype.lstrip("uintfloa")) // 8 * math.prod(entry.shape[1:]) for entry in entries)
+        return Counts(manifest.num_nodes, manifest.num_edges, manifest.feature_dim, carried, both_directions=True)
     dim = sum(feature.dim for node_type in manifest.node_types for feature in node_type.features)
-    return Counts(manifest.num_nodes, manifest.num_edges, dim)
+    widest = max((sum(feature.dim for feature in kind.features) for kind in manifest.edge_types), default=0)
+    columns = {column for kind in manifest.edge_types for column in manifest.tables[f"edges/{kind.name}"].columns}
+    others = 4 * ("weight" in columns) + 8 * ("time" in columns) + 2 * (len(manifest.edge_types) > 1)
+    return Counts(manifest.num_nodes, manifest.num_edges, dim, 4 * widest + others)
 
 
 def disk_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
     """Estimate the size of a stage's artifact; None where counts say little.
 
     Parquet takes about 0.8 of the raw ids; a graph has 4 bytes an edge (8 above 2^31 nodes), 8 bytes a node for the
-    offsets and one for ids and labels each, and the features in the recipe's precision. Both directions count where
-    the graph is symmetrised.
+    offsets and one for ids and labels each, the features in the recipe's precision, and what edges carry, once. Both
+    directions count where the graph is symmetrised.
     """
     nodes, edges, dim = counts.num_nodes, counts.num_edges, counts.feature_dim
     id_bytes = 4 if nodes < 2**31 else 8
     if stage == "ingest":
-        return int(edges * 2 * id_bytes * 0.8 + nodes * (4 * dim + 2))
+        return int(edges * (2 * id_bytes * 0.8 + counts.edge_bytes) + nodes * (4 * dim + 2))
     if stage not in ("preprocess", "components", "partition"):
         return None
     if not counts.both_directions:
         edges *= 2 if recipe.preprocess.symmetrize else 1
     width = 2 if recipe.preprocess.feature_dtype == "float16" else 4
     arrays = 1 if recipe.preprocess.symmetrize else 2
-    return int(arrays * (edges * id_bytes + 8 * nodes) + nodes * (width * dim + 16))
+    # With the place of each out-edge among the in-edges.
+    carried = counts.edge_bytes + 8 if counts.edge_bytes else 0
+    return int(arrays * (edges * id_bytes + 8 * nodes) + edges * carried + nodes * (width * dim + 16))
 
 
 def memory_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:
