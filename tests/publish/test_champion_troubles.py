@@ -229,12 +229,12 @@ def test_a_model_below_a_control_is_champion_by_force_only(tracked_home: Home, t
     controls = {"majority": {"valid": {"accuracy": 0.25}}, "features": {"valid": {"accuracy": 0.75}}}
     manifest, *_ = publish_finished(tracked_home, below(tmp_path, controls))
     assert not manifest.champion
-    said = "valid/accuracy 0.7500 does not beat its control features (0.7500)"
+    said = "valid/accuracy 0.7500 does not beat a linear model that sees only the rows' own features (0.7500)"
     assert said in manifest.warnings[0]
     (version,) = list_versions(tracked_home, "demo")["demo"]
     assert (version.decision, version.aliases) == ("not above features", ())
     assert version_json(version)["controls"] == {"majority": 0.25, "features": 0.75}
-    with pytest.raises(RecipeError, match=r"demo@1: .* does not beat its control features .*promote demo@1 --force"):
+    with pytest.raises(RecipeError, match=r"demo@1: .* does not beat a linear model .*promote demo@1 --force"):
         promote(tracked_home, "demo@1")
     change = promote(tracked_home, "demo@1", force=True)
     assert change["changed"]

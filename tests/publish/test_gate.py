@@ -117,7 +117,7 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     assert decision.loud
     assert decision.reason == (
         "version 1, champion so far, cannot score the data of demo: it knows its own nodes only. So this version takes "
-        "over: valid/accuracy 0.5000 beats its control majority (0.4000)"
+        "over: valid/accuracy 0.5000 beats the majority class (0.4000)"
     )
     below = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.5})
     assert not decide(below, OLD, unasked).promote
@@ -144,7 +144,7 @@ def test_a_model_that_does_not_beat_its_controls_is_not_promoted(
     assert not decision.promote
     assert decision.loud
     assert decision.short == "not above mean"
-    assert f"does not beat its control mean ({control:.4f})" in decision.reason
+    assert f"does not beat the training split's mean (mae: its median) ({control:.4f})" in decision.reason
     assert "majority" not in decision.reason
     assert "graphmill promote demo@2 --force" in decision.reason
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from configs.metric_names import metric_of
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
+from tasks.storage.manifests import CONTROLS
 
 CHAMPION = "champion"
 _FEW_ROWS = 30
@@ -240,5 +241,6 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
 
 
 def controls_text(controls: Mapping[str, float]) -> str:
-    """Name controls and their values."""
-    return ", ".join(f"its control {name} ({value:.4f})" for name, value in controls.items())
+    """Say what controls are, and their values; the names may be a server's."""
+    said = {name: CONTROLS[name].what if name in CONTROLS else name for name in controls}
+    return ", ".join(f"{said[name]} ({value:.4f})" for name, value in controls.items())
