@@ -11,6 +11,8 @@ from configs.matching import did_you_mean
 from configs.source_files import user_path
 
 if TYPE_CHECKING:
+    from configs.schema import Recipe
+    from flows.commands.run import RunRequest
     from tasks.storage.home import Home
 
 FORMATS = ("dgl",)
@@ -41,10 +43,12 @@ def export_graph(
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
     """Return the recipe's name and the keys of its artifacts, which are there."""
+    from flows.commands.run import RunRequest
     from flows.commands.runs import find_run
 
     if source in shipped_recipes() or Path(source).suffix in (".yaml", ".yml"):
-        return load_own_recipe(source, overrides).name, _prepared(home, source, overrides, verbose)
+        recipe = load_own_recipe(source, overrides)
+        return recipe.name, _prepared(home, recipe, RunRequest(source, overrides, only=list(_STAGES)), verbose)
     if overrides:
         raise RecipeError(f"{', '.join(overrides)}: changes are for recipes, and {source} is a run")
     record = find_run(home, source)
@@ -53,18 +57,17 @@ def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple
     return record.recipe, record.parent_keys(_STAGES)
 
 
-def _prepared(home: Home, source: str, overrides: list[str], verbose: bool) -> dict[str, str]:
+def _prepared(home: Home, recipe: Recipe, request: RunRequest, verbose: bool) -> dict[str, str]:
     """Return the keys of a recipe's artifacts. What is there is found: no run, which would be the recipe's latest."""
     from functools import partial
 
     from flows.commands.plan import make_plan
-    from flows.commands.run import RunRequest, run_flow, run_recipe
+    from flows.commands.run import run_flow, run_recipe
     from flows.terminal.selection import Selection
 
-    steps = make_plan(home, load_own_recipe(source, overrides), Selection(_STAGES))
+    steps = make_plan(home, recipe, Selection(_STAGES))
     if all(step.status == "cached" for step in steps):
         return {step.stage: step.key for step in steps}
-    request = RunRequest(source, overrides, only=list(_STAGES))
     return run_flow(home, partial(run_recipe, home, request), verbose=verbose).parent_keys(_STAGES)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flows.services.environment import own_server_url
-from flows.services.prefect_database import OTHERS
+from flows.services.prefect_database import DATABASE_VARIABLES
 from tasks.storage.home import Home
 
 REVISION = "a3b9c7d2e5f1"
@@ -34,7 +34,7 @@ _OTHER_WAYS = (
     "PREFECT_API_SSL_CERT_FILE",
     "PREFECT_API_TLS_INSECURE_SKIP_VERIFY",
     "PREFECT_CLIENT_CUSTOM_HEADERS",
-    *OTHERS,
+    *DATABASE_VARIABLES,
 )
 """Settings that lead elsewhere, or ask for more than is done here."""
 _WAIT_SECONDS, _RETRY_SECONDS = 10.0, 0.2

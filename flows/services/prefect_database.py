@@ -13,13 +13,13 @@ from tasks.storage.artifacts import file_lock
 from tasks.storage.database_templates import copy_template
 from tasks.storage.home import Home
 
-OTHERS = ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
+DATABASE_VARIABLES = ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
 """Variables of the environment that name another one."""
 
 
 def named_elsewhere() -> str:
     """Return the variable that names another database than a home's; empty where none does."""
-    return next(filter(os.environ.get, OTHERS), "")
+    return next(filter(os.environ.get, DATABASE_VARIABLES), "")
 
 
 class PrefectDatabase:
