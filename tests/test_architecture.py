@@ -69,6 +69,18 @@ def test_light_modules_stay_light(module: str) -> None:
     assert not [name for name in ("torch", "prefect", "mlflow", "dgl") if name in loaded]
 
 
+def test_the_stage_that_starts_workers_imports_no_torch() -> None:
+    """It would wait for torch before its workers begin to wait for theirs."""
+    loaded = _modules_after("""
+    import tasks.evaluators.measurable, tasks.train.ranks.launch, tasks.train.stage
+    from configs.registry import STRATEGIES
+    from tasks.train.loaders.config_base import resolve_loader
+    for name in STRATEGIES.names():
+        STRATEGIES.get(name)
+""")
+    assert not [name for name in ("torch", "numba") if name in loaded]
+
+
 def test_help_answers_in_a_moment() -> None:
     """Under half a second of CPU; the best of three, since other work shares the machine."""
     best = 9.0

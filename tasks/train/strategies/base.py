@@ -3,22 +3,27 @@
 A run is a number of rounds; in a round every rank takes the same number of batches, and after it the model is
 validated. A strategy says which graph a rank's loader reads, which epoch of the data a rank is in, and which of the
 epoch's items (seeds, or batches of a loader that makes its own) it takes in a step.
+
+Strategies import no torch with their files: the stage asks one whether it fits before any worker starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from configs.base import ComponentConfig
 from configs.schema import TrainConfig
-from models.block import Batch
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from models.block import Batch
 
 
 @dataclass(frozen=True)
@@ -96,4 +101,6 @@ class Strategy:
         """
         if self.ranks.world_size == 1:
             return model
-        return nn.parallel.DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        from torch.nn.parallel import DistributedDataParallel
+
+        return DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.schema import TrainConfig
-from models.block import Batch
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from models.block import Batch
 
 _LOADERS = ("neighbor", "full", "edge", "full_edge")
 
@@ -33,7 +36,7 @@ class PartitionParallel(Strategy):
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
         self._largest = 0
-        self._nodes = torch.empty(0, dtype=torch.int64)
+        self._nodes: Tensor | None = None  # set by `open`: this rank's nodes by their ids in the whole graph
 
     def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
         """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
@@ -51,6 +54,10 @@ class PartitionParallel(Strategy):
 
     def open(self, store: GraphStore) -> GraphStore:
         """Cut this rank's parts and their halo out of the graph, into memory."""
+        import torch
+
+        from tasks.train.strategies._local_graph import LocalGraph
+
         manifest = store.manifest
         assert isinstance(manifest, PartitionManifest)
         bounds = manifest.part_offsets[:: manifest.num_parts // self.ranks.world_size]
@@ -69,6 +76,7 @@ class PartitionParallel(Strategy):
 
     def finish(self, batch: Batch) -> Batch:
         """Turn local ids of input nodes into those of the whole graph: embeddings are shared."""
+        assert self._nodes is not None
         local = batch.inputs.node_ids
         return replace(batch, inputs=replace(batch.inputs, node_ids=self._nodes.to(local.device)[local]))
 
