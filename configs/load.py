@@ -24,14 +24,9 @@ RECIPE_DIR = Path(__file__).parent
 
 # Places in a recipe where a component stands, and who knows its options.
 COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
-    ("dataset",): registry.DATASETS,
-    ("partition",): registry.PARTITIONERS,
-    ("model",): registry.MODELS,
-    ("train", "loader"): registry.LOADERS,
-    ("train", "schedule"): registry.SCHEDULES,
-    ("train", "embeddings"): registry.EMBEDDINGS,
-    ("train", "strategy"): registry.STRATEGIES,
-    ("evaluate", "evaluator"): registry.EVALUATORS,
+    tuple(components.place.split(".")): components
+    for components in registry.REGISTRIES.values()
+    if components is not registry.TRANSFORMS  # a recipe lists any number of them
 }
 
 _MAX_SHOWN = 200

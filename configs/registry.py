@@ -41,6 +41,7 @@ class Registry:
         kind: str,
         package: str,
         *,
+        place: str = "",
         configs: str | None = None,
         default: str | None = None,
         own_files: bool = False,
@@ -51,12 +52,14 @@ class Registry:
         Args:
             kind: the word for messages (`dataset`).
             package: scanned for components.
+            place: the key of a recipe that names a component (`train.loader`).
             configs: the module with the options of its components; None: each stands in its component.
             default: the component that is meant where a recipe gives options and no name.
             own_files: whether a recipe may name a file of the user's that has the component.
             renamed: names of earlier versions, and what recipes say instead.
         """
         self.kind = kind
+        self.place = place
         self.default = default
         self._renamed = renamed or {}
         self.takes_files = own_files
@@ -70,12 +73,17 @@ class Registry:
         self._scanned = False
         self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
 
-    def options(self, name: str, module: str) -> Callable[[type[Options]], type[Options]]:
-        """Class decorator for a `Config` apart from its component, which `module` of the package registers."""
+    def options(self, name: str, module: str, *, listed: bool = True) -> Callable[[type[Options]], type[Options]]:
+        """Class decorator for a `Config` apart from its component, which `module` of the package registers.
+
+        `listed` is as in `register`, and said here only.
+        """
 
         def add(config: type[Options]) -> type[Options]:
             self._configs[name] = config
             self._module_names[name] = f"{self.package}.{module}"
+            if not listed:
+                self._unlisted.add(name)
             return config
 
         return add
@@ -266,24 +274,50 @@ def _is_own(cls: type | None) -> bool:
     return cls is not None and cls.__module__.startswith(OWN_FILE)
 
 
-DATASETS = Registry("dataset", "tasks.ingest", configs="tasks.ingest.configs")
-TRANSFORMS = Registry("transform", "tasks.preprocess.transforms", configs="tasks.preprocess.transforms.configs")
-PARTITIONERS = Registry("partitioner", "tasks.partition", configs="tasks.partition.configs")
-MODELS = Registry("model", "models", configs="models.configs", own_files=True)
+DATASETS = Registry("dataset", "tasks.ingest", place="dataset", configs="tasks.ingest.configs")
+TRANSFORMS = Registry(
+    "transform",
+    "tasks.preprocess.transforms",
+    place="preprocess.transforms",
+    configs="tasks.preprocess.transforms.configs",
+)
+PARTITIONERS = Registry("partitioner", "tasks.partition", place="partition", configs="tasks.partition.configs")
+MODELS = Registry("model", "models", place="model", configs="models.configs", own_files=True)
 LOADERS = Registry(
     "loader",
     "tasks.train.loaders",
+    place="train.loader",
     configs="tasks.train.loaders.configs",
     default="auto",
     renamed={"saint": "saint_node, saint_edge or saint_walk"},
 )
-SCHEDULES = Registry("schedule", "tasks.train.schedules", default="constant")
-EMBEDDINGS = Registry("embedding", "tasks.train.embeddings", configs="tasks.train.embeddings.configs", default="dense")
+SCHEDULES = Registry("schedule", "tasks.train.schedules", place="train.schedule", default="constant")
+EMBEDDINGS = Registry(
+    "embedding",
+    "tasks.train.embeddings",
+    place="train.embeddings",
+    configs="tasks.train.embeddings.configs",
+    default="dense",
+)
 STRATEGIES = Registry(
     "strategy",
     "tasks.train.strategies",
+    place="train.strategy",
     configs="tasks.train.strategies.configs",
     default="data_parallel",
     renamed={"self_training": "an option of every training, train.self_training={rounds: 1},"},
 )
-EVALUATORS = Registry("evaluator", "tasks.evaluators", configs="tasks.evaluators.configs")
+EVALUATORS = Registry("evaluator", "tasks.evaluators", place="evaluate.evaluator", configs="tasks.evaluators.configs")
+
+REGISTRIES: dict[str, Registry] = {
+    "datasets": DATASETS,
+    "transforms": TRANSFORMS,
+    "partitioners": PARTITIONERS,
+    "models": MODELS,
+    "loaders": LOADERS,
+    "schedules": SCHEDULES,
+    "embeddings": EMBEDDINGS,
+    "strategies": STRATEGIES,
+    "evaluators": EVALUATORS,
+}
+"""All that a recipe can name, in the order of a recipe, by the names of commands (`graphmill loaders`) and pages."""

@@ -72,7 +72,7 @@ class PreprocessConfig(ConfigModel):
     self_loops: Literal["remove", "keep", "add"] = "remove"
     """Drop self-loops, leave them as they are, or give every node exactly one."""
     transforms: tuple[TransformSection, ...] = ()
-    """Feature transforms in order, each fitted on the training split only."""
+    """Feature transforms in order, each fitted on the training split only (`graphmill transforms`)."""
     feature_dtype: Literal["float32", "float16"] = "float32"
     """How features are stored; float16 halves disk and memory, models compute in float32."""
     runner: Literal["process", "thread", "dask", "ray"] = "process"
@@ -103,7 +103,7 @@ class TrainConfig(ConfigModel):
     """The training loop."""
 
     loader: LoaderSection = Field(default="auto", validate_default=True)
-    """How batches are made."""
+    """How batches are made (`graphmill loaders`)."""
     epochs: int = Field(default=20, ge=1, le=10_000_000)
     """Passes over the training split."""
     accumulate_steps: int = Field(default=1, ge=1)
@@ -117,7 +117,7 @@ class TrainConfig(ConfigModel):
     weight_decay: float = Field(default=0.0, ge=0, le=1000)
     """L2 penalty (decoupled with adamw)."""
     schedule: ScheduleSection = Field(default="constant", validate_default=True)
-    """How the learning rate moves."""
+    """How the learning rate moves (`graphmill schedules`)."""
     clip_norm: float | None = Field(default=None, gt=0)
     """Clip the gradient's global norm to this."""
     patience: int | None = Field(default=None, ge=1)
@@ -140,7 +140,7 @@ class TrainConfig(ConfigModel):
     """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
     a home of its own, where it prepares the graph and keeps a copy of the outcome."""
     strategy: StrategySection = Field(default="data_parallel", validate_default=True)
-    """How ranks share the work."""
+    """How ranks share the work (`graphmill strategies`)."""
     self_training: SelfTrainingConfig | None = None
     """Train again on confident predictions for unlabelled nodes; null: once."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -148,7 +148,7 @@ class TrainConfig(ConfigModel):
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
     embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
-    """Where learnable node embeddings of graphs without features live."""
+    """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
     prefetch: int = Field(default=2, ge=0, le=4096)
     """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
     sampling_threads: int = Field(default=1, ge=1, le=4096)
@@ -201,7 +201,7 @@ class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
-    """Metric; auto: the data set's own (OGB's evaluator for OGB data)."""
+    """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
     splits: StrTuple = ("valid", "test")
     """Splits to report."""
     batch_size: int = Field(default=16384, ge=1)

@@ -69,7 +69,7 @@ def _usage(each: Command) -> str:
 
 def _argument(parameter: Any) -> str:
     name = str(parameter.metavar or parameter.name.upper())
-    return name if parameter.required or name.startswith("[") else f"[{name}]"
+    return (name if parameter.required else f"[{name}]") + ("..." if parameter.nargs < 0 else "")
 
 
 def _row(parameter: Any, context: Any) -> str:

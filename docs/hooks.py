@@ -10,7 +10,9 @@ from pathlib import Path
 from command_reference import commands_page
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
-from recipe_reference import PAGES, component_page, recipe_page, shipped_page
+from recipe_reference import component_page, recipe_page, shipped_page
+
+from configs.registry import REGISTRIES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -19,7 +21,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "reference/commands.md": commands_page,
     "reference/recipe.md": recipe_page,
     "reference/shipped-recipes.md": shipped_page,
-    **{f"reference/{page}.md": partial(component_page, page) for page in PAGES},
+    **{f"reference/{page}.md": partial(component_page, page) for page in REGISTRIES},
 }
 INCLUDED = {
     "docker.md": "docker/README.md",

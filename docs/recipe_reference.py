@@ -9,37 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
-from configs.load import COMPONENT_PATHS, shipped_recipes
-from configs.registry import (
-    DATASETS,
-    EMBEDDINGS,
-    EVALUATORS,
-    LOADERS,
-    MODELS,
-    PARTITIONERS,
-    SCHEDULES,
-    STRATEGIES,
-    TRANSFORMS,
-    Registry,
-)
+from configs.load import shipped_recipes
+from configs.registry import REGISTRIES, Registry
 from configs.schema import Recipe
 
-PAGES: dict[str, Registry] = {
-    "datasets": DATASETS,
-    "transforms": TRANSFORMS,
-    "partitioners": PARTITIONERS,
-    "models": MODELS,
-    "loaders": LOADERS,
-    "schedules": SCHEDULES,
-    "embeddings": EMBEDDINGS,
-    "strategies": STRATEGIES,
-    "evaluators": EVALUATORS,
-}
 _TITLES = {"datasets": "Data sets"}
-_PAGE_OF = {registry.kind: page for page, registry in PAGES.items()}
-_PLACE_OF = {registry.kind: ".".join(path) for path, registry in COMPONENT_PATHS.items()}
-_PLACE_OF[TRANSFORMS.kind] = "preprocess.transforms"
-_COMPONENT_AT = {place: kind for kind, place in _PLACE_OF.items()}
+_PAGE_AT = {registry.place: page for page, registry in REGISTRIES.items()}
 _BOUNDS = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 
 
@@ -75,9 +50,9 @@ def recipe_page() -> str:
 
 def component_page(page: str) -> str:
     """Return the page of a registry: every component with its options."""
-    registry = PAGES[page]
+    registry = REGISTRIES[page]
     base = _common_base(registry)
-    place = _PLACE_OF[registry.kind]
+    place = registry.place
     parts = [f"# {_TITLES.get(page, page.capitalize())}", f"Where it stands in a recipe: `{place}`."]
     shared = [option for option in options(base, place) if not option.key.endswith(".name")]
     if shared:
@@ -152,11 +127,11 @@ def _common_base(registry: Registry) -> type[ComponentConfig]:
 
 
 def _component_values(key: str) -> str:
-    kind = _COMPONENT_AT.get(key)
-    if kind is None:
+    page = _PAGE_AT.get(key)
+    if page is None:
         return ""
-    word = "a list of transforms" if kind == TRANSFORMS.kind else f"a {kind}"
-    return f"[{word}]({_PAGE_OF[kind]}.md)"
+    word = "a list of transforms" if page == "transforms" else f"a {REGISTRIES[page].kind}"
+    return f"[{word}]({page}.md)"
 
 
 def _default_text(field: Any) -> str:

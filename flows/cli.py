@@ -11,7 +11,7 @@ import typer
 
 from flows.backfill import cli as backfill_cli
 from flows.baseline import cli as baseline_cli
-from flows.commands import home, models, outputs, recipes, start, trust
+from flows.commands import component_lists, home, models, outputs, recipes, start, trust
 from flows.deploy import cli as deploy_cli
 from flows.notifications import cli as notifications_cli
 from flows.services import cli as services_cli
@@ -39,10 +39,20 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-for commands in (services_cli, deploy_cli, start, models, outputs, trust, recipes, home, baseline_cli):
-    app.add_typer(commands.app)
-app.add_typer(backfill_cli.app, name="backfill")
-app.add_typer(notifications_cli.app, name="notify")
+_PANELS = {
+    "Recipes": (recipes, baseline_cli),
+    "What recipes can name": (component_lists,),
+    "Runs and models": (models, outputs),
+    "Services and schedules": (services_cli, deploy_cli, start),
+    "This installation": (home, trust),
+}
+for panel, groups in _PANELS.items():
+    for group in groups:
+        for known in group.app.registered_commands:
+            known.rich_help_panel = panel
+        app.add_typer(group.app)
+app.add_typer(backfill_cli.app, name="backfill", rich_help_panel="Services and schedules")
+app.add_typer(notifications_cli.app, name="notify", rich_help_panel="Services and schedules")
 
 
 def _version(wanted: bool) -> None:

@@ -21,7 +21,7 @@ def baseline(
     keywords: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEYWORD]...", help="Only rows that have all of these words; of a recipe: changes, KEY=VALUE."
+            metavar="KEYWORD", help="Only rows that have all of these words; of a recipe: changes, KEY=VALUE."
         ),
     ] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Show the rows and what is done; run nothing.")] = False,

@@ -1,4 +1,4 @@
-"""`graphmill recipes | datasets | models | partitioners | show`."""
+"""`graphmill recipes | datasets | transforms | ... | evaluators | show`: what recipes name, and what stands in one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from configs.base import ComponentConfig
 from configs.load import shipped_recipes
-from configs.registry import Registry
+from configs.registry import REGISTRIES, TRANSFORMS
 from configs.schema import Recipe
 from configs.yaml_reader import read_yaml
-from flows.terminal.console import out, table
+from flows.terminal.console import err, out, table
 
 _WIDTH = 120
 
@@ -26,13 +27,46 @@ def list_recipes() -> None:
     out().print(shown)
 
 
-def list_components(registry: Registry) -> None:
-    """Print name and one line of each component, and its options."""
-    shown = table(registry.kind, "what it is", "options")
-    for name in registry.names():
-        options = [field for field in registry.config_class(name).model_fields if field != "name"]
-        shown.add_row(name, registry.summary(name), ", ".join(options))
+def show_components(plural: str) -> None:
+    """Print name and first line of each component of a registry, and how to learn more."""
+    registry = REGISTRIES[plural]
+    names = registry.names()
+    shown = table(registry.kind, "what it is")
+    for name in names:
+        shown.add_row(name, registry.summary(name))
     out().print(shown, markup=False)
+    example = registry.default or names[0]
+    err().print(
+        f"a recipe names one under `{registry.place}`; graphmill {plural} {example} shows its options", style="dim"
+    )
+
+
+def show_component(plural: str, name: str) -> None:
+    """Print what a component is and its options, as they stand in a recipe. Raises RecipeError with the known names."""
+    registry = REGISTRIES[plural]
+    for line in registry.description(name).splitlines():
+        print(f"# {line}".rstrip())
+    keys = registry.place.split(".")
+    for depth, key in enumerate(keys):
+        print("  " * depth + f"{key}:")
+    in_list = registry is TRANSFORMS
+    first, *others = _lines(registry.config_class(name).model_construct(name=name), len(keys) + in_list)
+    print(first if not in_list else "  " * len(keys) + f"- {first.strip()}")
+    print("\n".join(others), end="\n" if others else "")
+
+
+def components_json(plural: str, name: str | None = None) -> list[dict[str, Any]]:
+    """Return the components of a registry, or the one, with their options."""
+    registry = REGISTRIES[plural]
+    return [
+        {
+            "name": each,
+            "summary": registry.summary(each),
+            "place": registry.place,
+            "options": registry.config_class(each).model_json_schema(),
+        }
+        for each in ([name] if name else registry.names())
+    ]
 
 
 def commented_yaml(recipe: Recipe) -> str:
@@ -44,8 +78,8 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
     pad, plain = "  " * depth, config.model_dump(mode="json")
     for name in _ordered(config):
         field = type(config).model_fields[name]
-        value = getattr(config, name)
-        if field.description and not (name == "name" and depth):
+        value = getattr(config, name, None)
+        if field.description and not (name == "name" and isinstance(config, ComponentConfig)):
             for line in textwrap.wrap(" ".join(field.description.split()), _WIDTH - len(pad) - 2):
                 yield f"{pad}# {line}"
         if isinstance(value, BaseModel):
@@ -56,7 +90,7 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
             for item in value:
                 yield f"{pad}  - {_flow(item.model_dump(mode='json'))}"
         else:
-            yield f"{pad}{name}: {_flow(plain[name])}"
+            yield f"{pad}{name}: {_flow(plain[name])}" if name in plain else f"{pad}{name}:  # has to be given"
 
 
 def _ordered(config: BaseModel) -> list[str]:

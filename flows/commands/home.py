@@ -1,8 +1,7 @@
-"""Commands on a home: what its runs made, whether the installation is sound, what can go."""
+"""Commands on a home: whether the installation is sound, what can go."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,37 +9,6 @@ import typer
 from flows.terminal.options import HomeOption, JsonOption, open_home
 
 app = typer.Typer()
-
-
-@app.command()
-def inspect(
-    what: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="A run's id, a recipe (its latest run), or an artifact's key or folder."),
-    ],
-    stage: Annotated[
-        str | None, typer.Argument(metavar="[STAGE]", help="The artifact of this stage of the run.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
-    ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its sha256.")] = False,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
-) -> None:
-    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`."""
-    from flows.commands.inspection import Found, find, show_artifact, show_run, write_plots
-
-    place = open_home(home)
-    found = find(place, what, stage, deep=verify)
-    if as_json:
-        print((found.manifest if isinstance(found, Found) else found).model_dump_json())
-    elif isinstance(found, Found):
-        show_artifact(place, found, verified=verify)
-    else:
-        show_run(place, found)
-    if output is not None and isinstance(found, Found):
-        write_plots(found, output)
 
 
 @app.command()

@@ -1,7 +1,8 @@
-"""Commands on what was trained: runs and their differences, registered versions, the champion."""
+"""Commands on what was made: runs, their stages and differences, registered versions, the champion."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ app = typer.Typer()
 
 @app.command()
 def runs(
-    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Only runs of this recipe.")] = None,
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Only runs of this recipe.")] = None,
     status: Annotated[str | None, typer.Option("--status", help="running, completed, failed or cancelled.")] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="AGE", help="Younger than: 12h, 7d, 4w.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Only runs with this tag.")] = None,
@@ -33,6 +34,35 @@ def runs(
 
     found = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
     print_result(as_json, {"runs": [run_json(record) for record in found]}, lambda: show_runs(found, sort))
+
+
+@app.command()
+def inspect(
+    what: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A run's id, a recipe (its latest run), or an artifact's key or folder."),
+    ],
+    stage: Annotated[str | None, typer.Argument(metavar="STAGE", help="The artifact of this stage of the run.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Write the artifact's plots into this folder.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its sha256.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Show a run and its stages, or an artifact: `inspect quickstart`, then `inspect quickstart train -o plots`."""
+    from flows.commands.inspection import Found, find, show_artifact, show_run, write_plots
+
+    place = open_home(home)
+    found = find(place, what, stage, deep=verify)
+    if as_json:
+        print((found.manifest if isinstance(found, Found) else found).model_dump_json())
+    elif isinstance(found, Found):
+        show_artifact(place, found, verified=verify)
+    else:
+        show_run(place, found)
+    if output is not None and isinstance(found, Found):
+        write_plots(found, output)
 
 
 @app.command()
@@ -57,7 +87,7 @@ def compare(
 
 @app.command()
 def versions(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of this registered model.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of this registered model.")] = None,
     history: Annotated[bool, typer.Option("--history", help="Also when the champion changed, and how.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -27,9 +27,7 @@ NodesOption = Annotated[
 GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
 DataArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[RECIPE] [KEY=VALUE]...", help="Recipe of other data, and changes; default: the training's own."
-    ),
+    typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
 ]
 
 

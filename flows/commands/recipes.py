@@ -1,4 +1,4 @@
-"""Commands on a recipe: run it, plan it, check its data, show it; and what recipes can name."""
+"""Commands on a recipe: run it, plan it, check its data, show it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RecipeArgument = Annotated[
     ),
 ]
 OverridesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Dotted overrides, such as train.epochs=5.")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Dotted overrides, such as train.epochs=5.")
 ]
 TagOption = Annotated[
     list[str] | None, typer.Option("--tag", help="Tag of the run, for `graphmill runs --tag`; may stand several times.")
@@ -142,20 +142,6 @@ def recipes() -> None:
     from flows.commands.components import list_recipes
 
     list_recipes()
-
-
-def _add_list(command: str, registry: str, what: str) -> None:
-    @app.command(command, help=f"List the {what}.")
-    def list_known() -> None:
-        from configs import registry as registries
-        from flows.commands.components import list_components
-
-        list_components(getattr(registries, registry))
-
-
-_add_list("datasets", "DATASETS", "kinds of data sets that a recipe can name")
-_add_list("models", "MODELS", "models")
-_add_list("partitioners", "PARTITIONERS", "partitioners")
 
 
 @app.command()

@@ -26,7 +26,7 @@ def start(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...",
+            metavar="KEY=VALUE",
             help="What its form asks: train.epochs=5, snapshot=2023, only=train,evaluate, force=train.",
         ),
     ] = None,

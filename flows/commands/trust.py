@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def trust(
-    code: Annotated[list[str] | None, typer.Argument(metavar="[SHA256|FILE]...", help="Digest, or file.")] = None,
+    code: Annotated[list[str] | None, typer.Argument(metavar="SHA256|FILE", help="Digest, or file.")] = None,
     forget: Annotated[bool, typer.Option("--forget", help="Take it back.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,

@@ -12,7 +12,7 @@ from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.manifests import PartitionManifest, RunResult
 from tasks.train import self_training
-from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, scaled_learning_rate, stage_config
+from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, Job, stage_config
 from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 from tasks.train.weights import remember_trained
@@ -91,9 +91,6 @@ def _announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest
     strategy.check(train, loader, manifest)
     self_training.check(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
-    if train.lr_scaling != "none" and world_size > 1:
-        rate = scaled_learning_rate(train, world_size)
-        context.message(f"learning rate {train.learning_rate:g} -> {rate:g} ({train.lr_scaling} in {world_size} ranks)")
     has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
     if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")

@@ -23,6 +23,7 @@ from tasks.storage.home import Home
 from tasks.train.job import METRICS
 from tasks.train.strategies.base import Ranks
 from tests.docs.conftest import ROOT
+from tests.registered import forget_registered
 from tests.train.in_process import make_job, make_trainer, own_settings
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
@@ -32,9 +33,7 @@ REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, LOADERS, SCHEDULES, STRATEGIES
 @pytest.fixture(autouse=True)
 def _shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the page's code, each block as the module of its title; forget it afterwards."""
-    for registry in REGISTRIES:
-        registry.names()
-        monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    forget_registered(monkeypatch, *REGISTRIES)
     shown = BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text())
     assert len(shown) == len(REGISTRIES)
     for title, text in shown:

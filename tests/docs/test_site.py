@@ -11,34 +11,13 @@ from typing import Any
 import pytest
 
 from configs.load import COMPONENT_PATHS, dump_recipe, load_recipe, shipped_recipes
-from configs.registry import (
-    DATASETS,
-    EMBEDDINGS,
-    EVALUATORS,
-    LOADERS,
-    MODELS,
-    PARTITIONERS,
-    SCHEDULES,
-    STRATEGIES,
-    TRANSFORMS,
-)
+from configs.registry import REGISTRIES
 from flows.cli import app
 from tests.browser import needs_chromium, open_page
 from tests.docs.conftest import ROOT
 
 MAX_PICTURE_BYTES = 200_000
 MAX_README_LINES = 200
-PAGES = {
-    "datasets": DATASETS,
-    "transforms": TRANSFORMS,
-    "partitioners": PARTITIONERS,
-    "models": MODELS,
-    "loaders": LOADERS,
-    "schedules": SCHEDULES,
-    "embeddings": EMBEDDINGS,
-    "strategies": STRATEGIES,
-    "evaluators": EVALUATORS,
-}
 
 
 class Loaded(HTMLParser):
@@ -97,11 +76,11 @@ def test_the_reference_has_every_key_of_the_shipped_recipes(site: Path) -> None:
     assert {"train.epochs", "snapshot.as_of", "dataset.nodes.categorical"} <= known
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", REGISTRIES)
 def test_the_reference_has_every_component(site: Path, page: str) -> None:
     text = (site / "reference" / f"{page}.html").read_text()
-    for name in PAGES[page].names():
-        if not PAGES[page].config_class(name).__module__.startswith("graphmill_file_"):  # of another test
+    for name in REGISTRIES[page].names():
+        if not REGISTRIES[page].config_class(name).__module__.startswith("graphmill_file_"):  # of another test
             assert f'<h2 id="{name}">' in text
     assert "<td></td>\n</tr>" not in text, "an option without a meaning"
 

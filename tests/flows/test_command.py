@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from configs.registry import REGISTRIES
 from configs.schema import STAGES
 from flows.run_records import all_runs
 from tasks.storage.home import Home
@@ -172,9 +173,8 @@ def test_runs_marks_what_was_found_only(done: Done) -> None:
     "words",
     [
         "recipes",
-        "datasets",
-        "models",
-        "partitioners",
+        *REGISTRIES,
+        "loaders neighbor",
         "show quickstart",
         "show ogbn-arxiv",
         "runs",

@@ -21,6 +21,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
+from tests.registered import forget_registered
 from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -34,8 +35,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 @pytest.fixture
 def _own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The user names files of their own; forget afterwards what they have registered."""
-    MODELS.names()
-    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    forget_registered(monkeypatch, MODELS)
     with own_files():
         yield
 

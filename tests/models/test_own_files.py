@@ -24,14 +24,14 @@ from tasks.train import checkpoint
 from tasks.train.job import Job
 from tasks.train.stage import STAGE
 from tests.models.test_contract import EXAMPLE
+from tests.registered import forget_registered
 from tests.support import as_partition, node_graph
 
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The user names the files; what they register is forgotten afterwards."""
-    MODELS.names()
-    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    forget_registered(monkeypatch, MODELS)
     with own_files():
         yield
 

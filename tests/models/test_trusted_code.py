@@ -25,6 +25,7 @@ from tasks.storage.trusted_code import TrustedCode, remember_in_home
 from tasks.train import checkpoint
 from tasks.train.job import Job
 from tests.models.test_contract import EXAMPLE
+from tests.registered import forget_registered
 
 Reader = Callable[[Path], object]
 
@@ -56,8 +57,7 @@ class Foreign:
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Foreign:
-    MODELS.names()
-    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    forget_registered(monkeypatch, MODELS)
     made = Foreign(tmp_path)
     another_process(monkeypatch)
     made.ran.unlink()

@@ -21,6 +21,7 @@ from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tasks.train.weights import Weights, count_weights, known_weights, remember_trained
+from tests.registered import forget_registered
 from tests.support import link_graph, molecule_graph, node_graph
 from tests.train.test_training import partition, recipe
 
@@ -190,8 +191,7 @@ class FaultyModel(GraphModel):
 def test_a_bug_in_a_model_ends_the_job_at_the_first_attempt(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MODELS.names()
-    monkeypatch.setattr(MODELS, "_classes", dict(MODELS._classes))
+    forget_registered(monkeypatch, MODELS)
     (tmp_path / "faulty.py").write_text(FAULTY)
     graph = partition(tmp_path / "g")
     with own_files():

@@ -119,6 +119,11 @@ class NormalizeRowsConfig(TransformConfig):
     """Sum of magnitudes, or Euclidean length."""
 
 
+@TRANSFORMS.options("fill_mean", "filling", listed=False)
+class FillMeanConfig(TransformConfig):
+    """Put the mean of the training rows' values in the place of NaN (`missing: mean` of a users' table)."""
+
+
 @TRANSFORMS.options("standardize", "scaling")
 class StandardizeConfig(TransformConfig):
     """Mean 0 and variance 1 on the training split: (x - mean) / std, each value of a column by itself."""

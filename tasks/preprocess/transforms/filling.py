@@ -11,17 +11,13 @@ from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, summary
-from tasks.preprocess.transforms.configs import TransformConfig
 
 
-@TRANSFORMS.register("fill_mean", listed=False)
+@TRANSFORMS.register("fill_mean")
 class FillMean(ColumnTransform):
     """Put the mean of the training rows' values in the place of NaN; 0 where no training row has a value."""
 
     fits = True
-
-    class Config(TransformConfig):
-        """Options of fill_mean."""
 
     def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
         """The columns that have gaps."""

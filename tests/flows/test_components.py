@@ -1,0 +1,44 @@
+"""The lists of what recipes can name, and what they say of one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from configs.errors import RecipeError
+from configs.registry import REGISTRIES
+from flows.commands.components import components_json, show_component, show_components
+
+
+@pytest.mark.parametrize("plural", REGISTRIES)
+def test_what_is_shown_of_a_component_can_stand_in_a_recipe(plural: str, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = REGISTRIES[plural]
+    for name in registry.names():
+        show_component(plural, name)
+        shown = capsys.readouterr().out
+        options = yaml.safe_load(shown)
+        for key in registry.place.split("."):
+            options = options[key]
+        options = options[0] if isinstance(options, list) else options
+        fields = registry.config_class(name).model_fields
+        assert options.keys() == fields.keys()
+        needed = {key for key, field in fields.items() if field.is_required() and key != "name"}
+        assert needed == {line.strip().partition(":")[0] for line in shown.splitlines() if "# has to be given" in line}
+        if not needed:
+            assert registry.config(options) == registry.config(name)
+
+
+@pytest.mark.parametrize("plural", REGISTRIES)
+def test_lists_have_a_line_for_each_component(plural: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_components(plural)
+    _, *rows = capsys.readouterr().out.splitlines()
+    names = REGISTRIES[plural].names()
+    assert [row.split()[0] for row in rows] == names
+    assert [each["name"] for each in json.loads(json.dumps(components_json(plural)))] == names
+
+
+def test_a_wrong_name_is_told_with_the_right_ones() -> None:
+    with pytest.raises(RecipeError, match=r"unknown loader 'neighbour' \(did you mean 'neighbor'\?\); known: auto, "):
+        show_component("loaders", "neighbour")
