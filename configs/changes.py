@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
@@ -23,6 +23,25 @@ def changed_options(recipe: Recipe) -> dict[str, str]:
 def all_options(recipe: Recipe) -> dict[str, str]:
     """Return dotted keys and values, as texts, of all options."""
     return {key: as_text(value) for key, value in _leaves(recipe, "") if key not in _OF_THE_JOB}
+
+
+def changed_rows(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield what `changed_options` returns, a list of sections as the options of each (`dataset.nodes.0.label`)."""
+    return _by_item((key, value) for key, value in _changed(recipe, "") if key not in _OF_THE_JOB)
+
+
+def all_rows(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield what `all_options` returns, a list of sections as the options of each that are not at their defaults."""
+    return _by_item((key, value) for key, value in _leaves(recipe, "") if key not in _OF_THE_JOB)
+
+
+def _by_item(options: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
+    for key, value in options:
+        if isinstance(value, tuple) and value and isinstance(value[0], ConfigModel):
+            for number, item in enumerate(value):
+                yield from ((f"{key}.{number}.{name}", as_text(inner)) for name, inner in _own_changes(item))
+        else:
+            yield key, as_text(value)
 
 
 def as_text(value: Any) -> str:

@@ -33,6 +33,8 @@ def show_check(found: DataCheck) -> None:
     console = out()
     if found.tables:
         console.print(_columns(found.tables), markup=False)
+    for files, columns in found.unread.items():
+        console.print(f"{'not read':<11} {files}: {', '.join(columns)}", markup=False)
     for what, counts in (("nodes", found.nodes), ("edges", found.edges), ("splits", found.splits)):
         if counts:
             console.print(

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from configs.changes import all_options, changed_options
+from configs.changes import all_rows, changed_rows
 from configs.schema import Recipe
 from tasks.publish import snapshots
 from tasks.publish.champion import judge
@@ -69,7 +69,7 @@ def render(
         headline=headline(evaluation),
         result=result_table(evaluation, published.gate),
         sections=[section for section in shown if section.pictures or section.facts],
-        changed=changed_options(recipe),
+        changed=dict(changed_rows(recipe)),
         recipe_rows=recipe_rows(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
         stages=stages,
@@ -132,7 +132,7 @@ def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
 def recipe_rows(recipe: Recipe) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all options by section as rows of (option, value), without what was left at null."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for key, value in all_options(recipe).items():
+    for key, value in all_rows(recipe):
         section, _, option = key.partition(".")
         if value != "null" and (section != "snapshot" or recipe.snapshot.as_of is not None):
             found.setdefault(section, []).append((option or section, value))

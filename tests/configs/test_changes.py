@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.changes import all_options, changed_options
+from configs.changes import all_options, all_rows, changed_options, changed_rows
 from configs.load import build_recipe, load_recipe, shipped_recipes
 
 LEAST = {"name": "demo", "dataset": {"name": "synthetic"}, "model": {"name": "graphsage"}}
@@ -27,6 +27,22 @@ def test_components_differ_by_name_and_by_their_own_options() -> None:
     assert changed["preprocess.transforms"] == '[{"name": "degree"}]'
     assert "train.epochs" not in changed, "20 is the default"
     assert "partition.name" not in changed
+
+
+def test_rows_for_people_take_lists_of_sections_apart() -> None:
+    tables = {
+        "name": "tables",
+        "nodes": [{"files": "a.csv", "label": "kind"}, {"files": "b.csv", "type": "shop"}],
+        "edges": [{"files": "[{.csv"}],
+    }
+    recipe = build_recipe({**LEAST, "dataset": tables, "preprocess": {"transforms": ["degree"]}})
+    changed = dict(changed_rows(recipe))
+    assert changed["dataset.nodes.0.label"] == '["kind"]'
+    assert changed["dataset.nodes.1.files"] == '["b.csv"]'
+    assert changed["dataset.edges.0.files"] == '["[{.csv"]'
+    assert changed["preprocess.transforms.0.name"] == "degree"
+    assert "dataset.nodes.0.type" not in changed
+    assert changed.items() <= dict(all_rows(recipe)).items()
 
 
 @pytest.mark.parametrize("name", list(shipped_recipes()))

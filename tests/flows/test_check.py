@@ -52,6 +52,17 @@ NODES = "id,x,y\n" + "".join(f"{i},{'' if i == 7 else i / 2},{'ab'[i % 2] if i <
 EDGES = "src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(20))
 
 
+def test_columns_that_the_recipe_does_not_name(place: Path) -> None:
+    """Somebody may have forgotten them: a model without features is a poor one."""
+    write(NODES, "src,dst,since\n1,2,2020\n", nodes={"features": []})
+    code, found, shown = check("mine.yaml")
+    assert code == 0
+    assert found["unread"] == {"n.csv": ["x"], "e.csv": ["since"]}
+    assert "not read    n.csv: x\n" in shown
+    write(NODES, EDGES)
+    assert check("mine.yaml")[1]["unread"] == {}
+
+
 def test_data_that_no_disk_holds(place: Path) -> None:
     """As `run` refuses it: before anything is generated."""
     sizes = [f"dataset.{key}" for key in ("num_nodes=2000000000", "num_edges=2000000000", "feature_dim=1024")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,13 @@ import zstandard
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
+from configs.registry import DATASETS
+from tasks.ingest.stage import STAGE
+from tasks.stage import Listener, run_stage
 from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
+from tests.ingest.small_tables import section
 
 NAMES = [f"n{i * 7 % 1000:03d}" for i in range(60)]
 
@@ -104,6 +110,24 @@ def test_text_ids_features_labels(ingest: Ingest, folder: Path, ending: str) -> 
     assert len(np.unique(dealt)) == len(dealt) == (labels >= 0).sum()
     for name, share in (("train", 9), ("valid", 3), ("test", 3)):
         assert (np.bincount(labels[splits[name]], minlength=3) == share).all(), name
+
+
+def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
+    said: list[str] = []
+
+    class Said(Listener):
+        def message(self, stage: str, text: str) -> None:
+            said.append(text)
+
+    write_text(
+        folder / "n.csv",
+        "id,y," + ",".join(f"c{i}" for i in range(12)) + "".join(f"\n{i},{i % 2}" + ",5" * 12 for i in range(10)),
+    )
+    write_text(folder / "e.csv", "src,dst\n1,1\n")
+    one: Any = SimpleNamespace(dataset=DATASETS.config(section()))
+    run_stage(STAGE, one, {}, home, listener=Said())
+    ten = ", ".join(f"c{i}" for i in range(10))
+    assert said == [f"n.csv: the recipe does not name the columns {ten} and 2 more"]
 
 
 def test_sparse_numbers_in_edge_lists_only(ingest: Ingest, folder: Path) -> None:

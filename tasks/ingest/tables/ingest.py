@@ -24,6 +24,7 @@ from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
 
 _UNLIKE = 10.0  # times
+_SHOWN_COLUMNS = 10
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         for what in intake.problems.unread:
             context.warn(f"a mistake ended the reading of a table; not checked: {what}")
         intake.problems.raise_any()
+        _say_what_was_not_read(config, context, intake)
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
     task_type = config.task_type if config.task == "node" else "link"
@@ -87,6 +89,16 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
+    intake.find_unread([*config.nodes, *config.edges])
+    for table, columns in intake.unread.items():
+        if columns:
+            more = f" and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
+            context.message(
+                f"{table}: the recipe does not name the columns {', '.join(columns[:_SHOWN_COLUMNS])}{more}"
+            )
 
 
 def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:

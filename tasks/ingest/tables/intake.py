@@ -7,7 +7,7 @@ in Parquet come as plain strings, however they are stored.
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -121,6 +121,8 @@ class Intake:
         """What policies did to which table, to the number of rows."""
         self.hints: list[str] = []
         """What is no mistake, but may not be meant."""
+        self.unread: dict[str, list[str]] = {}
+        """Table to the columns that the recipe does not name."""
 
     def batches(
         self,
@@ -163,6 +165,13 @@ class Intake:
             raise DataError(f"{error}{hint if _is_of_kinds(error) else ''}") from first
         if not self.problems and not times:  # the cell that stopped Arrow must not pass without a word
             raise first
+
+    def find_unread(self, tables: Iterable[FilesConfig]) -> None:
+        """Set `unread`, once all that is asked for was read. Raises DataError."""
+        for table in tables:
+            if table.files:
+                read = self.survey.get(table.names, {})
+                self.unread[table.names] = [name for name in table_files(table).column_names() if name not in read]
 
     def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
         data = batch.data
