@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,9 +81,23 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
         raise RecipeError(f"model.options: {name} refuses {given}: {type(error).__name__}: {error}") from error
     if name == "GatedGCNConv":
         made.bn_edge = nn.Identity()  # what it makes of the edges goes nowhere: each layer reads the graph's own
+    if name == "EGNNConv":
+        made.message = partial(_without_gradients_of_no_distance, made.message)
     if name == "TWIRLSConv":
         made.cacheable = False  # it would keep the first batch's result
     return made
+
+
+def _without_gradients_of_no_distance(message: Callable[[Any], Any], edges: Any) -> Any:
+    """Call EGNNConv's `message`; where both ends are in one place, as in a loop, distance and direction pass on 0.
+
+    The gradient of their roots is infinite there, and the parameters of all layers before would become NaN.
+    """
+    radial, direction = edges.data["radial"], edges.data["x_diff"]
+    if radial.requires_grad:
+        for each in (radial, direction):
+            each.register_hook(lambda gradient: gradient.masked_fill(radial == 0, 0))
+    return message(edges)
 
 
 class _Joined(nn.Module):
@@ -156,7 +171,8 @@ class DglConv(nn.Module):
             return None if rows is None else torch.cat([rows[:count], rows.new_zeros(1, *rows.shape[1:])])
 
         ends = torch.cat([block.indptr, block.indptr.new_ones(1)])
-        looped = Block(ends, torch.tensor([n], device=x.device), n + 1, weight=longer(block.weight, 0))
+        looped = Block(ends, torch.tensor([n], device=x.device), n + 1)
+        looped.weight = None if block.weight is None else block.weight.new_ones(1)  # some divide by its root
         looped.edge_feat, looped.edge_feat_cat = longer(block.edge_feat, 0), longer(block.edge_feat_cat, 0)
         looped.edge_type = longer(block.edge_type, 0)
         longer_x = longer(x, n)

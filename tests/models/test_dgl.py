@@ -200,6 +200,43 @@ def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
         assert torch.isfinite(vectors).all(), conv
 
 
+def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> None:
+    from models.block import Block, Inputs
+
+    for conv in sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights):
+        model, _ = build(rich_graph(tmp_path / conv, "node"), conv, edge_weights=True)
+        block = Block(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 3, weight=torch.zeros(0))
+        block.edge_feat = torch.zeros(0, 2)
+        vectors = model.represent(Batch([block], Inputs(torch.arange(3), torch.ones(3, 8)), torch.empty(0), 0))
+        assert torch.isfinite(vectors).all(), conv
+
+
+def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
+    """A loop has no length, and the root of that no gradient: all parameters would become NaN."""
+    from models.block import Block, Inputs
+
+    model, _ = build(rich_graph(tmp_path, "node"), "EGNNConv", num_layers=3)
+    block = Block(torch.tensor([0, 3, 5, 6]), torch.tensor([0, 1, 2, 1, 0, 1], dtype=torch.int32), 3)
+    block.edge_feat = torch.ones(6, 2)
+    feat = torch.randn(3, 8)
+    feat[2, -3:] = feat[0, -3:]
+    model.represent(Batch([block], Inputs(torch.arange(3), feat), torch.empty(0), 0)).square().sum().backward()
+    for name, parameter in model.layers.named_parameters():
+        assert not parameter.requires_grad or torch.isfinite(parameter.grad).all(), name  # type: ignore[arg-type]
+    assert model.layers[0].conv.conv.coord_mlp[0].weight.grad.abs().sum() > 0  # type: ignore[index,union-attr]
+
+
+def test_part_of_a_directed_graph_has_out_degrees_of_its_own(tmp_path: Path) -> None:
+    """Drawn subgraphs, and the parts of ranks, bring in-degrees of the whole graph: these are no out-degrees."""
+    from models.block import Block
+
+    model, _ = build(rich_graph(tmp_path, "node"), "GraphConv", num_layers=1, head="none", options={"norm": "both"})
+    ends = torch.tensor([0, 0, 1, 4]), torch.tensor([0, 0, 1, 1], dtype=torch.int32)
+    part, alone = Block(*ends, 3, degree=torch.tensor([2.0, 5.0, 3.0])), Block(*ends, 3)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(model.layers[0](part, x), model.layers[0](alone, x))
+
+
 @pytest.mark.parametrize("conv", sorted(REFUSED))
 def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
     with pytest.raises(ValidationError, match=f"conv={conv}: {conv} .+; take|conv={conv}: {conv} .+ call it"):
