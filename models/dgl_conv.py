@@ -175,6 +175,9 @@ class DglConv(nn.Module):
         looped.weight = None if block.weight is None else block.weight.new_ones(1)  # some divide by its root
         looped.edge_feat, looped.edge_feat_cat = longer(block.edge_feat, 0), longer(block.edge_feat_cat, 0)
         looped.edge_type = longer(block.edge_type, 0)
+        counts = block.dgl_graph.batch_num_nodes()  # of each graph, where there are many: some divide by it
+        looped.dgl_graph.set_batch_num_nodes(torch.cat([counts, counts.new_ones(1)]))
+        looped.dgl_graph.set_batch_num_edges(torch.cat([counts.new_zeros(len(counts)), counts.new_ones(1)]))
         longer_x = longer(x, n)
         assert longer_x is not None
         y, kept = self._convolve(looped, longer_x, longer(carried, n))

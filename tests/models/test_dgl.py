@@ -211,6 +211,27 @@ def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> No
         assert torch.isfinite(vectors).all(), conv
 
 
+def test_a_graph_without_edges_is_what_it_is_among_others(tmp_path: Path) -> None:
+    """Its vectors do not depend on the batch: a molecule of one atom may be asked about alone."""
+    from models.block import Block, Inputs
+
+    for conv in sorted(CONVOLUTIONS):
+        model, _ = build(rich_graph(tmp_path / conv, "graph"), conv)
+        feat, kinds, found = torch.randn(4, 8), torch.tensor([0, 1, 0, 1]), []
+        for first, indptr, indices in ((0, [0, 1, 2, 2, 2], [1, 0]), (2, [0, 0, 0], [])):
+            block = Block(torch.tensor(indptr), torch.tensor(indices, dtype=torch.int32), 4 - first)
+            e = len(indices)
+            block.edge_feat, block.edge_feat_cat = torch.ones(e, 2), torch.zeros(e, 2, dtype=torch.int64)
+            block.edge_type = torch.zeros(e, dtype=torch.int64)
+            codes = torch.zeros(4 - first, 3, dtype=torch.int64)
+            inputs = Inputs(torch.arange(4 - first), feat[first:], codes, node_type=kinds[first:])
+            ends = torch.tensor([0, 2, 4] if first == 0 else [0, 2])
+            model.eval()
+            with torch.no_grad():
+                found.append(model.represent(Batch([block], inputs, torch.empty(0), 0, graph_offsets=ends))[-2:])
+        torch.testing.assert_close(found[0], found[1], msg=conv)
+
+
 def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
     """A loop has no length, and the root of that no gradient: all parameters would become NaN."""
     from models.block import Block, Inputs
