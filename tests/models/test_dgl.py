@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from models.dgl_adapter import convolution_options, load_dgl
 from models.dgl_convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
 from models.losses import LOSSES
+from tasks.apply.published import model_recipe
 from tasks.inference.predictor import Predictor
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.stage import Parent
@@ -31,6 +36,7 @@ from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 # Of several hops, these can be told to look one far: then they read blocks as well.
 ONE_HOP: dict[str, dict[str, Any]] = {
     "APPNPConv": {"k": 1},
@@ -342,3 +348,33 @@ def test_without_dgl_the_message_names_the_way_out(
     convolution_options.cache_clear()
     with pytest.raises(ValidationError, match=message):
         MODELS.config({"name": "dgl", "conv": "GATConv"})
+
+
+def test_a_trained_model_without_dgl_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where its weights are read nor where its recipe is, from which serving begins."""
+    model, _ = build(rich_graph(tmp_path, "node"), "GATConv")
+    save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
+    (tmp_path / "recipe.json").write_text(json.dumps({"model": {"name": "dgl", "conv": "GATConv"}}))
+    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
+    convolution_options.cache_clear()
+    for read in (lambda: load_model(tmp_path / "best.pt"), lambda: model_recipe(tmp_path)):
+        with pytest.raises(RecipeError, match=r"model: DGL is not installed; .*make.*setup"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "call", ["dgl_adapter.load_dgl()", "dgl_adapter.convolution_options('GATConv')"], ids=["load", "options"]
+)
+def test_a_damaged_dgl_is_said_to_be_one(tmp_path: Path, call: str) -> None:
+    (tmp_path / "dgl").mkdir()
+    (tmp_path / "dgl" / "__init__.py").write_text("raise ImportError('libdgl.so: cannot open shared object file')")
+    code = f"from models import dgl_adapter\ntry:\n    {call}\nexcept ValueError as error:\n    print(error)"
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"DGL in {tmp_path}/dgl is damaged or another version than 2.1.0; `pip install" in done.stdout, done.stderr
