@@ -19,7 +19,7 @@ from models.dgl_convolutions import complete_options, find_convolution
 from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
 from models.kernels.dense import Linear
-from models.layers import own_rows
+from models.layers import BatchNorm, own_rows
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
         raise RecipeError(f"model.options: {name} refuses {given}: {type(error).__name__}: {error}") from error
     if name == "GatedGCNConv":
         made.bn_edge = nn.Identity()  # what it makes of the edges goes nowhere: each layer reads the graph's own
+    for part in made.modules():
+        if type(part) is nn.BatchNorm1d:
+            part.__class__ = BatchNorm  # which stands a single node or edge
     if name == "EGNNConv":
         made.message = partial(_without_gradients_of_no_distance, made.message)
     if name == "TWIRLSConv":
@@ -148,8 +151,11 @@ class DglConv(nn.Module):
         block.edge_type = torch.zeros(6, dtype=torch.int64)
         carried = torch.zeros(3, in_dim if "first_vectors" in self.spec.reads else 1)
         self.eval()
-        with torch.no_grad():
-            y, _ = self._convolve(block, torch.zeros(3, in_dim), carried)
+        try:
+            with torch.no_grad():
+                y, _ = self._convolve(block, torch.zeros(3, in_dim), carried)
+        except Exception as error:  # whatever its code stumbles over with these options
+            raise RecipeError(f"model.conv={self.name} with model.options={dict(config.options)}: {error}") from error
         self.train()
         return y.shape[1]
 
@@ -198,7 +204,7 @@ class DglConv(nn.Module):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # GroupRevRes
                 y = self.conv(graph, x, *self._read(block, graph, carried), **weights)
-        except (dgl.DGLError, RuntimeError, TypeError, AssertionError, KeyError) as error:
+        except (dgl.DGLError, RuntimeError, TypeError, ValueError, AssertionError, KeyError) as error:
             raise RecipeError(f"dgl.nn.pytorch.{self.name}: {str(error).strip() or type(error).__name__}") from error
         y = y.clone() if frees_rows else y
         if isinstance(y, tuple):

@@ -119,6 +119,13 @@ def test_times_are_those_of_the_graph_that_is_read(folder: Path) -> None:
     assert units == [None, "number"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.bool])
+def test_whole_numbers_of_any_kind(ingest: Ingest, folder: Path, dtype: torch.dtype) -> None:
+    time = torch.tensor([0, 1, 1, 0, 1, 0]).to(dtype)
+    store = ingest(name="dgl", path=save(folder / "g.bin", ring(time=time)))
+    assert store.column("nodes/node", "time").tolist() == [0, 1, 1, 0, 1, 0]
+
+
 def test_many_graphs(ingest: Ingest, folder: Path) -> None:
     graphs = [ring(size) for size in (3, 4, 5, 6, 3, 4)]
     labels = {"label": torch.tensor([0.5, 1.0, 2.25, 3.0, 4.0, 5.0]), **masks()}

@@ -238,6 +238,19 @@ def test_a_graph_without_edges_is_what_it_is_among_others(tmp_path: Path) -> Non
         torch.testing.assert_close(found[0], found[1], msg=conv)
 
 
+@pytest.mark.parametrize(("conv", "options"), [("EdgeConv", {"batch_norm": True}), ("GatedGCNConv", {})])
+def test_a_batch_of_a_single_node_trains(tmp_path: Path, conv: str, options: dict[str, Any]) -> None:
+    """A batch norm of a convolution's own has no spread to go by."""
+    from models.block import Block, Inputs
+
+    model, _ = build(rich_graph(tmp_path, "node"), conv, norm="none", options=options)
+    block = Block(torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), 1)
+    block.edge_feat = torch.ones(1, 2)
+    vectors = model.represent(Batch([block], Inputs(torch.arange(1), torch.ones(1, 8)), torch.empty(0), 0))
+    vectors.sum().backward()
+    assert torch.isfinite(vectors).all()
+
+
 def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
     """A loop has no length, and the root of that no gradient: all parameters would become NaN."""
     from models.block import Block, Inputs
@@ -306,6 +319,13 @@ def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> 
         ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
         ({"conv": "GroupRevRes", "options": {"groups": 3}}, FACTS, "groups=3 does not divide"),
         ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
+        ({"conv": "PNAConv", "options": {"aggregators": ()}}, FACTS, "=PNAConv with .*'aggregators': .*non-empty list"),
+        (
+            {"conv": "TWIRLSConv", "options": {"dropout": 2}},
+            FACTS,
+            "=TWIRLSConv with .*'dropout': 2.: .*between 0 and 1",
+        ),
+        ({"conv": "TWIRLSConv", "options": {"norm": "left"}}, FACTS, "=TWIRLSConv with .*'norm': 'left'.: .*'norms'"),
     ],
 )
 def test_a_model_is_told_what_does_not_fit(given: dict[str, Any], facts: GraphFacts, message: str) -> None:
