@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import shutil
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -170,7 +171,7 @@ class PlainGraph:
 
 
 def save_graphs(path: Path, graphs: Iterable[PlainGraph], labels: Mapping[str, Tensor]) -> None:
-    """Write graphs and named tensors by `dgl.save_graphs`. Raises OSError where DGL cannot write."""
+    """Write graphs and named tensors by `dgl.save_graphs`. Raises StageError where DGL cannot write."""
     dgl, made = load_dgl(), []
     for graph in graphs:
         if len(graph.num_nodes) == len(graph.edges) == 1:
@@ -189,7 +190,8 @@ def save_graphs(path: Path, graphs: Iterable[PlainGraph], labels: Mapping[str, T
     try:
         dgl.save_graphs(str(path), made, dict(labels))
     except dgl.DGLError as error:
-        raise OSError(f"DGL cannot write {path}: {error}") from error
+        free, reason = shutil.disk_usage(path.parent).free, str(error).splitlines()[0]  # a stack trace follows
+        raise StageError(f"DGL cannot write {path} ({free / 1e6:.0f} MB are free on that disk): {reason}") from error
     with path.open("r+b") as file:
         file.seek(_HEADER[0])  # DGL leaves whatever was in memory there: no two files would be alike
         file.write(bytes(_HEADER[1] - _HEADER[0]))
