@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -248,6 +249,18 @@ def test_live_tracker_never_ends_a_training(home: Home, monkeypatch: pytest.Monk
     assert warned.wait(30)
     live.record({"step": 2, "loss": 1.0})
     live.close("FINISHED")
+
+
+def test_an_end_that_waits_for_mlflow_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes connections and answers nothing would hold the end of a training up without a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(live_tracking, "_CONNECT_SECONDS", 0.2)
+        monkeypatch.setattr(live_tracking, "_CLOSE_SECONDS", 0.4)
+        warnings: list[str] = []
+        LiveTracker(home, recipe(), "key-11", warn=warnings.append).close()
+    assert len(warnings) == 1
+    assert warnings[0].startswith("waiting for MLflow, which has not taken the training's last metrics yet")
 
 
 def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
