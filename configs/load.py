@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from configs import registry
-from configs.base import ConfigModel, UnknownKeyError
+from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
@@ -102,8 +102,23 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             if isinstance(cause, UntrustedCodeError):  # says all by itself, and is told from mistakes
                 raise cause from None
         mistakes = flatten_errors(error, explain=partial(_with_right_place, data))
-        lines = [": ".join(filter(None, [".".join(map(str, place)), message])) for place, message in mistakes]
-        raise RecipeError(f"{source}: " + "; ".join(lines)) from error
+        raise RecipeError(f"{source}: {_one_line(mistakes)}") from error
+
+
+def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:
+    """Return a component's options as a stored model has them; `copy` as `Registry.config` takes it.
+
+    Raises:
+        RecipeError: beside what that raises, what this installation, or this version, has against them.
+    """
+    try:
+        return components.config(value, copy)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {_one_line(flatten_errors(error))}") from error
+
+
+def _one_line(mistakes: Iterable[tuple[tuple[Any, ...], str]]) -> str:
+    return "; ".join(": ".join(filter(None, [".".join(map(str, place)), text])) for place, text in mistakes)
 
 
 def _with_right_place(data: dict[str, Any], error: BaseException) -> str:

@@ -119,9 +119,14 @@ class Block(_Movable):
 
     @cached_property
     def dgl(self) -> Any:
-        """The same as a DGL block, or as a graph where all nodes are both ends; its degrees are `end_degrees`."""
+        """The same as a DGL block, whose sources' degrees are `end_degrees`.
+
+        Where all nodes are both ends a graph, whose degrees are those of its own edges, in and out.
+        """
         handle = dgl_adapter.make_handle(self.indptr, self.indices.long(), self.num_src)
-        return handle if self.degree is None else dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
+        if self.degree is None or self.num_src == self.num_dst:
+            return handle
+        return dgl_adapter.give_degrees(handle, self.counts, self.end_degrees)
 
     @cached_property
     def dgl_graph(self) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import shutil
 import sys
 import types
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, StageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,18 +45,29 @@ def dgl_folder() -> Path:
     raise RecipeError("DGL is not installed; run `make setup` or `pip install dgl==2.1.0`")
 
 
+def _not_sound() -> str:
+    mend = "`pip install --force-reinstall --no-deps dgl==2.1.0` mends it"
+    return f"DGL in {dgl_folder()} is damaged or another version than 2.1.0; {mend}"
+
+
 @cache
 def load_dgl() -> Any:
-    """Import DGL, with a stand-in for graphbolt where its library does not fit this torch."""
+    """Import DGL, with a stand-in for graphbolt where its library does not fit this torch.
+
+    Raises RecipeError: it is not installed, or cannot be loaded.
+    """
     os.environ.setdefault("DGLBACKEND", "pytorch")  # else DGL prints a notice and writes into the user's home
     if import_mode() == "stand-in":
         stand_in = types.ModuleType("dgl.graphbolt")
         # dgl.distributed looks this name up even where it is not used.
         stand_in.FusedCSCSamplingGraph = type("FusedCSCSamplingGraph", (), {})  # type: ignore[attr-defined]
         sys.modules.setdefault("dgl.graphbolt", stand_in)
-    import dgl
     import torch
 
+    try:
+        import dgl
+    except (ImportError, OSError) as error:
+        raise RecipeError(f"{_not_sound()}: {error}") from error
     dgl.utils.set_num_threads(torch.get_num_threads())
     return dgl
 
@@ -76,7 +88,17 @@ def convolution_options(name: str) -> dict[str, Any]:
     Read and not imported: a recipe is checked without torch. `name` is one that `dgl.nn.pytorch.conv` exports; of a
     default that is no plain value the source text is given.
     """
-    folder = dgl_folder() / "nn" / "pytorch" / "conv"
+    try:
+        init = _constructor(dgl_folder() / "nn" / "pytorch" / "conv", name)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise RecipeError(f"{_not_sound()}: it has no {name} ({error})") from error
+    names = [argument.arg for argument in init.args.args[1:]]
+    defaults = [_plain(node) for node in init.args.defaults]
+    return dict(zip(names, [...] * (len(names) - len(defaults)) + defaults, strict=True))
+
+
+def _constructor(folder: Path, name: str) -> ast.FunctionDef:
+    """Return `__init__` of a class. Raises OSError, SyntaxError or ValueError where its source is not as expected."""
     exports = ast.parse((folder / "__init__.py").read_text()).body
     [module] = [
         str(each.module)
@@ -86,9 +108,7 @@ def convolution_options(name: str) -> dict[str, Any]:
     tree = ast.parse((folder / f"{module}.py").read_text())
     [cls] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name]
     [init] = [each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-    names = [argument.arg for argument in init.args.args[1:]]
-    defaults = [_plain(node) for node in init.args.defaults]
-    return dict(zip(names, [...] * (len(names) - len(defaults)) + defaults, strict=True))
+    return init
 
 
 def _plain(node: ast.expr) -> Any:
@@ -151,7 +171,7 @@ class PlainGraph:
 
 
 def save_graphs(path: Path, graphs: Iterable[PlainGraph], labels: Mapping[str, Tensor]) -> None:
-    """Write graphs and named tensors by `dgl.save_graphs`. Raises OSError where DGL cannot write."""
+    """Write graphs and named tensors by `dgl.save_graphs`. Raises StageError where DGL cannot write."""
     dgl, made = load_dgl(), []
     for graph in graphs:
         if len(graph.num_nodes) == len(graph.edges) == 1:
@@ -170,7 +190,8 @@ def save_graphs(path: Path, graphs: Iterable[PlainGraph], labels: Mapping[str, T
     try:
         dgl.save_graphs(str(path), made, dict(labels))
     except dgl.DGLError as error:
-        raise OSError(f"DGL cannot write {path}: {error}") from error
+        free, reason = shutil.disk_usage(path.parent).free, str(error).splitlines()[0]  # a stack trace follows
+        raise StageError(f"DGL cannot write {path} ({free / 1e6:.0f} MB are free on that disk): {reason}") from error
     with path.open("r+b") as file:
         file.seek(_HEADER[0])  # DGL leaves whatever was in memory there: no two files would be alike
         file.write(bytes(_HEADER[1] - _HEADER[0]))

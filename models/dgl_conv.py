@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from models.dgl_convolutions import complete_options, find_convolution
 from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
 from models.kernels.dense import Linear
-from models.layers import own_rows
+from models.layers import BatchNorm, own_rows
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,26 @@ def make_convolution(name: str, options: Mapping[str, Any], sizes: Sizes) -> nn.
         raise RecipeError(f"model.options: {name} refuses {given}: {type(error).__name__}: {error}") from error
     if name == "GatedGCNConv":
         made.bn_edge = nn.Identity()  # what it makes of the edges goes nowhere: each layer reads the graph's own
+    for part in made.modules():
+        if type(part) is nn.BatchNorm1d:
+            part.__class__ = BatchNorm  # which stands a single node or edge
+    if name == "EGNNConv":
+        made.message = partial(_without_gradients_of_no_distance, made.message)
     if name == "TWIRLSConv":
         made.cacheable = False  # it would keep the first batch's result
     return made
+
+
+def _without_gradients_of_no_distance(message: Callable[[Any], Any], edges: Any) -> Any:
+    """Call EGNNConv's `message`; where both ends are in one place, as in a loop, distance and direction pass on 0.
+
+    The gradient of their roots is infinite there, and the parameters of all layers before would become NaN.
+    """
+    radial, direction = edges.data["radial"], edges.data["x_diff"]
+    if radial.requires_grad:
+        for each in (radial, direction):
+            each.register_hook(lambda gradient: gradient.masked_fill(radial == 0, 0))
+    return message(edges)
 
 
 class _Joined(nn.Module):
@@ -133,8 +151,11 @@ class DglConv(nn.Module):
         block.edge_type = torch.zeros(6, dtype=torch.int64)
         carried = torch.zeros(3, in_dim if "first_vectors" in self.spec.reads else 1)
         self.eval()
-        with torch.no_grad():
-            y, _ = self._convolve(block, torch.zeros(3, in_dim), carried)
+        try:
+            with torch.no_grad():
+                y, _ = self._convolve(block, torch.zeros(3, in_dim), carried)
+        except Exception as error:  # whatever its code stumbles over with these options
+            raise RecipeError(f"model.conv={self.name} with model.options={dict(config.options)}: {error}") from error
         self.train()
         return y.shape[1]
 
@@ -156,9 +177,13 @@ class DglConv(nn.Module):
             return None if rows is None else torch.cat([rows[:count], rows.new_zeros(1, *rows.shape[1:])])
 
         ends = torch.cat([block.indptr, block.indptr.new_ones(1)])
-        looped = Block(ends, torch.tensor([n], device=x.device), n + 1, weight=longer(block.weight, 0))
+        looped = Block(ends, torch.tensor([n], device=x.device), n + 1)
+        looped.weight = None if block.weight is None else block.weight.new_ones(1)  # some divide by its root
         looped.edge_feat, looped.edge_feat_cat = longer(block.edge_feat, 0), longer(block.edge_feat_cat, 0)
         looped.edge_type = longer(block.edge_type, 0)
+        counts = block.dgl_graph.batch_num_nodes()  # of each graph, where there are many: some divide by it
+        looped.dgl_graph.set_batch_num_nodes(torch.cat([counts, counts.new_ones(1)]))
+        looped.dgl_graph.set_batch_num_edges(torch.cat([counts.new_zeros(len(counts)), counts.new_ones(1)]))
         longer_x = longer(x, n)
         assert longer_x is not None
         y, kept = self._convolve(looped, longer_x, longer(carried, n))
@@ -179,7 +204,7 @@ class DglConv(nn.Module):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "TypedStorage is deprecated")  # GroupRevRes
                 y = self.conv(graph, x, *self._read(block, graph, carried), **weights)
-        except (dgl.DGLError, RuntimeError, TypeError, AssertionError, KeyError) as error:
+        except (dgl.DGLError, RuntimeError, TypeError, ValueError, AssertionError, KeyError) as error:
             raise RecipeError(f"dgl.nn.pytorch.{self.name}: {str(error).strip() or type(error).__name__}") from error
         y = y.clone() if frees_rows else y
         if isinstance(y, tuple):

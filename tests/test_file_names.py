@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from configs.errors import IntegrityError, UserError
+from flows.commands.graph_export import export_graph
 from tasks.apply.run import OutputRequest
-from tasks.storage.artifacts import ArtifactStore
+from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
@@ -153,6 +156,24 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
         with pytest.raises(UserError, match=words):
             OutputRequest("predictions", str(tmp_path / output)).place("x")
     assert OutputRequest("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
+
+
+def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
+    """`--output /dev/null` of a user who may write there would leave the machine without it."""
+    for name in ("pipe.parquet", "pipe.safetensors", "pipe.bin"):
+        os.mkfifo(tmp_path / name)
+    places: list[Callable[[], Any]] = [
+        lambda: OutputRequest("predictions", str(tmp_path / "pipe.parquet")).place("x"),
+        lambda: OutputRequest("model", str(tmp_path / "pipe.safetensors")).place("x"),
+        lambda: export_graph(
+            Home.open(tmp_path / "home"), "quickstart", [], f"{tmp_path}/pipe.bin", None, verbose=False
+        ),
+        lambda: write_atomic(tmp_path / "pipe.bin", b"x"),
+    ]
+    for place in places:
+        with pytest.raises(UserError, match=r"pipe\.\w+: is a pipe"):
+            place()
+    assert all(path.is_fifo() for path in tmp_path.glob("pipe.*"))
 
 
 # Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.

@@ -111,7 +111,7 @@ def _dgl(home: Home) -> Iterator[Line]:
     if sys.version_info[:2] > NEWEST_PYTHON and find_spec("dgl") is None:
         yield ok("dgl", "no wheel for this Python: without the model dgl and `export graph`")
         return
-    code = "import models.dgl_adapter as a; print(a.import_mode())"
+    code = "import models.dgl_adapter as a; a.load_dgl(); print(a.import_mode())"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
@@ -120,7 +120,7 @@ def _dgl(home: Home) -> Iterator[Line]:
     if done.returncode == 0:
         yield ok("dgl", f"import mode: {done.stdout.strip().splitlines()[-1]}")
     else:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("configs.errors.RecipeError: ")
         yield broken("dgl", f"cannot be imported: {last}; mend it with: make setup")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from configs.errors import StageError
 from flows.terminal.options import HomeOption
 
 if TYPE_CHECKING:
@@ -14,7 +17,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+T = TypeVar("T")
+
 _LOOK_SECONDS = 1.0
+_AWAY_SECONDS = 900.0
 _LOGS_A_CALL = 200
 _PREFECT_S_OWN = ("Beginning flow run", "Finished in", "Downloading flow code")
 """Lines of Prefect's log that say nothing of the run."""
@@ -82,11 +88,11 @@ def follow(home: Home, run_id: str) -> int:
     with get_client(sync_client=True) as client:
         try:
             while True:
-                run = client.read_flow_run(uuid.UUID(run_id))
+                run = _answer(partial(client.read_flow_run, uuid.UUID(run_id)))
                 if run.state_name != state:
                     state = run.state_name or ""
                     err().print(f"{state.lower()}", style="bold", markup=False)
-                seen += _print_log(client, run_id, seen)
+                seen += _answer(partial(_print_log, client, run_id, seen))
                 if run.state is not None and run.state.is_final():
                     break
                 time.sleep(_LOOK_SECONDS)
@@ -102,6 +108,43 @@ def follow(home: Home, run_id: str) -> int:
         why = (record.error if record is not None else "") or run.state.message or state
         err().print(f"error: {why}", markup=False, soft_wrap=True)
     return exit_code(run.state, record.error if record is not None else "")
+
+
+def _answer(question: Callable[[], T]) -> T:
+    """Return the server's answer. While it is away that is said, once, and it is asked again.
+
+    Raises StageError: it stays away. By itself Prefect would wait for minutes without a word, and end with a traceback.
+    """
+    from httpx import TransportError
+    from prefect.exceptions import PrefectHTTPStatusError
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    from flows.terminal.console import err
+    from flows.terminal.invocation import graphmill_command
+
+    since: float | None = None
+    while True:
+        try:
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                answer = question()
+        except (TransportError, PrefectHTTPStatusError) as error:
+            if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
+                raise
+            now = time.monotonic()
+            if since is None:
+                since = now
+                text = (
+                    f"the Prefect server does not answer, waiting for it; it is started by: {graphmill_command('up')}"
+                )
+                err().print(text, style="yellow", markup=False, soft_wrap=True)
+            if now - since > _AWAY_SECONDS:
+                away = f"the Prefect server has not answered for {_AWAY_SECONDS / 60:.0f} minutes"
+                raise StageError(f"{away}; what became of the run says: {graphmill_command('runs')}") from error
+            time.sleep(_LOOK_SECONDS)
+        else:
+            if since is not None:
+                err().print("the Prefect server answers again", markup=False)
+            return answer
 
 
 def exit_code(state: Any, error: str) -> int:

@@ -33,11 +33,17 @@ def make_templates() -> None:
 
 
 def main() -> None:
-    """Make them, whatever servers the user has."""
+    """Make them, whatever servers the user has. Where they cannot be kept, homes begin more slowly, and that is all."""
     for name in [name for name in os.environ if name.startswith(("PREFECT_", "MLFLOW_"))]:
         del os.environ[name]
     os.chdir(Path(__file__).resolve().parents[2])
-    make_templates()
+    folder = template_path("prefect").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()  # else minutes of work would come before the mistake
+        make_templates()
+    except (OSError, sqlite3.Error) as error:
+        print(f"{folder} takes no templates of databases ({error}): the first run in a new home takes longer")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import IntegrityError, RecipeError
-from configs.load import build_recipe
+from configs.load import build_recipe, stored_options
 from configs.moved import upgraded
 from configs.registry import MODELS
 from configs.schema import Recipe
@@ -161,7 +161,7 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     """Return the recipe of a model's training with `dotted.key=value` changes of the data that it is used on.
 
     Raises:
-        RecipeError: a change of the model itself, or an unknown option.
+        RecipeError: a change of the model itself, or an unknown option; a library that the model needs is missing.
         IntegrityError: the recipe is missing or damaged.
         UntrustedCodeError: the model has a file of its own, and nobody has allowed it to run.
     """
@@ -174,7 +174,7 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     if changed:
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # A user's own model: its file may be gone from its place.
-    model = MODELS.config(values["model"], folder / OWN_MODEL)
+    model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
     # Tracking does not matter here, and an earlier graphmill may have had other options.
     recorded = upgraded({**values, "model": model, "tracking": {}})
     return build_recipe(recorded, overrides, source=str(place))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from configs.source_files import is_folder, user_path
+from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
@@ -63,9 +63,10 @@ class OutputRequest:
             raise RecipeError(f"--output {self.output} must end with {' or '.join(endings.values())}")
         if self.format is not None and by_ending not in (None, self.format):
             raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
-        if self.what != "model":
+        chosen = by_ending or chosen
+        if self.what != "model" or chosen == "safetensors":
             check_place(self.output, path)
-        return path, by_ending or chosen
+        return path, chosen
 
     def check(self, task: str) -> None:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
@@ -88,6 +89,7 @@ def check_place(output: str, path: Path) -> None:
     """Refuse what no file can be written to, before all the work. Raises UserError."""
     if is_folder(path):
         raise RecipeError(f"--output {output} is a folder; name a file")
+    is_file(path)  # a device or a pipe would make room for the file that is renamed to it
     there = next(folder for folder in path.parents if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise RecipeError(f"--output {output}: {there} is no folder that may be written to")

@@ -55,7 +55,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     challenge = Challenge(context, recipe, parents, files, metric)
     new = candidate(recipe, parents, challenge)
     context.progress(1, _STEPS, "steps", "connecting to MLflow")
-    tracker = Tracker(context.home, recipe.tracking.experiment)
+    tracker = Tracker(context.home, recipe.tracking.experiment, on_wait=context.message)
     tracker.open_run(parents["train"].manifest.key, recipe.name, run_context, trains=False)
     try:
         with ending.closing(lambda: _close_quietly(tracker, "KILLED")), ending.undisguised():

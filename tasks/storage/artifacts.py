@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from configs.errors import IntegrityError, StageError
+from configs.source_files import is_file
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
 from tasks.storage.manifests import FileEntry, Manifest
@@ -64,8 +65,10 @@ def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666
 def atomic_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
     """Open a file under another name; when the block ends it is flushed to the disk and renamed: it is whole or absent.
 
-    `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment.
+    `mode` (less the umask) holds from the first byte on: a secret is never readable by others, not for a moment. Raises
+    DataError where a device, a pipe or a folder stands there, which no file takes the place of.
     """
+    is_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Process ids alone are not enough: containers that share a folder count them from 1 each.
     draft = beside(path, f".{os.getpid()}-{secrets.token_hex(3)}")

@@ -54,12 +54,18 @@ def is_sound(database: Path) -> bool:
 
 
 def keep_as_template(library: Library, database: Path) -> Path:
-    """Make a template of a database that was just made and that nobody has open; returns its path."""
+    """Make a template of a database that was just made and that nobody has open; returns its path.
+
+    Raises OSError and sqlite3.Error: its folder cannot be written to, or the disk is full.
+    """
     template = template_path(library)
     template.parent.mkdir(parents=True, exist_ok=True)
     draft = beside(template, ".draft")
     draft.unlink(missing_ok=True)
-    with closing(sqlite3.connect(database)) as connection:
-        connection.execute("VACUUM INTO ?", (str(draft),))  # what is still in the write-ahead log too
-    draft.replace(template)
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("VACUUM INTO ?", (str(draft),))  # what is still in the write-ahead log too
+        draft.replace(template)
+    finally:
+        draft.unlink(missing_ok=True)
     return template

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from configs.errors import IntegrityError
+from configs.load import stored_options
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
@@ -91,7 +91,8 @@ def rebuild_model(
         own_file: copy of a user's own model file, read where the file is gone from its place.
 
     Raises:
-        RecipeError: the user's own file is at neither place, is another one, or does not run here.
+        RecipeError: the user's own file is at neither place, is another one, or does not run here; options that this
+            version does not know, or a library that they need is not installed.
         RuntimeError, KeyError: the weights do not fit.
     """
     facts = of_kind(GraphFacts, described["facts"], "the model's description")
@@ -99,10 +100,7 @@ def rebuild_model(
     sizes += [*facts.categories, *facts.edge_categories]
     if facts.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
         raise IntegrityError(f"the model's description is damaged: no graph has {facts}")
-    try:
-        made = MODELS.config(config, own_file)
-    except ValidationError as error:
-        raise IntegrityError(f"the model's options are damaged: {error}") from error
+    made = stored_options(MODELS, config, own_file, "the stored model")
     if described.get("table_on_host"):
         return build_around_table(made, facts, weights).eval()
     model: GraphModel = MODELS.create(made, facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs.errors import DataError
+from configs.errors import DataError, StageError
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from models.dgl_adapter import load_dgl
@@ -117,6 +118,13 @@ def test_times_are_those_of_the_graph_that_is_read(folder: Path) -> None:
     path = save(folder / "g.bin", ring(), ring(time=torch.arange(NUM)))
     units = [DATASETS.create(DATASETS.config({"name": "dgl", "path": path, "graph": i})).time_unit() for i in (0, 1)]
     assert units == [None, "number"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8, torch.bool])
+def test_whole_numbers_of_any_kind(ingest: Ingest, folder: Path, dtype: torch.dtype) -> None:
+    time = torch.tensor([0, 1, 1, 0, 1, 0]).to(dtype)
+    store = ingest(name="dgl", path=save(folder / "g.bin", ring(time=time)))
+    assert store.column("nodes/node", "time").tolist() == [0, 1, 1, 0, 1, 0]
 
 
 def test_many_graphs(ingest: Ingest, folder: Path) -> None:
@@ -331,4 +339,17 @@ def test_a_failed_export_leaves_nothing(home: Home, folder: Path, monkeypatch: p
     monkeypatch.setattr(load_dgl(), "save_graphs", fail)
     with pytest.raises(OSError, match="no"):
         write_dgl(first, dataset, folder / "g.bin")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_is_said_in_a_line(home: Home, folder: Path) -> None:
+    section = {"name": "synthetic", "num_nodes": 100, "num_edges": 300, "num_classes": 4, "feature_dim": 4}
+    first, dataset = preprocessed(home, section)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        with pytest.raises(StageError, match=r"^DGL cannot write .*\.partial \(\d+ MB are free on that disk\): .*$"):
+            write_dgl(first, dataset, folder / "g.bin")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(folder.iterdir()) == []

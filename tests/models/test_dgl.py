@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from models.dgl_adapter import convolution_options, load_dgl
 from models.dgl_convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
 from models.losses import LOSSES
+from tasks.apply.published import model_recipe
 from tasks.inference.predictor import Predictor
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.stage import Parent
@@ -31,6 +36,7 @@ from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 # Of several hops, these can be told to look one far: then they read blocks as well.
 ONE_HOP: dict[str, dict[str, Any]] = {
     "APPNPConv": {"k": 1},
@@ -200,6 +206,77 @@ def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
         assert torch.isfinite(vectors).all(), conv
 
 
+def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> None:
+    from models.block import Block, Inputs
+
+    for conv in sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights):
+        model, _ = build(rich_graph(tmp_path / conv, "node"), conv, edge_weights=True)
+        block = Block(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 3, weight=torch.zeros(0))
+        block.edge_feat = torch.zeros(0, 2)
+        vectors = model.represent(Batch([block], Inputs(torch.arange(3), torch.ones(3, 8)), torch.empty(0), 0))
+        assert torch.isfinite(vectors).all(), conv
+
+
+def test_a_graph_without_edges_is_what_it_is_among_others(tmp_path: Path) -> None:
+    """Its vectors do not depend on the batch: a molecule of one atom may be asked about alone."""
+    from models.block import Block, Inputs
+
+    for conv in sorted(CONVOLUTIONS):
+        model, _ = build(rich_graph(tmp_path / conv, "graph"), conv)
+        feat, kinds, found = torch.randn(4, 8), torch.tensor([0, 1, 0, 1]), []
+        for first, indptr, indices in ((0, [0, 1, 2, 2, 2], [1, 0]), (2, [0, 0, 0], [])):
+            block = Block(torch.tensor(indptr), torch.tensor(indices, dtype=torch.int32), 4 - first)
+            e = len(indices)
+            block.edge_feat, block.edge_feat_cat = torch.ones(e, 2), torch.zeros(e, 2, dtype=torch.int64)
+            block.edge_type = torch.zeros(e, dtype=torch.int64)
+            codes = torch.zeros(4 - first, 3, dtype=torch.int64)
+            inputs = Inputs(torch.arange(4 - first), feat[first:], codes, node_type=kinds[first:])
+            ends = torch.tensor([0, 2, 4] if first == 0 else [0, 2])
+            model.eval()
+            with torch.no_grad():
+                found.append(model.represent(Batch([block], inputs, torch.empty(0), 0, graph_offsets=ends))[-2:])
+        torch.testing.assert_close(found[0], found[1], msg=conv)
+
+
+@pytest.mark.parametrize(("conv", "options"), [("EdgeConv", {"batch_norm": True}), ("GatedGCNConv", {})])
+def test_a_batch_of_a_single_node_trains(tmp_path: Path, conv: str, options: dict[str, Any]) -> None:
+    """A batch norm of a convolution's own has no spread to go by."""
+    from models.block import Block, Inputs
+
+    model, _ = build(rich_graph(tmp_path, "node"), conv, norm="none", options=options)
+    block = Block(torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), 1)
+    block.edge_feat = torch.ones(1, 2)
+    vectors = model.represent(Batch([block], Inputs(torch.arange(1), torch.ones(1, 8)), torch.empty(0), 0))
+    vectors.sum().backward()
+    assert torch.isfinite(vectors).all()
+
+
+def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
+    """A loop has no length, and the root of that no gradient: all parameters would become NaN."""
+    from models.block import Block, Inputs
+
+    model, _ = build(rich_graph(tmp_path, "node"), "EGNNConv", num_layers=3)
+    block = Block(torch.tensor([0, 3, 5, 6]), torch.tensor([0, 1, 2, 1, 0, 1], dtype=torch.int32), 3)
+    block.edge_feat = torch.ones(6, 2)
+    feat = torch.randn(3, 8)
+    feat[2, -3:] = feat[0, -3:]
+    model.represent(Batch([block], Inputs(torch.arange(3), feat), torch.empty(0), 0)).square().sum().backward()
+    for name, parameter in model.layers.named_parameters():
+        assert not parameter.requires_grad or torch.isfinite(parameter.grad).all(), name  # type: ignore[arg-type]
+    assert model.layers[0].conv.conv.coord_mlp[0].weight.grad.abs().sum() > 0  # type: ignore[index,union-attr]
+
+
+def test_part_of_a_directed_graph_has_out_degrees_of_its_own(tmp_path: Path) -> None:
+    """Drawn subgraphs, and the parts of ranks, bring in-degrees of the whole graph: these are no out-degrees."""
+    from models.block import Block
+
+    model, _ = build(rich_graph(tmp_path, "node"), "GraphConv", num_layers=1, head="none", options={"norm": "both"})
+    ends = torch.tensor([0, 0, 1, 4]), torch.tensor([0, 0, 1, 1], dtype=torch.int32)
+    part, alone = Block(*ends, 3, degree=torch.tensor([2.0, 5.0, 3.0])), Block(*ends, 3)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(model.layers[0](part, x), model.layers[0](alone, x))
+
+
 @pytest.mark.parametrize("conv", sorted(REFUSED))
 def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
     with pytest.raises(ValidationError, match=f"conv={conv}: {conv} .+; take|conv={conv}: {conv} .+ call it"):
@@ -242,6 +319,13 @@ def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> 
         ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
         ({"conv": "GroupRevRes", "options": {"groups": 3}}, FACTS, "groups=3 does not divide"),
         ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
+        ({"conv": "PNAConv", "options": {"aggregators": ()}}, FACTS, "=PNAConv with .*'aggregators': .*non-empty list"),
+        (
+            {"conv": "TWIRLSConv", "options": {"dropout": 2}},
+            FACTS,
+            "=TWIRLSConv with .*'dropout': 2.: .*between 0 and 1",
+        ),
+        ({"conv": "TWIRLSConv", "options": {"norm": "left"}}, FACTS, "=TWIRLSConv with .*'norm': 'left'.: .*'norms'"),
     ],
 )
 def test_a_model_is_told_what_does_not_fit(given: dict[str, Any], facts: GraphFacts, message: str) -> None:
@@ -284,3 +368,33 @@ def test_without_dgl_the_message_names_the_way_out(
     convolution_options.cache_clear()
     with pytest.raises(ValidationError, match=message):
         MODELS.config({"name": "dgl", "conv": "GATConv"})
+
+
+def test_a_trained_model_without_dgl_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where its weights are read nor where its recipe is, from which serving begins."""
+    model, _ = build(rich_graph(tmp_path, "node"), "GATConv")
+    save_atomic(best_state(model, "digest", 1, 0.5), tmp_path / "best.pt")
+    (tmp_path / "recipe.json").write_text(json.dumps({"model": {"name": "dgl", "conv": "GATConv"}}))
+    monkeypatch.setattr("models.dgl_adapter.importlib.util.find_spec", lambda name: None)
+    convolution_options.cache_clear()
+    for read in (lambda: load_model(tmp_path / "best.pt"), lambda: model_recipe(tmp_path)):
+        with pytest.raises(RecipeError, match=r"model: DGL is not installed; .*make.*setup"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "call", ["dgl_adapter.load_dgl()", "dgl_adapter.convolution_options('GATConv')"], ids=["load", "options"]
+)
+def test_a_damaged_dgl_is_said_to_be_one(tmp_path: Path, call: str) -> None:
+    (tmp_path / "dgl").mkdir()
+    (tmp_path / "dgl" / "__init__.py").write_text("raise ImportError('libdgl.so: cannot open shared object file')")
+    code = f"from models import dgl_adapter\ntry:\n    {call}\nexcept ValueError as error:\n    print(error)"
+    paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert f"DGL in {tmp_path}/dgl is damaged or another version than 2.1.0; `pip install" in done.stdout, done.stderr

@@ -88,3 +88,21 @@ def test_a_damaged_template_is_as_none(
     template.write_bytes(whole)
     assert copy_template("mlflow", place)
     assert place.read_bytes() == whole
+
+
+def test_set_up_goes_on_where_templates_cannot_be_kept(tmp_path: Path) -> None:
+    """They only save time: a folder that takes none is said in a line, and before anything is made."""
+    (tmp_path / "file").touch()
+    words = environment() | {"GRAPHMILL_TEMPLATES": str(tmp_path / "file" / "below")}
+    command = [sys.executable, "-m", "flows.services.templates"]
+    done = subprocess.run(command, cwd=ROOT, env=words, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "below takes no templates of databases" in done.stdout
+
+
+def test_a_template_that_was_cut_short_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHMILL_TEMPLATES", str(tmp_path / "kept"))
+    (tmp_path / "no.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(sqlite3.Error):
+        keep_as_template("mlflow", tmp_path / "no.db")
+    assert list((tmp_path / "kept").iterdir()) == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tasks.publish.tracking.store_uris import how_to_open, public_uri
 from tasks.publish.tracking.system_metrics import SystemSampler
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -241,13 +243,34 @@ def test_a_metric_of_the_model_comes_before_those_of_the_machine(
 def test_live_tracker_never_ends_a_training(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setattr(tracking, "_PAUSES_SECONDS", ())
-    monkeypatch.setattr(Tracker.__init__, "__defaults__", (None, ()))
+    monkeypatch.setattr(Tracker.__init__, "__defaults__", (None, (), None))
     warned = threading.Event()
     live = LiveTracker(home, recipe(), "key", warn=lambda text: warned.set())
     live.record({"step": 1, "loss": 1.0})
     assert warned.wait(30)
     live.record({"step": 2, "loss": 1.0})
     live.close("FINISHED")
+
+
+def test_an_end_that_waits_for_mlflow_says_so(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes connections and answers nothing would hold the end of a training up without a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(live_tracking, "_CONNECT_SECONDS", 0.2)
+        monkeypatch.setattr(live_tracking, "_CLOSE_SECONDS", 0.4)
+        warnings: list[str] = []
+        LiveTracker(home, recipe(), "key-11", warn=warnings.append).close()
+    assert len(warnings) == 1
+    assert warnings[0].startswith("waiting for MLflow, which has not taken the training's last metrics yet")
+
+
+def test_who_waits_for_mlflow_is_told_so_once(home: Home) -> None:
+    told: list[str] = []
+    uri = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(StageError, match="did not do it"):
+        Tracker(home, "test", uri, (0.0, 0.0), told.append)
+    assert len(told) == 1
+    assert told[0].startswith(f"waiting for MLflow at {uri}, which is asked again for some minutes: ")
 
 
 def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,7 @@ def as_matrix(array: Array, place: str) -> Array:
 def as_whole_numbers(array: Array, place: str) -> Array:
     """Return int64. Raises DataError naming the row of what is no whole number."""
     if array.dtype.kind == "f":
+        array = array.astype(np.float64, copy=False)  # of float16 the bound below is no number
         wrong = np.argwhere(~(np.abs(array) < 2.0**63) | (array != np.floor(array)))
     else:
         wrong = np.argwhere(array > np.iinfo(np.int64).max)

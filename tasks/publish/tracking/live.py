@@ -24,6 +24,7 @@ _FLUSH_SECONDS = 2.0
 _SAMPLE_SECONDS = 10.0
 _RECORDS_A_FLUSH = 20  # a curve drawn live needs no more; the publish stage fills in what was thinned out
 _CLOSE_SECONDS, _HURRIED_CLOSE_SECONDS = 60.0, 2.0
+_SILENT_SECONDS, _CONNECT_SECONDS = 3.0, 15.0  # MLflow takes that long to be imported, where nothing is wrong
 
 
 class LiveTracker:
@@ -37,7 +38,10 @@ class LiveTracker:
         context: RunContext | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> None:
-        """Start the thread, which connects (seconds). `warn` is called once: when tracking stops, with the reason."""
+        """Start the thread, which connects (seconds).
+
+        `warn` is called when tracking stops, with the reason, and when `close` waits.
+        """
         self._home = home
         self._recipe = recipe
         self._train_key = train_key
@@ -63,7 +67,15 @@ class LiveTracker:
         """Log what is left and set the run's status (None: it goes on); waits a minute at most, less at an end."""
         self._status = status
         self._closing.set()
-        self._thread.join(_HURRIED_CLOSE_SECONDS if ending.is_ending() else _CLOSE_SECONDS)
+        if ending.is_ending():
+            self._thread.join(_HURRIED_CLOSE_SECONDS)
+            return
+        silent = _SILENT_SECONDS if self.run_id else _CONNECT_SECONDS
+        self._thread.join(silent)
+        if self._thread.is_alive():
+            text = "waiting for MLflow, which has not taken the training's last metrics yet"
+            self._warn(f"{text} ({_CLOSE_SECONDS:.0f} seconds at most; the publish stage logs what it lacks)")
+            self._thread.join(_CLOSE_SECONDS - silent)
 
     def _work(self) -> None:
         try:

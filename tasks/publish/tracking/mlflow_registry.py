@@ -90,15 +90,22 @@ def named(name: str) -> str:
 class MlflowRegistry:
     """A connection to MLflow, by which registered models are read."""
 
-    def __init__(self, home: Home, uri: str | None = None, pauses: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        uri: str | None = None,
+        pauses: Sequence[float] | None = None,
+        on_wait: Callable[[str], None] | None = None,
+    ) -> None:
         """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached.
 
-        `pauses`: seconds between the attempts of a call.
+        `pauses`: seconds between the attempts of a call. `on_wait` is told, once, when a first attempt has failed.
         """
         self.home = home
         self.uri = uri or tracking_uri(home)
         self.lock = home.locks / "mlflow.lock"
         self._pauses = tuple(_PAUSES_SECONDS if pauses is None else pauses)
+        self._on_wait = on_wait
         self._mlflow = import_mlflow()
         from mlflow.tracking import MlflowClient
 
@@ -205,10 +212,17 @@ class MlflowRegistry:
                 return function(*args, **kwargs)
             except MlflowException as error:
                 if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
+                    self._tell_of_waiting(error)
                     time.sleep(pause)
                     continue
                 raise StageError(self._explain(error)) from error
         raise AssertionError("the last attempt returns or raises")
+
+    def _tell_of_waiting(self, error: Exception) -> None:
+        told, self._on_wait = self._on_wait, None
+        if told is not None:
+            why = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:200]
+            told(f"waiting for MLflow at {public_uri(self.uri)}, which is asked again for some minutes: {why}")
 
     def _explain(self, error: Exception) -> str:
         # All lines: often only the later ones say what failed.

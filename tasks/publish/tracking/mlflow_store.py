@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,10 +48,15 @@ class Tracker(MlflowRegistry):
     """One MLflow run, opened or resumed."""
 
     def __init__(
-        self, home: Home, experiment: str, uri: str | None = None, pauses: Sequence[float] | None = None
+        self,
+        home: Home,
+        experiment: str,
+        uri: str | None = None,
+        pauses: Sequence[float] | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
         """Connect to the store, and find or make the experiment. Raises StageError if it cannot be reached."""
-        super().__init__(home, uri, pauses)
+        super().__init__(home, uri, pauses, on_wait)
         with file_lock(self.lock):
             self.experiment_id: str = self.call(self._experiment, experiment)
         self.run_id = ""
