@@ -99,7 +99,7 @@ class MlflowRegistry:
     ) -> None:
         """Connect to the store; `uri` defaults to `tracking_uri(home)`. Raises StageError if it cannot be reached.
 
-        `pauses`: seconds between the attempts of a call. `on_wait` is told, once, when a first attempt has failed.
+        `pauses`: seconds between the attempts of a call. `on_wait` is called once, when a first attempt has failed.
         """
         self.home = home
         self.uri = uri or tracking_uri(home)
@@ -212,17 +212,17 @@ class MlflowRegistry:
                 return function(*args, **kwargs)
             except MlflowException as error:
                 if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
-                    self._tell_of_waiting(error)
+                    self._say_what_is_waited_for(error)
                     time.sleep(pause)
                     continue
                 raise StageError(self._explain(error)) from error
         raise AssertionError("the last attempt returns or raises")
 
-    def _tell_of_waiting(self, error: Exception) -> None:
-        told, self._on_wait = self._on_wait, None
-        if told is not None:
+    def _say_what_is_waited_for(self, error: Exception) -> None:
+        say, self._on_wait = self._on_wait, None
+        if say is not None:
             why = " ".join(str(error).split()).replace(self.uri, public_uri(self.uri))[:200]
-            told(f"waiting for MLflow at {public_uri(self.uri)}, which is asked again for some minutes: {why}")
+            say(f"waiting for MLflow at {public_uri(self.uri)}, which is asked again for some minutes: {why}")
 
     def _explain(self, error: Exception) -> str:
         # All lines: often only the later ones say what failed.
