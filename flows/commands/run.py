@@ -15,7 +15,14 @@ from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.run_records import RunRecord, all_runs, new_record, now_text
-from flows.services.addresses import check_answers, is_away, mlflow_page, prefect_page, server_went_away
+from flows.services.addresses import (
+    check_answers,
+    check_tracking_store,
+    is_away,
+    mlflow_page,
+    prefect_page,
+    server_went_away,
+)
 from flows.services.environment import own_server_url, prepare_environment
 from flows.services.temporary_server import EmbeddedServer, embedded_server
 from flows.terminal.console import Reporter, err, format_bytes, format_seconds, out, print_facts, table
@@ -60,6 +67,8 @@ def run(home: Home, request: RunRequest) -> None:
     if found is not None:
         _show(home, request, found)
         return
+    if "publish" in selection.stages:
+        check_tracking_store()
 
     def read() -> None:
         load_own_recipe(request.recipe, request.overrides)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import time
+from importlib.metadata import entry_points
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from flows.services.commands import client_environment
 from flows.services.health import answers
 from flows.services.settings import read_settings
@@ -20,6 +21,8 @@ from tasks.storage.home import Home
 TEMPORARY = "GRAPHMILL_TEMPORARY_SERVER"
 """Set while PREFECT_API_URL is that of a run's own server."""
 _START_SECONDS, _LOOK_SECONDS = 180.0, 0.2
+_STORES = ("file", "sqlite", "postgresql", "mysql", "mssql", "databricks")
+_STORE_PLUGINS = "mlflow.tracking_store"
 _connected: dict[str, Home] = {}
 """The home whose services an address of Prefect is of."""
 
@@ -72,6 +75,31 @@ def check_answers(url: str) -> None:
     if is_up(home):
         raise StageError(f"graphmill up's Prefect server at {server}; graphmill status says more, and where its log is")
     raise StageError(f"graphmill up's Prefect server at {server}: it has just gone down; run again, with or without it")
+
+
+def check_tracking_store() -> None:
+    """Refuse a store of runs that cannot be reached, before hours of training end at it.
+
+    Raises:
+        RecipeError: MLFLOW_TRACKING_URI is of a kind that MLflow does not know.
+        StageError: no server answers there. One of `graphmill up` is looked after, and not asked.
+    """
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not store or os.environ.get("PREFECT_API_URL") in _connected:
+        return
+    shown, scheme = store.rpartition("@")[2], store.partition(":")[0].partition("+")[0].lower()
+    if scheme in ("http", "https"):
+        trouble = answers(f"{store.rstrip('/')}/health", 10, by_proxy=True)
+        if trouble.startswith("does not answer"):  # whatever answers may be a store: not all have a page of health
+            raise StageError(
+                f"the MLflow server at MLFLOW_TRACKING_URI={shown} {trouble}; start it (mlflow server) or unset "
+                "MLFLOW_TRACKING_URI: runs are then kept in the home"
+            )
+    elif ":" in store and scheme not in (*_STORES, *(known.name for known in entry_points(group=_STORE_PLUGINS))):
+        raise RecipeError(
+            f"MLFLOW_TRACKING_URI={shown}: MLflow keeps no runs at {scheme}: addresses; it knows http, https, "
+            f"{', '.join(_STORES)}; unset it: runs are then kept in the home"
+        )
 
 
 def _trouble(url: str) -> str:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from configs.errors import StageError
+from configs.errors import RecipeError, StageError
 from flows.services import addresses
 from flows.services.settings import ServiceSettings, write_settings
 from flows.services.state import lock_path
@@ -75,3 +75,44 @@ def test_one_that_never_starts_leads_to_its_log(home: Home, url: str, monkeypatc
 def test_the_user_s_own_server_is_not_waited_for(home: Home) -> None:
     with file_lock(lock_path(home)), pytest.raises(StageError, match="unset PREFECT_API_URL"):
         addresses.check_answers(f"http://127.0.0.1:{free_port()}/api")
+
+
+@pytest.fixture
+def _own_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_a_store_of_runs_that_nobody_reaches_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@127.0.0.1:{free_port()}")
+    with pytest.raises(
+        StageError, match=r"URI=127\.0\.0\.1:\d+ does not answer .* unset MLFLOW_TRACKING_URI"
+    ) as raised:
+        addresses.check_tracking_store()
+    assert "secret" not in str(raised.value)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "ftp://x/y")
+    with pytest.raises(RecipeError, match="MLflow keeps no runs at ftp: addresses"):
+        addresses.check_tracking_store()
+
+
+@pytest.mark.usefixtures("_own_store")
+@pytest.mark.parametrize(
+    "store", ["", "sqlite:///x.db", "postgresql+psycopg://me@host/db", "runs", "/tmp/runs", "file:///x"]
+)
+def test_stores_of_mlflow_s_own_kinds_pass(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    addresses.check_tracking_store()
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_a_server_without_a_page_of_health_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Well):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+        addresses.check_tracking_store()
+        answering.join()
