@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -14,6 +15,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic._internal._model_construction import ModelMetaclass
 
 from configs.matching import did_you_mean
 
@@ -32,7 +34,25 @@ class UnknownKeyError(ValueError):
         super().__init__(f"unknown key {key!r}{did_you_mean(key, known)}; known: {', '.join(sorted(known))}")
 
 
-class ConfigModel(BaseModel):
+class _WithoutCollection(ModelMetaclass):
+    """Makes a class of options while no garbage is collected.
+
+    pydantic parses the class's source for its docstrings. In Python before 3.11.8 and 3.12.2 a parse fails now and then
+    where garbage is collected in its middle while another thread parses too (CPython's issue 106905): "AST constructor
+    recursion depth mismatch", in two of 300 nightly runs.
+    """
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return super().__new__(cls, name, bases, namespace, **options)
+        finally:
+            if collects:
+                gc.enable()
+
+
+class ConfigModel(BaseModel, metaclass=_WithoutCollection):
     """A frozen section of a recipe. Unknown keys are errors, never ignored.
 
     A field is described by the string below it; `graphmill show` and the JSON Schema print that.
