@@ -70,9 +70,9 @@ def test_a_class_s_source_is_parsed_whatever_other_threads_parse() -> None:
 
             first: int = 1 + (2 + (3 + (4 + (5 + (6 + (7 + (8 + 9)))))))
             """One."""
-            second: list[list[list[list[int]]]] = [[[[1, 2, 3], [4, 5, 6]], [[7], [8], [9]]]]
+            second: tuple[int, ...] = (1, 2, 3, 4, 5 + 6, 7 + (8 + 9), 10, 11, 12)
             """Two."""
-            third: dict[str, dict[str, int]] = {"a": {"b": 1, "c": 2}, "d": {"e": 3, "f": 4}}
+            third: tuple[tuple[str, int], ...] = (("a", 1), ("b", 2), ("c", 3 + 4))
             """Three."""
 
             def compute(self) -> list[int]:
