@@ -13,6 +13,7 @@ import torch
 
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
+from configs.schema import Recipe
 from models.kernels.adjacency import Adjacency
 from tasks.train import loop
 from tasks.train.job import Job
@@ -59,6 +60,35 @@ class Gate:
             raise self.error
 
 
+def training_recipe(settings: Settings) -> Recipe:
+    """Return the recipe of a `Training`."""
+    options = settings.options
+    epochs, overrides = options.get("epochs", _NEVER), options.get("overrides", ())
+    fanout = list(settings.fanout)
+    if "train.loader.first_hop=precomputed" in overrides:
+        fanout[-1] = -1  # it is the mean of all neighbours
+    batches = [f"train.loader.fanout={fanout}", f"train.loader.batch_size={settings.batch_size}"]
+    return graph_recipe(
+        options["recipe"],
+        (
+            f"seed={settings.seed}",
+            f"model.hidden_dim={settings.hidden_dim}",
+            f"model.num_layers={len(settings.fanout)}",
+            f"model.dropout={settings.dropout}",
+            *([] if "train.loader=full" in overrides else batches),
+            f"train.learning_rate={settings.learning_rate}",
+            "train.schedule=constant",
+            f"train.epochs={epochs}",
+            f"train.eval_every={epochs}",
+            f"train.checkpoint_every={_NEVER}",
+            f"train.checkpoint_minutes={_NEVER}",
+            f"train.threads={settings.threads}",
+            f"train.device={settings.device}",
+            *overrides,
+        ),
+    )
+
+
 class Training(Contender):
     """The loop of `graphmill run` in a thread.
 
@@ -68,31 +98,7 @@ class Training(Contender):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        options = settings.options
-        epochs, overrides = options.get("epochs", _NEVER), options.get("overrides", ())
-        fanout = list(settings.fanout)
-        if "train.loader.first_hop=precomputed" in overrides:
-            fanout[-1] = -1  # it is the mean of all neighbours
-        self.recipe = graph_recipe(
-            options["recipe"],
-            (
-                f"seed={settings.seed}",
-                f"model.hidden_dim={settings.hidden_dim}",
-                f"model.num_layers={len(settings.fanout)}",
-                f"model.dropout={settings.dropout}",
-                f"train.loader.fanout={fanout}",
-                f"train.loader.batch_size={settings.batch_size}",
-                f"train.learning_rate={settings.learning_rate}",
-                "train.schedule=constant",
-                f"train.epochs={epochs}",
-                f"train.eval_every={epochs}",
-                f"train.checkpoint_every={_NEVER}",
-                f"train.checkpoint_minutes={_NEVER}",
-                f"train.threads={settings.threads}",
-                f"train.device={settings.device}",
-                *overrides,
-            ),
-        )
+        self.recipe = training_recipe(settings)
         self.gate = Gate()
         self._scratch = tempfile.TemporaryDirectory(prefix="graphmill-benchmark-", ignore_cleanup_errors=True)
         self.trainer = self._start()

@@ -96,6 +96,18 @@ def test_what_is_compared_exists() -> None:
     )
 
 
+def test_every_training_of_ours_is_one_that_graphmill_takes() -> None:
+    from benchmarks.gnn_ours import training_recipe
+
+    operators = [entry for contest in gnn_plan.operator_entries(64, "debdeps", "cpu").values() for entry in contest]
+    ours = [
+        e for e in (*gnn_plan.mini_batch_entries("debdeps"), *operators) if e.kind == "benchmarks.gnn_ours:Training"
+    ]
+    assert len(ours) > 3
+    for entry in ours:
+        assert training_recipe(Settings("", options=entry.options)).train.epochs == 1_000_000
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(node_graph(tmp_path_factory.mktemp("graph") / "g", num_nodes=90).folder)
