@@ -193,7 +193,7 @@ def test_a_server_that_is_away_leaves_the_training_and_a_rerun_publishes_it(
 ) -> None:
     parents = finished_run(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setattr(Tracker.__init__, "__defaults__", (None, (0.01,)))
+    monkeypatch.setattr(Tracker.__init__, "__defaults__", (None, (0.01,), None))
     with pytest.raises(StageError, match="The training is kept; run again"):
         publish(tracked_home, parents)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")

@@ -6,6 +6,7 @@ in Parquet come as plain strings, however they are stored.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -167,11 +168,12 @@ class Intake:
             raise first
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
-        """Set `unread`, once all that is asked for was read. Raises DataError."""
+        """Set `unread`, once all that is asked for was read."""
         for table in tables:
-            if table.files:
-                read = self.survey.get(table.names, {})
-                self.unread[table.names] = [name for name in table_files(table).column_names() if name not in read]
+            read = self.survey.get(table.names, {})
+            with contextlib.suppress(DataError):  # files that have gone or changed meanwhile: the stage says so
+                names = table_files(table).column_names() if table.files else []
+                self.unread[table.names] = [name for name in names if name not in read]
 
     def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
         data = batch.data
