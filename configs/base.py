@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -18,6 +17,7 @@ from pydantic import (
 from pydantic._internal._model_construction import ModelMetaclass
 
 from configs.matching import did_you_mean
+from configs.parsing import without_collection
 
 # Nobody means more than these, and libraries written in C fail on it in ways of their own: a number that a field itself
 # does not bound is refused beyond them.
@@ -34,25 +34,15 @@ class UnknownKeyError(ValueError):
         super().__init__(f"unknown key {key!r}{did_you_mean(key, known)}; known: {', '.join(sorted(known))}")
 
 
-class _WithoutCollection(ModelMetaclass):
-    """Makes a class of options while no garbage is collected.
-
-    pydantic parses the class's source for its docstrings. In Python before 3.11.8 and 3.12.2 a parse fails now and then
-    where garbage is collected in its middle while another thread parses too (CPython's issue 106905): "AST constructor
-    recursion depth mismatch", in two of 300 nightly runs.
-    """
+class _SafelyParsed(ModelMetaclass):
+    """Makes a class of options while no garbage is collected: pydantic parses the class's source for its docstrings."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with without_collection():
             return super().__new__(cls, name, bases, namespace, **options)
-        finally:
-            if collects:
-                gc.enable()
 
 
-class ConfigModel(BaseModel, metaclass=_WithoutCollection):
+class ConfigModel(BaseModel, metaclass=_SafelyParsed):
     """A frozen section of a recipe. Unknown keys are errors, never ignored.
 
     A field is described by the string below it; `graphmill show` and the JSON Schema print that.

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError, StageError
+from configs.parsing import without_collection
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,16 +100,21 @@ def convolution_options(name: str) -> dict[str, Any]:
 
 def _constructor(folder: Path, name: str) -> ast.FunctionDef:
     """Return `__init__` of a class. Raises OSError, SyntaxError or ValueError where its source is not as expected."""
-    exports = ast.parse((folder / "__init__.py").read_text()).body
+    exports = _parse(folder / "__init__.py").body
     [module] = [
         str(each.module)
         for each in exports
         if isinstance(each, ast.ImportFrom) and name in [alias.name for alias in each.names]
     ]
-    tree = ast.parse((folder / f"{module}.py").read_text())
+    tree = _parse(folder / f"{module}.py")
     [cls] = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name]
     [init] = [each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
     return init
+
+
+def _parse(source: Path) -> ast.Module:
+    with without_collection():
+        return ast.parse(source.read_text())
 
 
 def _plain(node: ast.expr) -> Any:

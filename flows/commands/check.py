@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from configs.matching import listed
 from configs.schema import Recipe
 from flows.commands.data_check import DataCheck, check_data
 from flows.terminal.console import Reporter, err, out, print_result, table
@@ -34,7 +35,7 @@ def show_check(found: DataCheck) -> None:
     if found.tables:
         console.print(_columns(found.tables), markup=False)
     for files, columns in found.unread.items():
-        console.print(f"{'not read':<11} {files}: {', '.join(columns)}", markup=False)
+        console.print(f"{'not read':<11} {files}: {listed(columns)}", markup=False)
     for what, counts in (("nodes", found.nodes), ("edges", found.edges), ("splits", found.splits)):
         if counts:
             console.print(

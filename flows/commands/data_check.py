@@ -140,7 +140,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
             seen = {name: column.as_json() for name, column in columns.items() if column.rows}
             if seen:  # of a table that could not be read there is nothing to show
                 found.tables[files] = seen
-        found.unread = {files: columns for files, columns in intake.unread.items() if columns} if intake else {}
+        found.unread = intake.unread if intake else {}
     manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
     found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
     found.edges = {one.name: one.num_edges for one in manifest.edge_types}

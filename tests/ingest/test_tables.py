@@ -121,13 +121,13 @@ def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
 
     write_text(
         folder / "n.csv",
-        "id,y," + ",".join(f"c{i}" for i in range(12)) + "".join(f"\n{i},{i % 2}" + ",5" * 12 for i in range(10)),
+        "id,y," + ",".join(f"c{i}" for i in range(32)) + "".join(f"\n{i},{i % 2}" + ",5" * 32 for i in range(10)),
     )
     write_text(folder / "e.csv", "src,dst\n1,1\n")
     one: Any = SimpleNamespace(dataset=DATASETS.config(section()))
     run_stage(STAGE, one, {}, home, listener=Said())
-    ten = ", ".join(f"c{i}" for i in range(10))
-    assert said == [f"n.csv: the recipe does not name the columns {ten} and 2 more"]
+    thirty = ", ".join(f"c{i}" for i in range(30))
+    assert said == [f"n.csv: the recipe does not name the columns {thirty} and 2 more"]
 
 
 def test_sparse_numbers_in_edge_lists_only(ingest: Ingest, folder: Path) -> None:

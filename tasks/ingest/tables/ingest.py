@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from configs.errors import DataError, RecipeError
-from configs.matching import did_you_mean
+from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
@@ -24,7 +24,6 @@ from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
 
 _UNLIKE = 10.0  # times
-_SHOWN_COLUMNS = 10
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -94,11 +93,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
     intake.find_unread([*config.nodes, *config.edges])
     for table, columns in intake.unread.items():
-        if columns:
-            more = f" and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
-            context.message(
-                f"{table}: the recipe does not name the columns {', '.join(columns[:_SHOWN_COLUMNS])}{more}"
-            )
+        context.message(f"{table}: the recipe does not name the columns {listed(columns)}")
 
 
 def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:

@@ -173,7 +173,8 @@ class Intake:
             read = self.survey.get(table.names, {})
             with contextlib.suppress(DataError):  # files that have gone or changed meanwhile: the stage says so
                 names = table_files(table).column_names() if table.files else []
-                self.unread[table.names] = [name for name in names if name not in read]
+                if unread := [name for name in names if name not in read]:
+                    self.unread[table.names] = unread
 
     def _cell_by_cell(self, batch: Batch, numbers: Sequence[str]) -> Batch:
         data = batch.data
