@@ -17,6 +17,7 @@ from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
+from configs.training import train_section
 from configs.trust import own_files
 from configs.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 
@@ -87,7 +88,9 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
     files = {keys[:-1]: value for keys, value in parsed if keys[-1] == "file"}
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
-        if keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
+        if keys == ("dataset",) and isinstance(value, str) and _is_file_name(value):
+            data["dataset"] = edge_list(value)
+        elif keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
             _switch_component(data, keys[:-1], str(value), files.get(keys[:-1]))
         elif keys in COMPONENT_PATHS and isinstance(value, str):
             _switch_component(data, keys, value, files.get(keys))
@@ -103,6 +106,19 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
                 raise cause from None
         mistakes = flatten_errors(error, explain=partial(_with_right_place, data))
         raise RecipeError(f"{source}: {_one_line(mistakes)}") from error
+
+
+def _is_file_name(text: str) -> bool:
+    """Whether an override of the data set names a file: it has an ending, or a folder before it."""
+    return "." in text or "/" in text
+
+
+def edge_list(path: str) -> dict[str, Any]:
+    """Return the data set of a user's edge list: its first two columns; a twentieth of the edges is held out twice."""
+    edges = {"files": path, "source": "0", "target": "1"}
+    split = {"train": 0.9, "valid": 0.05, "test": 0.05}
+    title = re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or "edges"
+    return {"name": "tables", "title": title, "task": "link", "edges": edges, "split": split}
 
 
 def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:
@@ -135,6 +151,11 @@ def _places_of(key: str, data: dict[str, Any]) -> list[str]:
         return [key]
     sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]
     found = [(name, kind) for name, kind in sections if isinstance(kind, type) and issubclass(kind, ConfigModel)]
+    model = data.get("model")
+    named = model.get("name") if isinstance(model, dict) else model
+    with contextlib.suppress(RecipeError):  # as below
+        found = [(name, kind) for name, kind in found if name != "train"]
+        found.append(("train", train_section(registry.MODELS.config_class(str(named)))))
     for path, components in COMPONENT_PATHS.items():
         value: Any = data
         for name in path:

@@ -42,7 +42,7 @@ class Registry:
         package: str,
         *,
         place: str = "",
-        configs: str | None = None,
+        configs: tuple[str, ...] = (),
         default: str | None = None,
         own_files: bool = False,
         renamed: Mapping[str, str] | None = None,
@@ -53,7 +53,7 @@ class Registry:
             kind: the word for messages (`dataset`).
             package: scanned for components.
             place: the key of a recipe that names a component (`train.loader`).
-            configs: the module with the options of its components; None: each stands in its component.
+            configs: the modules with the options of its components; none: each stands in its component.
             default: the component that is meant where a recipe gives options and no name.
             own_files: whether a recipe may name a file of the user's that has the component.
             renamed: names of earlier versions, and what recipes say instead.
@@ -64,7 +64,7 @@ class Registry:
         self._renamed = renamed or {}
         self.takes_files = own_files
         self.package = package
-        self._configs_module = configs
+        self._configs_modules = configs
         self._configs: dict[str, type[ComponentConfig]] = {}
         self._module_names: dict[str, str] = {}  # of the modules that register what has options apart
         self._elsewhere: dict[str, str] = {}  # modules of options that are apart from those of the other components
@@ -235,8 +235,8 @@ class Registry:
         return {**value, "file": str(path), "file_sha256": digest}
 
     def _read_options(self) -> None:
-        if self._configs_module is not None:
-            importlib.import_module(self._configs_module)
+        for module in self._configs_modules:
+            importlib.import_module(module)
 
     def _read_options_of(self, name: str) -> None:
         self._read_options()
@@ -256,7 +256,7 @@ class Registry:
             name = f"{self.package}.{module.name}"
             if module.name.startswith("_") or module.name == "task" or name in self._module_names.values():
                 continue
-            if self._configs_module is None or _registers(name):
+            if not self._configs_modules or _registers(name):
                 importlib.import_module(name)
 
 
@@ -274,20 +274,20 @@ def _is_own(cls: type | None) -> bool:
     return cls is not None and cls.__module__.startswith(OWN_FILE)
 
 
-DATASETS = Registry("dataset", "tasks.ingest", place="dataset", configs="tasks.ingest.configs")
+DATASETS = Registry("dataset", "tasks.ingest", place="dataset", configs=("tasks.ingest.configs",))
 TRANSFORMS = Registry(
     "transform",
     "tasks.preprocess.transforms",
     place="preprocess.transforms",
-    configs="tasks.preprocess.transforms.configs",
+    configs=("tasks.preprocess.transforms.configs",),
 )
-PARTITIONERS = Registry("partitioner", "tasks.partition", place="partition", configs="tasks.partition.configs")
-MODELS = Registry("model", "models", place="model", configs="models.configs", own_files=True)
+PARTITIONERS = Registry("partitioner", "tasks.partition", place="partition", configs=("tasks.partition.configs",))
+MODELS = Registry("model", "models", place="model", configs=("models.configs", "models.vector_configs"), own_files=True)
 LOADERS = Registry(
     "loader",
     "tasks.train.loaders",
     place="train.loader",
-    configs="tasks.train.loaders.configs",
+    configs=("tasks.train.loaders.configs", "tasks.train.loaders.pair_configs"),
     default="auto",
     renamed={"saint": "saint_node, saint_edge or saint_walk"},
 )
@@ -296,18 +296,20 @@ EMBEDDINGS = Registry(
     "embedding",
     "tasks.train.embeddings",
     place="train.embeddings",
-    configs="tasks.train.embeddings.configs",
+    configs=("tasks.train.embeddings.configs",),
     default="dense",
 )
 STRATEGIES = Registry(
     "strategy",
     "tasks.train.strategies",
     place="train.strategy",
-    configs="tasks.train.strategies.configs",
+    configs=("tasks.train.strategies.configs",),
     default="data_parallel",
     renamed={"self_training": "an option of every training, train.self_training={rounds: 1},"},
 )
-EVALUATORS = Registry("evaluator", "tasks.evaluators", place="evaluate.evaluator", configs="tasks.evaluators.configs")
+EVALUATORS = Registry(
+    "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",)
+)
 
 REGISTRIES: dict[str, Registry] = {
     "datasets": DATASETS,

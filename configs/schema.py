@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from configs import moved, registry
-from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs import registry
+from configs.base import ConfigModel, StrTuple
 from configs.moments import normalise_as_of
+from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
+from configs.training import TrainBase, TrainConfig, train_section
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
-
-DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.DATASETS.config)]
-TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.TRANSFORMS.config)]
-PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.PARTITIONERS.config)]
-ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.MODELS.config)]
-LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.LOADERS.config)]
-ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.SCHEDULES.config)]
-EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EMBEDDINGS.config)]
-StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.STRATEGIES.config)]
-EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EVALUATORS.config)]
-
 
 # YAML makes whole numbers and dates of some moments.
 AsOf = Annotated[str, BeforeValidator(normalise_as_of), WithJsonSchema({"type": ["string", "integer"]})]
@@ -88,113 +86,6 @@ class ComponentsConfig(ConfigModel):
 
     keep: str = Field(default="all", pattern=r"^(all|largest|min_size=[1-9][0-9]*|top_k=[1-9][0-9]*)$")
     """`all`, `largest`, `min_size=K` (components of at least K nodes) or `top_k=K` (the K largest)."""
-
-
-class SelfTrainingConfig(ConfigModel):
-    """Several trainings in a row: each learns as well from what the one before it is sure of."""
-
-    rounds: int = Field(default=1, ge=1)
-    """Trainings after the first, each with as many epochs."""
-    min_probability: float = Field(default=0.9, gt=0, lt=1)
-    """Probability from which a prediction counts as a label."""
-
-
-class TrainConfig(ConfigModel):
-    """The training loop."""
-
-    loader: LoaderSection = Field(default="auto", validate_default=True)
-    """How batches are made (`graphmill loaders`)."""
-    epochs: int = Field(default=20, ge=1, le=10_000_000)
-    """Passes over the training split."""
-    accumulate_steps: int = Field(default=1, ge=1)
-    """Batches whose gradients are averaged before the optimizer steps."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """Optimizer of the dense parameters."""
-    learning_rate: float = Field(default=0.003, gt=0, le=1e30)
-    """Peak learning rate on one rank."""
-    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the learning rate grows with the number of ranks."""
-    weight_decay: float = Field(default=0.0, ge=0, le=1000)
-    """L2 penalty (decoupled with adamw)."""
-    schedule: ScheduleSection = Field(default="constant", validate_default=True)
-    """How the learning rate moves (`graphmill schedules`)."""
-    clip_norm: float | None = Field(default=None, gt=0)
-    """Clip the gradient's global norm to this."""
-    patience: int | None = Field(default=None, ge=1)
-    """Stop after so many evaluations without a better validation metric; null: never."""
-    eval_every: int = Field(default=1, ge=1)
-    """Epochs between validations."""
-    checkpoint_every: int = Field(default=1, ge=1)
-    """Epochs between checkpoints; a killed run resumes from the last one."""
-    checkpoint_minutes: float = Field(default=10.0, gt=0)
-    """Checkpoint within an epoch too when the last one is so many minutes old."""
-    num_ranks: int = Field(default=1, ge=1, le=4096)
-    """Processes on this machine, one device each; more than one runs DistributedDataParallel under torchrun."""
-    num_machines: int = Field(default=1, ge=1, le=4096)
-    """Machines in the job; each runs the same command."""
-    machine_rank: int = Field(default=0, ge=0)
-    """This machine's number."""
-    rendezvous: str | None = None
-    """host:port of machine 0 (needed when num_machines > 1)."""
-    shared_home: bool = True
-    """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
-    a home of its own, where it prepares the graph and keeps a copy of the outcome."""
-    strategy: StrategySection = Field(default="data_parallel", validate_default=True)
-    """How ranks share the work (`graphmill strategies`)."""
-    self_training: SelfTrainingConfig | None = None
-    """Train again on confident predictions for unlabelled nodes; null: once."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model trains; auto takes a GPU where there is one."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
-    embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
-    """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
-    prefetch: int = Field(default=2, ge=0, le=4096)
-    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
-    sampling_threads: int = Field(default=1, ge=1, le=4096)
-    """Background threads that prepare batches; no more than `prefetch`."""
-    threads: int = Field(default=0, ge=0, le=4096)
-    """CPU threads a rank; 0: this machine's cores divided by its ranks. Sums are rounded by how many threads take them,
-    so another number trains anew; several machines need one that is said."""
-    max_restarts: int = Field(default=2, ge=0)
-    """How often a job whose rank died is started again from its last checkpoint."""
-
-    moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
-
-    runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {
-            "machine_rank",
-            "rendezvous",
-            "shared_home",
-            "prefetch",
-            "sampling_threads",
-            "max_restarts",
-            "checkpoint_every",
-            "checkpoint_minutes",
-        }
-    )
-
-    @model_validator(mode="after")
-    def _threads_have_work(self) -> TrainConfig:
-        if self.sampling_threads > max(1, self.prefetch):
-            raise ValueError(
-                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={self.prefetch}, for each "
-                f"prepares one batch at a time; set prefetch to {self.sampling_threads} or more"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _machines_meet(self) -> TrainConfig:
-        if self.num_machines > 1 and not self.rendezvous:
-            raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
-        if self.num_machines > 1 and not self.threads:
-            raise ValueError(
-                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "
-                "part of what decides the result, and machines may have unlike ones"
-            )
-        if self.machine_rank >= self.num_machines:
-            raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
-        return self
 
 
 class EvaluateConfig(ConfigModel):
@@ -263,17 +154,24 @@ class Recipe(ConfigModel):
     """How the graph is split (`graphmill partitioners`)."""
     model: ModelSection
     """The model (`graphmill models`)."""
-    train: TrainConfig = TrainConfig.model_construct()
-    """The training loop."""
+    train: SerializeAsAny[TrainBase] = TrainConfig.model_construct()
+    """The training; its options depend on the model's family."""
     evaluate: EvaluateConfig = EvaluateConfig.model_construct()
     """Metrics and predictions."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 
+    @field_validator("train", mode="before")
+    @classmethod
+    def _train_as_the_model_does(cls, value: Any, info: ValidationInfo) -> Any:
+        model = info.data.get("model")  # None: it is a mistake, and that is said
+        return TrainConfig.model_construct() if model is None else train_section(type(model)).model_validate(value)
+
     @field_validator("train", "evaluate", mode="before")
     @classmethod
     def _fill_defaults(cls, value: Any) -> Any:
-        # Sections that hold components are filled when a recipe is read: filling them at import would import torch.
+        # Comes before the one above. Sections that hold components are filled when a recipe is read: filling them at
+        # import would import torch.
         return value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value
 
     @model_validator(mode="after")
@@ -284,17 +182,20 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _loader_fits(self) -> Recipe:
         task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
-        fits = getattr(self.train.loader, "tasks", (task,))
-        if task is not None and task not in fits:
+        loader = getattr(self.train, "loader", None)
+        if loader is not None and task is not None and task not in getattr(loader, "tasks", (task,)):
             raise ValueError(
-                f"train.loader={self.train.loader.name} does not fit {self.dataset.name}, a {task} task; use "
-                f"{' or '.join(loaders_of(task))}"
+                f"train.loader={loader.name} does not fit {self.dataset.name}, a {task} task; use "
+                f"{' or '.join(loaders_of(task, self.train.family))}"
             )
         return self
 
 
-def loaders_of(task: str) -> list[str]:
-    """Return the names of the loaders that fit a task."""
+def loaders_of(task: str, family: str = TrainConfig.family) -> list[str]:
+    """Return the names of the loaders that fit a task, of those for a family of models."""
     return [
-        name for name in registry.LOADERS.names() if task in getattr(registry.LOADERS.config_class(name), "tasks", ())
+        name
+        for name in registry.LOADERS.names()
+        for config in [registry.LOADERS.config_class(name)]
+        if task in getattr(config, "tasks", ()) and family in getattr(config, "families", (family,))
     ]

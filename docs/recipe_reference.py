@@ -10,8 +10,9 @@ from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.load import shipped_recipes
-from configs.registry import REGISTRIES, Registry
+from configs.registry import MODELS, REGISTRIES, Registry
 from configs.schema import Recipe
+from configs.training import SECTIONS, TrainBase, train_section
 
 _TITLES = {"datasets": "Data sets"}
 _PAGE_AT = {registry.place: page for page, registry in REGISTRIES.items()}
@@ -43,9 +44,22 @@ def recipe_page() -> str:
     ]
     for name, field in Recipe.model_fields.items():
         section = nested_section(field.annotation)
-        if section is not None:
+        if section is TrainBase:
+            parts += _trainings()
+        elif section is not None:
             parts += [f"## {name}", (section.__doc__ or "").strip(), _table(options(section, name))]
     return "\n\n".join(parts) + "\n"
+
+
+def _trainings() -> list[str]:
+    """Return the section `train` of each family of models."""
+    parts = ["## train", "Its options depend on the model."]
+    for family, section in SECTIONS.items():
+        models = [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
+        of_models = ", ".join(f"[{name}](models.md#{name})" for name in models)
+        parts += [f"### train of {family}", f"{(section.__doc__ or '').strip()} Models: {of_models}."]
+        parts.append(_table(options(section, "train")))
+    return parts
 
 
 def component_page(page: str) -> str:

@@ -153,6 +153,11 @@ class GraphModel(nn.Module):
         return self.vector_dim
 
     @property
+    def table(self) -> Tensor | None:
+        """The vectors of all nodes, float32 (N, dim), where a model is these and has no layers."""
+        return None
+
+    @property
     def is_layered(self) -> bool:
         """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
         return type(self).represent is GraphModel.represent

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import MODELS
+from configs.training import TrainConfig
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
@@ -215,6 +216,7 @@ class DeepConfig(ModelConfig):
         input is as far from the true one as that is long. A norm over a row's own columns keeps it near.
         """
         super().check_recipe(recipe)
+        assert isinstance(recipe.train, TrainConfig)
         precision = recipe.train.precision
         if self.reversible and self.norm == "batch" and precision != "float32":
             raise ValueError(
@@ -294,6 +296,7 @@ class DglConfig(ModelConfig):
     def check_recipe(self, recipe: Recipe) -> None:
         """Refuse a loader of blocks for a convolution that cannot read them. Raises ValueError."""
         super().check_recipe(recipe)
+        assert isinstance(recipe.train, TrainConfig)
         keeps_nodes = getattr(recipe.train.loader, "keeps_nodes", True)
         self.check_batches(recipe.train.loader.name, keeps_nodes=keeps_nodes, all_neighbors=True, symmetric=True)
 

@@ -38,12 +38,14 @@ class NodeHead(nn.Module):
 class LinkHead(nn.Module):
     """Scores of pairs: x_u, x_v (n, dim) -> (n,).
 
-    `dot`: <x_u, x_v>. `mlp`: an MLP on the element-wise product, as OGB's link predictor.
+    `dot`: <x_u, x_v>; `cosine`: that of both at length 1. `mlp`: an MLP on the element-wise product, as OGB's link
+    predictor.
     """
 
     def __init__(self, dim: int, hidden_dim: int, kind: str, num_layers: int, dropout: float) -> None:
         super().__init__()
         self.mlp: nn.Sequential | None = None
+        self.is_cosine = kind == "cosine"
         if kind == "mlp":
             hidden = hidden_layers(dim, hidden_dim, num_layers - 1, "relu", dropout)
             self.mlp = nn.Sequential(*hidden, Linear(hidden_dim if hidden else dim, 1))
@@ -51,11 +53,14 @@ class LinkHead(nn.Module):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Score the batch's pairs."""
         assert batch.pairs is not None
-        return self._score(pair_product(x, batch.pairs))
+        return self._score(pair_product(self._scaled(x), batch.pairs))
 
     def score(self, source: Tensor, target: Tensor) -> Tensor:
         """Score row i of `source` with row i of `target`."""
-        return self._score(source * target)
+        return self._score(self._scaled(source) * self._scaled(target))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return nn.functional.normalize(x, dim=1) if self.is_cosine else x
 
     def _score(self, product: Tensor) -> Tensor:
         return product.sum(1) if self.mlp is None else self.mlp(product).squeeze(1)

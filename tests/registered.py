@@ -1,10 +1,21 @@
-"""What a test registers is forgotten after it."""
+"""What is registered: by family of models; and what a test registers is forgotten after it."""
 
 from __future__ import annotations
 
 import pytest
 
-from configs.registry import Registry
+from configs.registry import MODELS, STRATEGIES, Registry
+from configs.training import train_section
+
+
+def models_of(family: str) -> list[str]:
+    """Names of the models of a family."""
+    return [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
+
+
+def strategies_of(family: str) -> list[str]:
+    """Names of the strategies for the trainings of a family of models."""
+    return [name for name in STRATEGIES.names() if family in STRATEGIES.config_class(name).families]
 
 
 def forget_registered(monkeypatch: pytest.MonkeyPatch, *registries: Registry) -> None:

@@ -207,7 +207,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/apply/states.py: folder / f'{name}.json'",
         "tasks/apply/states.py: folder / f'{name}.npz'",
         "tasks/apply/states.py: folder / name",
-        "tasks/apply/worker.py: self.job.work / f'embeddings.{self.job.format}'",
         "tasks/storage/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
     ],

@@ -136,7 +136,10 @@ def export(
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="FORMAT", help="parquet or npy; for the model files or safetensors; for a graph dgl."
+            "--format",
+            metavar="FORMAT",
+            help="parquet or npy, of embeddings safetensors, word2vec and word2vec-binary too; of the model files or "
+            "safetensors; of a graph dgl.",
         ),
     ] = None,
     trust_code: TrustOption = None,

@@ -215,8 +215,7 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
     """Return how many weights the model has, in words, and its training's peak memory; None: not known yet."""
     from models.facts import GraphFacts
     from tasks.storage.graph_facts import graph_facts
-    from tasks.train.sizes import training_bytes
-    from tasks.train.weights import known_weights
+    from tasks.train.families import family_of
 
     num_parts = getattr(recipe.partition, "num_parts", 1)
     if isinstance(manifest, PartitionManifest):
@@ -227,13 +226,9 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
             return None
         facts = GraphFacts(options["task"], options["num_classes"], counts.num_nodes, counts.feature_dim)
     try:
-        weights = known_weights(home, recipe.model, recipe.train, facts)
+        return family_of(recipe.train).size(home, recipe, facts, counts, num_parts)
     except GraphmillError:  # the stage itself says what does not fit
         return None
-    if weights is None:
-        return None
-    needed = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
-    return f"{weights.dense + weights.table:,} weights", needed
 
 
 def show_plan(steps: list[Step]) -> None:

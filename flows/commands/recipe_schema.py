@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from configs.load import COMPONENT_PATHS
-from configs.registry import TRANSFORMS, Registry
+from configs.registry import MODELS, TRANSFORMS, Registry
 from configs.schema import Recipe
+from configs.training import SECTIONS, TrainConfig, train_section
 
 
 def recipe_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of a recipe; a component is one of its registry's, told by `name`."""
     schema = Recipe.model_json_schema()
     definitions: dict[str, Any] = schema.setdefault("$defs", {})
+    _add_training(schema, definitions)
     for path, registry in COMPONENT_PATHS.items():
-        _place(schema, path)[path[-1]] = _component(registry, definitions) | _meaning(schema, path)
+        for properties in _places(schema, path):
+            field = properties[path[-1]]
+            meaning = {key: field[key] for key in ("description", "default") if key in field}
+            properties[path[-1]] = _component(registry, definitions) | meaning
     transforms = definitions["PreprocessConfig"]["properties"]["transforms"]
     transforms["items"] = _component(TRANSFORMS, definitions)
     definitions.pop("ComponentConfig", None)
@@ -24,18 +29,43 @@ def recipe_schema() -> dict[str, Any]:
     return schema
 
 
-def _place(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Return the `properties` that hold the component."""
-    properties: dict[str, Any] = schema["properties"]
+def _add_training(schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Let `train` be the section of the model's family; a model of a user's own is none of the named ones."""
+    definitions.pop("TrainBase", None)
+    sections: dict[str, dict[str, str]] = {}
+    for family, section in SECTIONS.items():
+        definition = section.model_json_schema(ref_template="#/$defs/{model}")
+        definitions.update(definition.pop("$defs", {}))
+        definitions[f"train.{family}"] = definition
+        sections[family] = {"$ref": f"#/$defs/train.{family}"}
+    schema["properties"]["train"] = {
+        "description": schema["properties"]["train"]["description"],
+        "anyOf": list(sections.values()),
+    }
+    others = {family: _is_model_of(family) for family in sections if family != TrainConfig.family}
+    conditions = {**others, TrainConfig.family: {"not": {"anyOf": list(others.values())}}}
+    schema["allOf"] = [
+        {"if": condition, "then": {"properties": {"train": sections[family]}}}
+        for family, condition in conditions.items()
+    ]
+
+
+def _is_model_of(family: str) -> dict[str, Any]:
+    """Return the schema of recipes whose model is of a family."""
+    names = [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
+    section = {"type": "object", "required": ["name"], "properties": {"name": {"enum": names}}}
+    return {"required": ["model"], "properties": {"model": {"anyOf": [{"enum": names}, section]}}}
+
+
+def _places(schema: dict[str, Any], path: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the `properties` that hold the component: one, or those of all families' trainings."""
+    places: list[dict[str, Any]] = [schema["properties"]]
     for key in path[:-1]:
-        name = (properties[key].get("$ref") or properties[key]["allOf"][0]["$ref"]).rpartition("/")[2]
-        properties = schema["$defs"][name]["properties"]
-    return properties
-
-
-def _meaning(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    field = _place(schema, path)[path[-1]]
-    return {key: field[key] for key in ("description", "default") if key in field}
+        fields = [place[key] for place in places]
+        references = [each for field in fields for each in (field, *field.get("allOf", ()), *field.get("anyOf", ()))]
+        names = [each["$ref"].rpartition("/")[2] for each in references if "$ref" in each]
+        places = [schema["$defs"][name]["properties"] for name in names]
+    return [place for place in places if path[-1] in place]
 
 
 def _component(registry: Registry, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -42,17 +42,24 @@ def run_rows(kernel: Callable[..., Any], bounds: NDArray[np.int64], *args: Any) 
 
     The ranges must write to different places. An exception of any of them is raised here.
     """
-    count = len(bounds) - 1
+    run_each(lambda i: kernel(bounds[i], bounds[i + 1], *args), len(bounds) - 1)
+
+
+def run_each(call: Callable[[int], object], count: int) -> None:
+    """Call call(0), ..., call(count - 1), which spend their time in kernels, on `num_threads()` threads.
+
+    A thread takes the next number when it is done with one. An exception of any of them is raised here.
+    """
     threads = min(num_threads(), count)
     if threads <= 1:
         for i in range(count):
-            kernel(bounds[i], bounds[i + 1], *args)
+            call(i)
         return
     numbers = itertools.count()  # next() on it is atomic
 
     def work() -> None:
         while (i := next(numbers)) < count:
-            kernel(bounds[i], bounds[i + 1], *args)
+            call(i)
 
     pending = [_executor("kernel", threads - 1).submit(work) for _ in range(threads - 1)]
     work()

@@ -1,21 +1,36 @@
-"""What serving writes: rows of numbers with their ids, as one Parquet file or as a `.npy` matrix beside one of ids."""
+"""What applying a model writes: rows of numbers with their ids.
+
+| format | file | ids |
+|---|---|---|
+| parquet | a column of fixed-size lists of float32 | columns beside it |
+| npy | a matrix, float32 (rows, dim) | a Parquet file beside it |
+| safetensors | the tensor `embedding`, float32 (rows, dim) | a Parquet file beside it |
+| word2vec, word2vec-binary | as word2vec.c writes words and vectors; gensim and others read it | the words |
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
+from configs.errors import DataError
 from tasks.evaluators.metrics import probabilities, sigmoid
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.parquet_output import ParquetOutput
 
 VECTOR = "embedding"
+_NO_WORD = re.compile(r"\s")
 
 
 def ids_path(matrix: Path) -> Path:
-    """Return where the ids of a `.npy` file's rows stand: `x.npy` has `x.ids.parquet`."""
+    """Return where the ids of a matrix' rows stand: `x.npy` and `x.safetensors` have `x.ids.parquet`."""
     return matrix.with_name(f"{matrix.stem}.ids.parquet")
 
 
@@ -45,6 +60,90 @@ class NpyVectors(ParquetOutput):
         """Write some rows."""
         self._matrix[self.num_rows : self.num_rows + len(values)] = values
         self.write(pa.table(ids))
+
+
+class SafetensorsVectors(ParquetOutput):
+    """A file of safetensors with one tensor, written row by row, and a Parquet file of ids."""
+
+    def __init__(self, path: Path, rows: int, dim: int) -> None:
+        super().__init__(ids_path(path))
+        self.files = [path, ids_path(path)]
+        tensor = {"dtype": "F32", "shape": [rows, dim], "data_offsets": [0, 4 * rows * dim]}
+        header = json.dumps({VECTOR: tensor}).encode()
+        header += b" " * (-len(header) % 8)  # numbers begin at a multiple of their size
+        path.write_bytes(len(header).to_bytes(8, "little") + header)
+        self._numbers = path.open("ab")
+
+    def add(self, ids: dict[str, pa.Array], values: Array) -> None:
+        """Write some rows."""
+        self._numbers.write(np.ascontiguousarray(values, "<f4").data)
+        self.write(pa.table(ids))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close both files."""
+        self._numbers.close()
+        super().__exit__(kind, error, trace)
+
+
+class Word2vecVectors:
+    """A file of words and vectors, as text or binary: the number of both first, then a row a node."""
+
+    def __init__(self, path: Path, rows: int, dim: int, *, binary: bool) -> None:
+        self.files = [path]
+        self._binary = binary
+        self._file = path.open("wb")
+        self._file.write(f"{rows} {dim}\n".encode())
+
+    def __enter__(self) -> Self:
+        """The file is open already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self._file.close()
+
+    def add(self, ids: dict[str, pa.Array], values: Array) -> None:
+        """Write some rows. Raises DataError: an id that is empty or has a space is no word, or ids repeat."""
+        column, *others = ids
+        if others:
+            columns = " and ".join(ids)
+            raise DataError(
+                f"nodes are told apart by {columns}, and word2vec's format has one word each; write Parquet"
+            )
+        words = compute.cast(ids[column], pa.string()).to_pylist()
+        for word in words:
+            if not word or _NO_WORD.search(word):
+                raise DataError(
+                    f"the id {word!r} is no word of word2vec's format, which ends them by a space; write Parquet"
+                )
+        rows = np.ascontiguousarray(values, "<f4")
+        if self._binary:
+            for word, row in zip(words, rows, strict=True):
+                self._file.write(f"{word} ".encode() + row.tobytes() + b"\n")
+        else:
+            # nine digits bring every float32 back
+            self._file.writelines(
+                f"{word} {' '.join(f'{number:.9g}' for number in row)}\n".encode()
+                for word, row in zip(words, rows.tolist(), strict=True)
+            )
+
+
+Vectors = ParquetVectors | NpyVectors | SafetensorsVectors | Word2vecVectors
+
+
+def open_vectors(path: Path, format: str, rows: int, dim: int) -> Vectors:
+    """Return the writer of a format of `tasks.apply.formats`."""
+    if format == "parquet":
+        return ParquetVectors(path)
+    if format == "npy":
+        return NpyVectors(path, rows, dim)
+    if format == "safetensors":
+        return SafetensorsVectors(path, rows, dim)
+    return Word2vecVectors(path, rows, dim, binary=format == "word2vec-binary")
 
 
 def as_probabilities(scores: Array, task_type: str) -> Array:

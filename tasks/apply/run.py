@@ -12,6 +12,7 @@ from typing import Any, Literal
 from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
+from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
@@ -26,7 +27,7 @@ from tasks.supervise import run_job
 OutputKind = Literal["predictions", "embeddings", "model"]
 _FORMATS: dict[OutputKind, dict[str, str]] = {
     "predictions": {"parquet": ".parquet", "npy": ".npy"},
-    "embeddings": {"parquet": ".parquet", "npy": ".npy"},
+    "embeddings": ENDINGS,
     "model": {"files": "", "safetensors": ".safetensors"},
 }
 _ID_FILES: dict[OutputKind, dict[str, str]] = {
@@ -127,7 +128,7 @@ def write_outputs(
         work.mkdir(parents=True)
         job = ServeJob(
             what=request.what,
-            format="npy" if request.format == "npy" else "parquet",
+            format=request.format or "parquet",
             model=published.folder,
             graph=graph.folder,
             dataset=ingest.folder,
@@ -150,5 +151,5 @@ def write_outputs(
                 (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    ids = str(ids_path(output)) if job.format == "npy" else None
+    ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
     return {"output": str(output), "ids": ids, **fields, "peak_bytes": memory.peak_bytes}

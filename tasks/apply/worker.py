@@ -17,10 +17,12 @@ import pyarrow as pa
 from configs.errors import DataError, RecipeError, StageError
 from configs.matching import did_you_mean
 from tasks.apply.fit import check_facts, refuse_node_embeddings
+from tasks.apply.formats import ENDINGS
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
-from tasks.apply.outputs import NpyVectors, ParquetVectors, as_probabilities
+from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.inference.opened import ScoringJob, open_model
+from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array, slices
 from tasks.storage.ids import find_rows
 from tasks.storage.manifests import SPLITS
@@ -41,7 +43,8 @@ class ServeJob(ScoringJob):
     """What is wanted of which model, and of which graph."""
 
     what: Literal["predictions", "embeddings"]
-    format: Literal["parquet", "npy"]
+    format: str
+    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy."""
     model: Path
     """Folder of the model's files."""
     graph: Path
@@ -155,8 +158,9 @@ class Serving:
     # ---- files
 
     def _write_embeddings(self, items: Array, outputs: Iterator[Output]) -> dict[str, Any]:
-        path, dim = self.job.work / f"embeddings.{self.job.format}", int(self.model.head_dim)
-        with ParquetVectors(path) if self.job.format == "parquet" else NpyVectors(path, len(items), dim) as writer:
+        path = self.job.work / file_name(f"embeddings{ENDINGS[self.job.format]}")
+        dim = int(self.model.head_dim)
+        with open_vectors(path, self.job.format, len(items), dim) as writer:
             for _, ids, vectors in outputs:
                 writer.add(ids, vectors)
         return {"files": [file.name for file in writer.files], "dim": dim}

@@ -89,6 +89,7 @@ class Evaluation:
                     report = {"split": split, **diagnose(prediction, manifest.task_type, self.names)}
                 report_progress(number, len(splits), "splits", split)
         self.notes += controls.notes
+        report.update(self._vectors())
         if self.notes:
             report["notes"] = self.notes
         return {
@@ -100,6 +101,15 @@ class Evaluation:
             "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
             "rows": self.rows,
         }
+
+    def _vectors(self) -> dict[str, Any]:
+        """Describe the vectors of a model that is these."""
+        from models.vectors import VectorModel
+        from tasks.evaluate.vectors import describe_vectors
+
+        if not isinstance(self.model, VectorModel):
+            return {}
+        return {"vectors": describe_vectors(self.model, self.store, self.names)}
 
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:
         """Score the nodes of all splits, and those of no split for the file, in one pass through the layers."""

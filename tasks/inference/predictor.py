@@ -85,9 +85,11 @@ class Predictor:
         """Score distinct nodes, int64 (n,): float32 (n, C)."""
         scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
         with evaluating(model):
-            vectors = self.node_vectors(model, nodes)
+            table = model.table  # its rows are read as they are needed
+            vectors: Any = self.node_vectors(model, nodes) if table is None else None
             for part in slices(len(nodes), self.batch_size):
-                scores[part] = model.score(self.tensor(vectors[part])).cpu().numpy()
+                rows = vectors[part] if table is None else table[torch.from_numpy(nodes[part])]
+                scores[part] = model.score(self.tensor(rows)).cpu().numpy()
         return scores
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
@@ -146,8 +148,11 @@ class Predictor:
     def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Any:
         """Return the model's vectors of nodes, int64 (n,) distinct (None: all), by all their in-edges. In `evaluating`.
 
-        They are float32 (n, model.vector_dim): a tensor on the device, or a file's map (see `Layerwise.vectors`).
+        They are float32 (n, model.vector_dim): a tensor on the device, a file's map (see `Layerwise.vectors`), or the
+        table that the model is, wherever that lies.
         """
+        if model.table is not None:
+            return model.table if nodes is None else model.table[torch.from_numpy(nodes)]
         features = FeatureSource.of(self.store, model)
         if model.is_layered and self._estimate(model) > self.whole_graph_bytes:
             if self._layerwise is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.block import Batch
 from tasks.sampling.neighbors import derive_key, shuffled
 from tasks.train.loaders.base import Loader

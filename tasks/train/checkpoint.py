@@ -22,7 +22,7 @@ from models.base import GraphModel
 from models.facts import GraphFacts
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
-from tasks.train.embeddings.sparse import HostEmbedding, build_around_table, sparse_embedding
+from tasks.train.embeddings.sparse import HostEmbedding, build_around_table
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
@@ -52,13 +52,13 @@ def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict
 
 
 def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dict[str, Any]:
-    """Return what `best.pt` holds."""
+    """Return what `best.pt` holds. A table that is on the host here stays there when the model is loaded."""
     return {
         "config_digest": digest,
         "model_config": model.config.model_dump(mode="json"),
         "facts": {key: list(v) if isinstance(v, tuple) else v for key, v in dataclasses.asdict(model.facts).items()},
         "model": model.state_dict(),
-        "table_on_host": sparse_embedding(model) is not None,
+        "table_on_host": any(isinstance(module, HostEmbedding) for module in model.modules()),
         "epoch": epoch,
         "metric": metric,
     }

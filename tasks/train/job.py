@@ -9,13 +9,14 @@ import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic_core import to_json
 
 from configs.base import ComponentConfig, cache_view
 from configs.registry import MODELS
-from configs.schema import EvaluateConfig, Recipe, TrainConfig
+from configs.schema import EvaluateConfig, Recipe
+from configs.training import TrainBase, TrainConfig, train_section
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.stored import of_kind, read_json
 from tasks.train.warm.warm_start import WarmStart
@@ -31,6 +32,7 @@ JOB = "job.json"
 RESULT = "result.json"
 ERROR = "error.json"
 _DEVICES = Path("/dev")
+Section = TypeVar("Section", bound=TrainBase, covariant=True)
 
 
 def cores() -> int:
@@ -38,7 +40,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def threads_per_rank(train: TrainConfig) -> int:
+def threads_per_rank(train: TrainBase) -> int:
     """Return the CPU threads of a rank: as the recipe says, else this machine's cores divided by its ranks.
 
     Their number changes the order of sums, so it is part of what decides a training's result.
@@ -46,7 +48,7 @@ def threads_per_rank(train: TrainConfig) -> int:
     return train.threads or max(1, cores() // train.num_ranks)
 
 
-def device_kind(train: TrainConfig) -> str:
+def device_kind(train: TrainBase) -> str:
     """Return `cpu` or `cuda`: what `train.device=auto` comes to on this machine, without importing torch.
 
     A GPU adds in another order than a CPU, so the device is part of what decides a training's result.
@@ -82,12 +84,12 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Generic[Section]):
     """One training: sections of the recipe, the graph's folder and the folder to write into."""
 
     seed: int
     model: ComponentConfig
-    train: TrainConfig
+    train: Section
     """With `threads` as they were counted when the job was made."""
     evaluate: EvaluateConfig
     graph: Path
@@ -100,12 +102,12 @@ class Job:
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
 
     @classmethod
-    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> Job:
+    def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> AnyJob:
         """Take what training needs out of a recipe."""
         content = json.dumps([stage_config(recipe), graph_digest, *([warm.key] if warm else [])], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         train = recipe.train.model_copy(update={"threads": threads_per_rank(recipe.train)})
-        return cls(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, warm)
+        return AnyJob(recipe.seed, recipe.model, train, recipe.evaluate, graph, work, digest, warm)
 
     def save(self) -> Path:
         """Write the job into its work folder, and a copy of the user's own model file."""
@@ -117,9 +119,14 @@ class Job:
         return path
 
     @classmethod
-    def load(cls, path: Path) -> Job:
+    def load(cls, path: Path) -> AnyJob:
         """Read a job; only the components that it names are imported."""
         content = read_json(path)
         model = MODELS.config(content["model"], path.parent / OWN_MODEL)
-        job: Job = of_kind(cls, {**content, "model": model}, path)
+        train = of_kind(train_section(type(model)), content["train"], path)
+        job: AnyJob = of_kind(cls, {**content, "model": model, "train": train}, path)
         return job
+
+
+AnyJob = Job[TrainBase]
+GnnJob = Job[TrainConfig]

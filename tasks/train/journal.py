@@ -45,9 +45,18 @@ class Journal:
     """Writes `metrics.jsonl`, `progress.json` and `result.json`; does nothing on ranks that do not write."""
 
     def __init__(
-        self, work: Path, progress: Progress, total_steps: int, epochs: int, world_size: int, *, writes: bool
+        self,
+        work: Path,
+        progress: Progress,
+        total_steps: int,
+        epochs: int,
+        world_size: int,
+        *,
+        writes: bool,
+        unit: str = "seeds",
     ) -> None:
-        """`progress` is the loop's own; what is written is read from it."""
+        """`progress` is the loop's own; what is written is read from it. `unit`: what the totals count."""
+        self.unit = unit
         self.work, self.progress = work, progress
         self.total_steps, self.epochs, self.world_size = total_steps, epochs, world_size
         self.writes = writes
@@ -99,7 +108,8 @@ class Journal:
             "epoch": min(progress.epoch + 1, self.epochs),
             "epochs": self.epochs,
             "loss": loss / seeds if seeds else None,
-            "seeds_per_second": self.world_size * seeds / seconds if seconds else None,
+            "rate": self.world_size * seeds / seconds if seconds else None,
+            "unit": self.unit,
             "eta_seconds": self._seconds_left(),
             "note": note,
         }

@@ -21,7 +21,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
 from tasks.train.embeddings.sparse import take_tables
-from tasks.train.job import BEST, LAST, Job
+from tasks.train.job import BEST, LAST, GnnJob
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
@@ -40,7 +40,7 @@ _RECORDS_AN_EPOCH = 20
 _MOST_STEPS = 1e9  # between two looks at the clock
 
 
-def train(job: Job, ranks: Ranks) -> None:
+def train(job: GnnJob, ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one.
 
     Raises RecipeError: options that do not fit the data, or a training that diverged.
@@ -55,7 +55,7 @@ def train(job: Job, ranks: Ranks) -> None:
 class Trainer:
     """One rank of a training."""
 
-    def __init__(self, job: Job, ranks: Ranks, device: torch.device) -> None:
+    def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
         _be_deterministic()

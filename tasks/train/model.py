@@ -5,12 +5,12 @@ from __future__ import annotations
 from configs.registry import EMBEDDINGS
 from models.base import GraphModel
 from models.facts import GraphFacts
-from tasks.train.job import Job
+from tasks.train.job import GnnJob
 from tasks.train.sizes import refuse_excess
 from tasks.train.strategies.base import Ranks
 
 
-def build_model(job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+def build_model(job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
     """Build the recipe's model on the CPU, with its node embeddings where `train.embeddings` says; all ranks together.
 
     Raises RecipeError: options that do not fit the graph, or a model that the machine's memory cannot hold.

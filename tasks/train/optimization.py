@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.losses import LOSSES

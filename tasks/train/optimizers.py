@@ -10,7 +10,7 @@ from torch import nn
 
 from configs.errors import RecipeError
 from configs.registry import SCHEDULES
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from tasks.train.job import scaled_learning_rate
 from tasks.train.schedules.base import Schedule, ScheduleConfig
 

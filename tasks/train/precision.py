@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import BEST, Job
+from tasks.train.job import BEST, GnnJob
 
 
 def check(train: TrainConfig, manifest: PartitionManifest) -> None:
@@ -21,7 +21,7 @@ def check(train: TrainConfig, manifest: PartitionManifest) -> None:
         )
 
 
-def trainings(job: Job) -> list[Job]:
+def trainings(job: GnnJob) -> list[GnnJob]:
     """Return the trainings that make up a job, in order; the last one works in the job's own folder.
 
     Each of the others has a folder and a digest of its own, and each but the first learns from the one before it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts

@@ -13,7 +13,7 @@ from tasks.evaluators.evaluators import make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
-from tasks.train.job import Job
+from tasks.train.job import AnyJob
 from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
 
@@ -21,7 +21,7 @@ from tasks.train.strategies.base import Ranks
 class Validation:
     """Predicts the validation split of the whole graph on rank 0, in float32, and tells all ranks."""
 
-    def __init__(self, job: Job, ranks: Ranks, store: GraphStore, device: torch.device) -> None:
+    def __init__(self, job: AnyJob, ranks: Ranks, store: GraphStore, device: torch.device) -> None:
         """Raises DataError where there is no such split."""
         manifest = store.manifest
         if not manifest.splits.get("valid"):

@@ -11,7 +11,7 @@ from pathlib import Path
 from configs.base import ComponentConfig
 from configs.errors import GraphmillError, IntegrityError
 from configs.registry import MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.file_names import file_name

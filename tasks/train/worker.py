@@ -31,13 +31,14 @@ def main(job_path: Path) -> int:
     log = (work / LOGS / f"rank-{rank}.log").open("ab", buffering=0)
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)
-    from tasks.train.loop import train
+    from tasks.train.families import family_of
     from tasks.train.strategies.base import Ranks
 
     world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     ranks = Ranks(rank, world_size, local_rank, local_size)
     try:
-        train(Job.load(job_path), ranks)
+        job = Job.load(job_path)
+        family_of(job.train).train(job, ranks)
     except Exception as error:
         from tasks.train.ranks.failures import final_error
 

@@ -18,7 +18,8 @@ from configs.base import ComponentConfig, cache_view
 from configs.errors import RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe, shipped_recipes
 from configs.registry import EVALUATORS, MODELS, Registry
-from configs.schema import STAGES, Recipe, TrainConfig
+from configs.schema import STAGES, Recipe
+from configs.training import TrainConfig
 from flows.commands.components import commented_yaml
 from flows.commands.recipe_schema import recipe_schema
 from tests.flows.conftest import TINY
@@ -201,6 +202,17 @@ def test_a_component_override_does_not_depend_on_the_order() -> None:
     recipe = tiny("partition.num_parts=3", "partition.name=random")
     assert recipe.partition.name == "random"
     assert recipe.partition.num_parts == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("file", ["edges.csv", "data/my edges.txt.gz", "s3/part-*.parquet", "./edges", "-.csv"])
+def test_an_edge_list_takes_the_place_of_the_data_set(file: str) -> None:
+    recipe = load_recipe("deepwalk", [f"dataset={file}"])
+    dataset: Any = recipe.dataset
+    assert (dataset.name, dataset.task) == ("tables", "link")
+    assert [edges.files for edges in dataset.edges] == [(file,)]
+    assert dataset.title
+    assert load_recipe("deepwalk", [f"dataset={file}", "dataset.edges.source=from"]).dataset != recipe.dataset
+    assert load_recipe("deepwalk", ["dataset=synthetic"]).dataset == load_recipe("deepwalk").dataset
 
 
 def test_variables_are_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

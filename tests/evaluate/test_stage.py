@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, IntegrityError
-from configs.schema import EvaluateConfig, TrainConfig
+from configs.schema import EvaluateConfig
+from configs.training import TrainConfig
 from tasks import supervise
 from tasks.evaluate import worker
 from tasks.evaluate.stage import STAGE, build

@@ -184,6 +184,8 @@ def test_runs_marks_what_was_found_only(done: Done) -> None:
         "plan {recipe}",
         "plan {recipe} train.learning_rate=0.01",
         "plan my-graph",
+        "plan deepwalk",
+        "plan prone",
         "clean --dry-run",
     ],
 )

@@ -145,3 +145,27 @@ def test_names_over_numbers(ingest: Ingest, folder: Path) -> None:
     edges = {"files": "e.txt", "source": "0", "target": "1", "relation_column": "2"}
     with pytest.raises(DataError, match=r"e\.txt \(row 0, column 0\): 'src' stands over numbers; .* begin it with #"):
         ingest(**section(edges=edges))
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "sep"),
+    [("e.csv", "from,to", ","), ("e.tsv", "1\t0", "\t"), ("e.txt", None, " "), ("e.parquet", "from,to", "")],
+)
+def test_ends_by_their_places(ingest: Ingest, folder: Path, name: str, head: str | None, sep: str) -> None:
+    """A header whose names are numbers is believed before places are."""
+    if name.endswith("parquet"):
+        save(name, pa.table({"from": list(range(NUM)), "to": [(i + 1) % NUM for i in range(NUM)]}))
+    else:
+        write_lines(name, f"{{a}}{sep}{{b}}", *([head] if head else []))
+    edges = {"files": name, "source": "0", "target": "1"}
+    store = ingest(name="tables", task="link", edges=edges, split={"train": 0.4, "valid": 0.3, "test": 0.3})
+    assert store.manifest.num_nodes == NUM
+    pairs = store.read("edges/node__to__node").to_pydict()
+    forward = [(b - a) % NUM for a, b in zip(pairs["src"], pairs["dst"], strict=True)]
+    assert set(forward) == {NUM - 1 if name == "e.tsv" else 1}
+
+
+def test_a_place_behind_the_last_column(ingest: Ingest, folder: Path) -> None:
+    write_lines("e.csv", "{a},{b}", "from,to")
+    with pytest.raises(DataError, match=r"e.csv: has no column '2'; it has from, to"):
+        ingest(name="tables", task="link", edges={"files": "e.csv", "source": "0", "target": "2"}, split=SPLIT)

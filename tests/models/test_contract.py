@@ -21,13 +21,13 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader
 from tests.loaders import make_loader
-from tests.registered import forget_registered
+from tests.registered import forget_registered, models_of
 from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 LOADERS = [("node", "full"), ("node", "neighbor"), ("link", "full_edge"), ("link", "edge"), ("graph", "graph")]
 
-NAMES = [name for name in MODELS.names() if not (WITHOUT_DGL and name == "dgl")]
+NAMES = [name for name in models_of("gnn") if not (WITHOUT_DGL and name == "dgl")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "damped_mean.py"
 

@@ -23,6 +23,7 @@ from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tests.loaders import make_loader
+from tests.registered import models_of
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 
 # Four nodes; in-edges: 0 <- 1, 2; 1 <- 0; 2 <- (none); 3 <- 0, 1, 3.
@@ -143,7 +144,7 @@ LAYERED: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("options", LAYERED)
 @pytest.mark.parametrize("task", ["node", "link", "graph"])
-@pytest.mark.parametrize("name", MODELS.names())
+@pytest.mark.parametrize("name", models_of("gnn"))
 def test_every_model_predicts_alike_whole_and_layer_by_layer(
     tmp_path: Path, name: str, task: str, options: dict[str, object]
 ) -> None:

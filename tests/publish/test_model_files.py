@@ -10,7 +10,7 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from configs.registry import MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.apply.fit import refuse_node_embeddings
 from tasks.apply.model_files import load_published, read_tensors, tensor_shapes, write_model, write_tensors

@@ -11,7 +11,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.block import Batch
 from models.encoders import known_labels
 from tasks.inference.predictor import Predictor

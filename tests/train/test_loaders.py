@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from configs.errors import DataError, RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.block import Batch, Block
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.labels import targets

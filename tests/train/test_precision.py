@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from configs.errors import RecipeError
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.block import Batch
 from models.losses import LOSSES
 from tasks.processes.device import choose_device

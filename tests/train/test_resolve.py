@@ -12,7 +12,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import Batch
 from models.gcn import propagate

@@ -11,7 +11,7 @@ import torch
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.registry import MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.base import GraphModel
 from tasks.inference.predictor import Predictor
 from tasks.stage import Listener, run_stage

@@ -9,7 +9,7 @@ import torch
 
 from configs.errors import DataError, RecipeError, StageError
 from configs.registry import LOADERS, MODELS
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from configs.trust import own_files
 from tasks.sizes import Counts
 from tasks.stage import run_stage
@@ -21,7 +21,7 @@ from tasks.train.sizes import model_size, refuse_excess, training_bytes
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tasks.train.weights import Weights, count_weights, known_weights, remember_trained
-from tests.registered import forget_registered
+from tests.registered import forget_registered, models_of
 from tests.support import link_graph, molecule_graph, node_graph
 from tests.train.test_training import partition, recipe
 
@@ -29,7 +29,7 @@ MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 
 
 @pytest.mark.parametrize("task", list(MAKE))
-@pytest.mark.parametrize("name", sorted(MODELS.names()))
+@pytest.mark.parametrize("name", models_of("gnn"))
 def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task: str) -> None:
     facts = graph_facts(MAKE[task](tmp_path).manifest)
     config = MODELS.config({"name": name, "hidden_dim": 8, "num_layers": 2})

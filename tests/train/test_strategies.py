@@ -13,7 +13,7 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from configs.registry import MODELS, STRATEGIES
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from models.block import Batch, Inputs
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.stage import Parent, run_stage
@@ -27,6 +27,7 @@ from tasks.train.stage import STAGE
 from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
 from tests.loaders import make_loader
+from tests.registered import strategies_of
 from tests.support import as_partition, link_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
 from tests.train.test_training import partition, recipe, records
@@ -272,7 +273,7 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
     graph = partition(tmp_path / "g", task)
     loader = "edge" if task == "link" else "neighbor"
     told = []
-    for strategy in STRATEGIES.names():
+    for strategy in strategies_of("gnn"):
         overrides = (f"train.strategy.name={strategy}", f"train.loader={loader}", "train.loader.batch_size=256")
         job = make_job(recipe(task, *overrides, "train.epochs=2"), graph, tmp_path / strategy)
         with own_settings():

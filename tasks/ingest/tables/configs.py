@@ -118,9 +118,9 @@ class EdgesConfig(FilesConfig):
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns (`data/edges-*.csv.gz`); all have the same columns. Compressed: .gz, .zst."""
     source: Column = "src"
-    """Column of the source's id (0 in an edge list)."""
+    """Column of the source's id, by name, or by its place from 0 (an edge list's have no other names)."""
     target: Column = "dst"
-    """Column of the target's id (1 in an edge list)."""
+    """Column of the target's id, likewise."""
     source_type: str = Field(default="node", pattern=_WORD)
     """Node type of the sources."""
     target_type: str = Field(default="node", pattern=_WORD)

@@ -13,9 +13,9 @@ from tasks.arrays import Array
 from tasks.ingest.edges import total_duplicates
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import usual_metric
-from tasks.ingest.tables.configs import TablesConfig
+from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
-from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import LinkSplitter, node_splits
@@ -24,6 +24,19 @@ from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
 
 _UNLIKE = 10.0  # times
+
+
+def _with_names(edges: EdgesConfig) -> EdgesConfig:
+    """Return edges whose ends are columns by name, where they are given by their places. Raises DataError."""
+    given = {"source": edges.source, "target": edges.target}
+    if not any(column.isdigit() for column in given.values()):
+        return edges
+    names = table_files(edges).column_names()
+    named = {
+        end: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
+        for end, column in given.items()
+    }
+    return edges.model_copy(update=named)
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -35,6 +48,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
+    config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = LabelStore(config) if config.task == "node" else None

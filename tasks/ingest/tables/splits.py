@@ -205,7 +205,9 @@ class LinkSplitter:
         for name, size in sizes.items():
             if size == 0:
                 where = self.split.column or self.split.files.get(name) or f"split by {self.split.by}"
-                raise DataError(f"the {name} split is empty", path=where)
+                way_out = f"; raise dataset.split.{name}" if self.split.by == "ratio" else ""
+                total = sum(sizes.values())
+                raise DataError(f"the {name} split is empty ({total:,} edges in all){way_out}", path=where)
         for code, name in enumerate(SPLITS[1:]):
             # Not the reverse of an edge either: preprocess may let messages pass both ways.
             edges = written_pairs(self.writer)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tasks.publish.plots.figures import (
     COLORS,
+    INK,
     Canvas,
     bars,
     canvas_of_one,
@@ -37,10 +38,67 @@ def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
         ("ranks", "ranking", "Rank of each true edge among its negatives ({})", link_ranks),
         ("scatter", "scatter", "Prediction against target ({})", scatter),
     )
-    return [
+    found = [
         (name, caption.format(split), draw(report[key]) if key in report else None)
         for name, key, caption, draw in pictures
     ]
+    vectors = report.get("vectors", {})
+    of_vectors = (
+        ("label_shares", "F1 by the share of labels that are known, as many classes as a node has", label_shares),
+        ("map", "Nodes in the two directions in which their vectors differ most", vector_map),
+        ("lengths", "Length of a node's vector against its degree: median and quartiles", lengths),
+    )
+    return found + [(key, caption, draw(vectors[key]) if key in vectors else None) for key, caption, draw in of_vectors]
+
+
+@styled
+def label_shares(found: Mapping[str, Any]) -> Canvas:
+    """Micro- and macro-F1 of logistic regression on the vectors."""
+    canvas, ax = canvas_of_one(4.6, 3.4)
+    shares = [100 * row["share"] for row in found["shares"]]
+    spread = [row["micro_spread"] for row in found["shares"]]
+    for color, name, bars_of in ((COLORS[0], "micro", spread), (COLORS[1], "macro", None)):
+        values = [row[name] for row in found["shares"]]
+        ax.errorbar(shares, values, bars_of, marker="o", color=color, label=f"{name}-F1")
+    title = f"{compact(found['rows'])} labelled nodes, {found['splits']} splits"
+    ax.set(title=title, xlabel="% of labels known", ylabel="F1")
+    legend(ax, 2)
+    return canvas
+
+
+@styled
+def vector_map(found: Mapping[str, Any]) -> Canvas:
+    """Nodes as points, by class where there are classes."""
+    canvas, ax = canvas_of_one(5.4, 4.6)
+    x, y = np.asarray(found["x"]), np.asarray(found["y"])
+    label = np.asarray(found.get("class", np.full(len(x), -1)))
+    names = found.get("classes", [])
+    ax.scatter(x[label < 0], y[label < 0], s=4, color=COLORS[5] if not names else INK, alpha=0.25, linewidths=0)
+    for number, name in enumerate(names):
+        here = label == number
+        color = COLORS[number % len(COLORS)]
+        marker = "o" if number < len(COLORS) else "^"
+        ax.scatter(x[here], y[here], s=7, color=color, marker=marker, alpha=0.6, linewidths=0, label=shorten(name, 18))
+    ax.set(title=f"{len(x):,} of {found['nodes']:,} nodes", xticks=[], yticks=[])
+    if names:
+        legend(ax, 4)
+    return canvas
+
+
+@styled
+def lengths(found: Mapping[str, Any]) -> Canvas | None:
+    """Median length by degree, with quartiles."""
+    rows = found["rows"]
+    if len(rows) < 2:
+        return None
+    canvas, ax = canvas_of_one(4.6, 3.4)
+    place = np.arange(len(rows))
+    low, middle, high = np.array([row["quartiles"] for row in rows]).T
+    ax.fill_between(place, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
+    ax.plot(place, middle, marker="o", color=COLORS[0])
+    ax.set_xticks(place, [compact(row["degree"]) for row in rows])
+    ax.set(title="Length of vectors", xlabel="degree from", ylabel="length")
+    return canvas
 
 
 @styled

@@ -6,7 +6,7 @@ from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
 from tasks.train.embeddings.configs import DenseConfig
-from tasks.train.job import Job
+from tasks.train.job import GnnJob
 from tasks.train.strategies.base import Ranks
 
 
@@ -17,7 +17,7 @@ class DenseEmbeddings:
     def __init__(self, config: DenseConfig) -> None:
         self.config = config
 
-    def build(self, job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    def build(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
         """Build the recipe's model on the CPU."""
         model: GraphModel = MODELS.create(job.model, facts)
         return model

@@ -27,7 +27,7 @@ from models.base import GraphModel
 from models.facts import GraphFacts
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
-from tasks.train.job import Job
+from tasks.train.job import GnnJob
 from tasks.train.ranks.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.strategies.base import Ranks
 
@@ -43,7 +43,7 @@ class SparseEmbeddings:
     def __init__(self, config: SparseConfig) -> None:
         self.config = config
 
-    def build(self, job: Job, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    def build(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
         """Build the recipe's model on the CPU, with its table in the memory that the machine's ranks share.
 
         Raises RecipeError: there are no nodes to embed.
@@ -156,9 +156,15 @@ class SparseEmbedding(HostEmbedding):
 def build_around_table(config: Any, facts: GraphFacts, state: dict[str, Tensor]) -> GraphModel:
     """Return the model with the weights of `state` and its table, which stays where it is in memory or in the file."""
     state = dict(state)
-    model = _without_table(config, facts)
-    model.encoder.embedding = HostEmbedding(state.pop(_TABLE))  # type: ignore[assignment]
+    model = set_around_table(config, facts, state.pop(_TABLE))
     model.load_state_dict(state)
+    return model
+
+
+def set_around_table(config: Any, facts: GraphFacts, table: Tensor) -> GraphModel:
+    """Return a new model with its table, float32 (N, dim), which stays where it is."""
+    model = _without_table(config, facts)
+    model.encoder.embedding = HostEmbedding(table)  # type: ignore[assignment]
     return model
 
 

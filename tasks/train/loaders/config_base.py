@@ -14,7 +14,7 @@ from configs.schema import loaders_of
 from models.configs import ModelConfig
 
 if TYPE_CHECKING:
-    from configs.schema import TrainConfig
+    from configs.training import TrainConfig
     from tasks.storage.manifests import GraphManifest
 
 _FANOUT = (15, 10, 5)
@@ -24,6 +24,8 @@ _ENDS_A_PAIR = 4  # of a positive pair and its negative
 class LoaderConfig(ComponentConfig):
     """What every loader says of itself; a loader of your own sets what differs."""
 
+    families: ClassVar[tuple[str, ...]] = ("gnn",)
+    """Families of models that it makes batches for."""
     tasks: ClassVar[tuple[str, ...]] = ("node",)
     """What it makes batches for: node, link, graph."""
     keeps_nodes: ClassVar[bool] = True

@@ -18,7 +18,7 @@ from tasks.calls import ParentGoneError, expected_key, find_stage
 from tasks.processes.children import describe_exit, end_group
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
-from tasks.train.job import JOB, LOGS, RESULT, Job
+from tasks.train.job import JOB, LOGS, RESULT, AnyJob, Job
 from tasks.train.ranks.launch import raise_final_error, start_ranks
 
 _LOOK_SECONDS = 1.0
@@ -125,7 +125,7 @@ def _version(path: Path) -> tuple[Path, int]:
     return path, path.stat().st_mtime_ns
 
 
-def _run_ranks(job: Job, path: Path) -> int:
+def _run_ranks(job: AnyJob, path: Path) -> int:
     logs = path.parent / LOGS
     logs.mkdir(exist_ok=True)
     process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import StageError, error_of
-from configs.schema import TrainConfig
+from configs.training import TrainBase
 from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
 from tasks.stage import StageContext
-from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, Job
+from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.rank_logs import RankLogs
 from tasks.train.worker import PARENT
 
@@ -30,7 +30,7 @@ _SUPERVISOR_LOG = "launch.log"
 _NETWORK_FILE_SECONDS = 60.0
 
 
-def run_job(job: Job, context: StageContext) -> dict[str, Any]:
+def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     """Run to the end; return what the worker wrote into result.json, and `restarts`.
 
     Raises:
@@ -56,7 +56,7 @@ def run_job(job: Job, context: StageContext) -> dict[str, Any]:
     )
 
 
-def _has_result(job: Job) -> bool:
+def _has_result(job: AnyJob) -> bool:
     """Whether rank 0 has written its result; what another machine wrote may take a moment to be seen here."""
     network = job.train.num_machines > 1 and job.train.shared_home
     patience = time.monotonic() + (_NETWORK_FILE_SECONDS if network else 0.0)
@@ -67,7 +67,7 @@ def _has_result(job: Job) -> bool:
     return True
 
 
-def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
+def _run_once(job: AnyJob, path: Path, watcher: Watcher) -> int:
     """Start the processes, pass on what they report until they end, and leave none behind."""
     logs = job.work / LOGS
     logs.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def _run_once(job: Job, path: Path, watcher: Watcher) -> int:
     return process.returncode
 
 
-def start_ranks(job: Job, path: Path, log: Path) -> subprocess.Popen[bytes]:
+def start_ranks(job: AnyJob, path: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start this machine's ranks of the job that is written at `path`; they lead a group of their own."""
     with log.open("wb") as output:
         return subprocess.Popen(
@@ -99,7 +99,7 @@ def start_ranks(job: Job, path: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
+def command(train: TrainBase, job: Path, run_id: str) -> list[str]:
     """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
     python = [sys.executable, "-m"]
     if train.num_ranks == 1 and train.num_machines == 1:
@@ -122,7 +122,7 @@ def command(train: TrainConfig, job: Path, run_id: str) -> list[str]:
     return [*python, "tasks.train.ranks.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
 
 
-def environment(job: Job) -> dict[str, str]:
+def environment(job: AnyJob) -> dict[str, str]:
     """Return the environment of a job's processes."""
     threads = str(job.train.threads)
     return {
@@ -141,7 +141,7 @@ def environment(job: Job) -> dict[str, str]:
 class Watcher:
     """Reads what rank 0 writes and passes it on to the stage's listener."""
 
-    def __init__(self, job: Job, context: StageContext) -> None:
+    def __init__(self, job: AnyJob, context: StageContext) -> None:
         """Records of an earlier run of this job were passed on by that one."""
         self.metrics, self.progress = job.work / METRICS, job.work / PROGRESS
         self.context = context
@@ -186,11 +186,11 @@ class Watcher:
 
 def describe_progress(state: dict[str, Any]) -> str:
     """Say in a line where a training stands."""
-    parts = [f"epoch {state['epoch']}/{state['epochs']}"]
+    parts = [f"epoch {state['epoch']}/{state['epochs']}"] if state["epochs"] > 1 or state["unit"] == "seeds" else []
     if state["loss"] is not None:
         parts.append(f"loss {state['loss']:.4f}")
-    if state["seeds_per_second"]:
-        parts.append(f"{state['seeds_per_second']:,.0f} seeds/s")
+    if state["rate"]:
+        parts.append(f"{state['rate']:,.0f} {state['unit']}/s")
     if state.get("eta_seconds") is not None:
         minutes, seconds = divmod(int(state["eta_seconds"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.base import ComponentConfig
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 

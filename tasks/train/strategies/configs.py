@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
 
 
+class StrategyConfig(ComponentConfig):
+    """What every strategy says of itself."""
+
+    families: ClassVar[tuple[str, ...]] = ("gnn",)
+    """Families of models whose trainings it shares out."""
+
+
 @STRATEGIES.options("data_parallel", "data_parallel")
-class DataParallelConfig(ComponentConfig):
+class DataParallelConfig(StrategyConfig):
     """An epoch's seeds (or clusters) are split over ranks; gradients are averaged (DistributedDataParallel)."""
 
 
 @STRATEGIES.options("parallel_epochs", "parallel_epochs")
-class ParallelEpochsConfig(ComponentConfig):
+class ParallelEpochsConfig(StrategyConfig):
     """W ranks take W epochs of the data at once, each shuffled or clustered by itself; gradients are averaged."""
 
 
 @STRATEGIES.options("partition_parallel", "partition_parallel")
-class PartitionParallelConfig(ComponentConfig):
+class PartitionParallelConfig(StrategyConfig):
     """A rank holds its parts of the partition and a halo around them, and trains on the seeds of its parts only."""
 
     halo_hops: int = Field(default=1, ge=0, le=16)
     """Hops of in-neighbours around a rank's parts that it holds; 0: edges between ranks' parts are left out."""
+
+
+@STRATEGIES.options("block_grid", "block_grid")
+class BlockGridConfig(StrategyConfig):
+    """Tables in blocks of rows: each worker trains a pair of blocks that no other touches (arXiv:1903.00757)."""
+
+    name: str = "block_grid"
+    families: ClassVar[tuple[str, ...]] = ("table",)
+
+    blocks: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Blocks of each table; null: 1 where one process trains it in memory. With one block threads write to the same
+    rows without locks, which is fastest and not the same from run to run; with more, runs are equal to the bit."""
+    pool: float | None = Field(default=None, ge=1, le=1e12)
+    """Positive samples that are drawn, sorted by block and trained at a time; null: by the graph's size."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Strategy
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
-from configs.schema import TrainConfig
+from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.strategies.base import Ranks, Strategy

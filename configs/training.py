@@ -1,0 +1,190 @@
+"""The section `train`: what every training reads, and what those of a family of models do.
+
+A model's `Config` says its family, and `SECTIONS` has the family's section. Options that a family does not read do not
+exist in its recipes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from configs import moved, registry
+from configs.base import ComponentConfig, ConfigModel
+from configs.sections import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
+
+
+class TrainBase(ConfigModel):
+    """What every training reads. Sections of families put it behind their own options: `class X(TrainBase, Own)`."""
+
+    family: ClassVar[str]
+    num_ranks: int = Field(default=1, ge=1, le=4096)
+    """Processes on this machine, one device each; more than one run under torchrun."""
+    num_machines: int = Field(default=1, ge=1, le=4096)
+    """Machines in the job; each runs the same command."""
+    machine_rank: int = Field(default=0, ge=0)
+    """This machine's number."""
+    rendezvous: str | None = None
+    """host:port of machine 0 (needed when num_machines > 1)."""
+    shared_home: bool = True
+    """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
+    a home of its own, where it prepares the graph and keeps a copy of the outcome."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model trains; auto takes a GPU where there is one."""
+    threads: int = Field(default=0, ge=0, le=4096)
+    """CPU threads a rank; 0: this machine's cores divided by its ranks. Sums are rounded by how many threads take them,
+    so another number trains anew; several machines need one that is said."""
+    checkpoint_minutes: float = Field(default=10.0, gt=0)
+    """Checkpoint when the last one is so many minutes old; a killed run resumes from it."""
+    max_restarts: int = Field(default=2, ge=0)
+    """How often a job whose rank died is started again from its last checkpoint."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset(
+        {"machine_rank", "rendezvous", "shared_home", "max_restarts", "checkpoint_minutes"}
+    )
+
+    @model_validator(mode="after")
+    def _components_fit(self) -> TrainBase:
+        for key, components in (("loader", registry.LOADERS), ("strategy", registry.STRATEGIES)):
+            value = getattr(self, key, None)
+            if value is not None and self.family not in getattr(value, "families", (self.family,)):
+                fit = [
+                    name
+                    for name in components.names()
+                    if self.family in getattr(components.config_class(name), "families", (self.family,))
+                ]
+                raise ValueError(f"{key}={value.name} is not for such models; use {' or '.join(fit)}")
+        return self
+
+    @model_validator(mode="after")
+    def _machines_meet(self) -> TrainBase:
+        if self.num_machines > 1 and not self.rendezvous:
+            raise ValueError("num_machines > 1 needs rendezvous=host:port of machine 0")
+        if self.num_machines > 1 and not self.threads:
+            raise ValueError(
+                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "
+                "part of what decides the result, and machines may have unlike ones"
+            )
+        if self.machine_rank >= self.num_machines:
+            raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
+        return self
+
+
+class SelfTrainingConfig(ConfigModel):
+    """Several trainings in a row: each learns as well from what the one before it is sure of."""
+
+    rounds: int = Field(default=1, ge=1)
+    """Trainings after the first, each with as many epochs."""
+    min_probability: float = Field(default=0.9, gt=0, lt=1)
+    """Probability from which a prediction counts as a label."""
+
+
+class _GradientOptions(ConfigModel):
+    """What trainings by gradients of batches read."""
+
+    loader: LoaderSection = Field(default="auto", validate_default=True)
+    """How batches are made (`graphmill loaders`)."""
+    epochs: int = Field(default=20, ge=1, le=10_000_000)
+    """Passes over the training split."""
+    accumulate_steps: int = Field(default=1, ge=1)
+    """Batches whose gradients are averaged before the optimizer steps."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Optimizer of the dense parameters."""
+    learning_rate: float = Field(default=0.003, gt=0, le=1e30)
+    """Peak learning rate on one rank."""
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """How the learning rate grows with the number of ranks."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1000)
+    """L2 penalty (decoupled with adamw)."""
+    schedule: ScheduleSection = Field(default="constant", validate_default=True)
+    """How the learning rate moves (`graphmill schedules`)."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Clip the gradient's global norm to this."""
+    patience: int | None = Field(default=None, ge=1)
+    """Stop after so many evaluations without a better validation metric; null: never."""
+    eval_every: int = Field(default=1, ge=1)
+    """Epochs between validations."""
+    checkpoint_every: int = Field(default=1, ge=1)
+    """Epochs between checkpoints; a killed run resumes from the last one."""
+    strategy: StrategySection = Field(default="data_parallel", validate_default=True)
+    """How ranks share the work (`graphmill strategies`)."""
+    self_training: SelfTrainingConfig | None = None
+    """Train again on confident predictions for unlabelled nodes; null: once."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
+    """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
+    prefetch: int = Field(default=2, ge=0, le=4096)
+    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
+    sampling_threads: int = Field(default=1, ge=1, le=4096)
+    """Background threads that prepare batches; no more than `prefetch`."""
+
+
+class TrainConfig(TrainBase, _GradientOptions):
+    """Training by gradients of batches."""
+
+    family: ClassVar[str] = "gnn"
+    moved_keys: ClassVar[Mapping[str, str]] = moved.TRAIN
+    runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
+        "prefetch",
+        "sampling_threads",
+        "checkpoint_every",
+    }
+
+    @model_validator(mode="after")
+    def _threads_have_work(self) -> TrainConfig:
+        if self.sampling_threads > max(1, self.prefetch):
+            raise ValueError(
+                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={self.prefetch}, for each "
+                f"prepares one batch at a time; set prefetch to {self.sampling_threads} or more"
+            )
+        return self
+
+
+class _TableOptions(ConfigModel):
+    """What trainings of tables by samples read."""
+
+    loader: LoaderSection = Field(default="walks", validate_default=True)
+    """Where samples come from: a loader of pairs (`graphmill loaders`)."""
+    samples: float | None = Field(default=None, gt=0, le=1e15)
+    """Positive samples of the whole training; null: by the graph's size, said when the training begins."""
+    learning_rate: float = Field(default=0.025, gt=0, le=1000)
+    """Peak learning rate."""
+    schedule: ScheduleSection = Field(default="linear", validate_default=True)
+    """How the learning rate moves (`graphmill schedules`)."""
+    optimizer: Literal["sgd", "momentum", "adagrad", "adam"] = "sgd"
+    """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What the tables hold; in bfloat16 changes are rounded up or down by chance."""
+    strategy: StrategySection = Field(default="block_grid", validate_default=True)
+    """How workers share the tables (`graphmill strategies`)."""
+
+
+class TableTrainConfig(TrainBase, _TableOptions):
+    """Training of tables of rows by samples of pairs."""
+
+    family: ClassVar[str] = "table"
+
+
+class FactorTrainConfig(TrainBase):
+    """Vectors that are computed at once, by one process: there is nothing to choose but the threads."""
+
+    family: ClassVar[str] = "factors"
+
+    @model_validator(mode="after")
+    def _one_process(self) -> FactorTrainConfig:
+        if self.num_ranks * self.num_machines > 1:
+            raise ValueError("a factorisation is one process: set num_ranks=1 and num_machines=1, and threads")
+        return self
+
+
+_SECTIONS: tuple[type[TrainBase], ...] = (TrainConfig, TableTrainConfig, FactorTrainConfig)
+SECTIONS = {section.family: section for section in _SECTIONS}
+"""The section `train` of each family."""
+
+
+def train_section(model: type[ComponentConfig]) -> type[TrainBase]:
+    """Return the section `train` of the recipes of a model, given by its `Config`."""
+    return SECTIONS[getattr(model, "family", TrainConfig.family)]

@@ -1,0 +1,54 @@
+"""What a row of a table takes in memory, and how it moves. Read by estimates too: nothing here imports numpy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["float32", "bfloat16"]
+RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
+_LINE_BYTES = 64
+_ITEM_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a row moves by its gradient g at a rate r; a row that no sample meets stays as it is.
+
+    | name | a step | what a row remembers |
+    |---|---|---|
+    | sgd | r g | nothing |
+    | momentum | r m, m = decay m + g | m |
+    | adagrad | r g / (sqrt(s) + epsilon), s = s + mean(g^2) | s, one number a row (as PyTorch-BigGraph) |
+    | adam | r m' / (sqrt(s') + epsilon), m = decay m + (1 - decay) g, s likewise of mean(g^2) | m, s, t |
+
+    Adam's m' and s' are m and s over 1 - decay^t, where t counts the row's own steps.
+    """
+
+    name: RuleName = "sgd"
+    decay: float = 0.9
+    second_decay: float = 0.999
+    epsilon: float = 1e-8
+
+    @property
+    def has_moment(self) -> bool:
+        """Whether a row remembers a vector."""
+        return self.name in ("momentum", "adam")
+
+    @property
+    def has_scalars(self) -> bool:
+        """Whether a row remembers the mean of squares, and the number of its steps."""
+        return self.name in ("adagrad", "adam")
+
+
+def row_stride(width: int, precision: Precision = "float32") -> int:
+    """Return the items that a row takes: whole cache lines."""
+    line = _LINE_BYTES // _ITEM_BYTES[precision]
+    return math.ceil(width / line) * line
+
+
+def row_bytes(width: int, precision: Precision, rule: Rule) -> int:
+    """Return what a row takes in memory, with what its rule remembers."""
+    stride = row_stride(width, precision)
+    return stride * _ITEM_BYTES[precision] + 4 * stride * rule.has_moment + 8 * rule.has_scalars

@@ -1,0 +1,77 @@
+"""Skip-gram with negative sampling over a graph: DeepWalk, LINE and node2vec, by where its samples come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.registry import MODELS
+from models.kernels.skipgram import pair_loss, train_pairs
+from models.vector_configs import SkipGramConfig
+from models.vectors import Meeting, SampledModel
+
+_TINY = 1e-30
+
+
+@MODELS.register("skipgram")
+class SkipGram(SampledModel):
+    """Skip-gram: nodes that walks or edges bring together get vectors alike (arXiv:1310.4546, arXiv:1403.6652)."""
+
+    Config = SkipGramConfig
+
+    @classmethod
+    def learn(
+        cls,
+        config: Any,
+        tables: Meeting,
+        centres: NDArray[Any],
+        contexts: NDArray[Any],
+        negatives: NDArray[Any],
+        rate: float,
+        noise: int,
+    ) -> None:
+        """Take skip-gram's steps."""
+        for own, others in tables.values():
+            train_pairs(
+                own,
+                others,
+                centres,
+                contexts,
+                negatives,
+                rate=rate,
+                group=config.shared_negatives,
+                negative_weight=config.negative_weight,
+                noise=noise,
+            )
+
+    @classmethod
+    def loss(
+        cls,
+        config: Any,
+        tables: Meeting,
+        centres: NDArray[Any],
+        contexts: NDArray[Any],
+        negatives: NDArray[Any],
+    ) -> float:
+        """Return skip-gram's loss, the mean over the orders."""
+        drawn = np.repeat(negatives, config.shared_negatives, 0)[: len(centres)]
+        losses = [pair_loss(*tables[name], centres, contexts, drawn, config.negative_weight) for name in tables]
+        return sum(losses) / len(losses)
+
+    @classmethod
+    def vectors(
+        cls, config: Any, rows: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+    ) -> NDArray[np.float32]:
+        """Return a node's row, or the sum of its rows; of both orders side by side, each with half of the length."""
+        parts = [
+            own + other if config.rows == "sum" and name == "second" else own for name, (own, other) in rows.items()
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        lengths = [np.linalg.norm(part, axis=1, keepdims=True) for part in parts]
+        scale = np.linalg.norm(np.concatenate(lengths, 1), axis=1, keepdims=True) / len(parts) ** 0.5
+        even = [part / np.maximum(length, _TINY) * scale for part, length in zip(parts, lengths, strict=True)]
+        return np.asarray(np.concatenate(even, 1), np.float32)

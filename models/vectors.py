@@ -1,0 +1,177 @@
+"""Models that are a vector for each node: what remains of a training by samples, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from configs.errors import RecipeError
+from models.base import GraphModel
+from models.block import Batch
+from models.encoders import NodeEncoder
+from models.facts import GraphFacts
+from models.kernels.adjacency import Adjacency
+from models.kernels.row_tables import RowTable
+from models.output_heads import LinkHead, NodeHead
+
+
+class VectorModel(GraphModel):
+    """A table of vectors and a head that reads them: a linear map to classes, or a score of pairs.
+
+    It has no layers: a node's vector is its row. Vectors are learnt elsewhere (`tasks/train/tables`) and set here, and
+    so is the head.
+    """
+
+    encoder: NodeEncoder
+    head: NodeHead | LinkHead
+
+    def __init__(self, config: Any, facts: GraphFacts) -> None:
+        """Raises RecipeError for tasks on whole graphs."""
+        nn.Module.__init__(self)
+        if facts.task == "graph":
+            raise RecipeError(f"model.name={config.name} has no vectors of nodes that it has not seen; take a GNN")
+        self.config, self.facts = config, facts
+        rows_alone = replace(facts, feature_dim=0, categories=())
+        self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
+        self.lengths: Tensor
+        self.register_buffer("lengths", torch.ones(facts.num_nodes))
+        """float32 (N,): length of each node's vector as it was learnt."""
+        self.layers = nn.ModuleList()
+        self.finish = nn.Identity()
+        self.head = self.make_head()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Take the lengths of whatever number of nodes: a model whose table stays in a file is made without it."""
+        self.lengths = torch.empty_like(state_dict.get(f"{prefix}lengths", self.lengths))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def make_head(self) -> NodeHead | LinkHead:
+        """Return the head of the task."""
+        if self.facts.task == "link":
+            kind = "mlp" if self.config.score == "hadamard" else self.config.score
+            return LinkHead(self.config.dim, self.config.dim, kind, 1, 0.0)
+        return NodeHead(self.config.dim, self.facts.out_dim)
+
+    @property
+    def table(self) -> Tensor:
+        """The vectors, float32 (N, dim), wherever they are."""
+        assert self.encoder.embedding is not None
+        return self.encoder.embedding.weight
+
+    @property
+    def vector_dim(self) -> int:
+        """Columns of a node's vector."""
+        return int(self.config.dim)
+
+    def represent(self, batch: Batch) -> Tensor:
+        """Return the last block's destinations as vectors: (num_dst, dim)."""
+        count = batch.blocks[-1].num_dst if batch.blocks else len(batch.inputs.node_ids)
+        rows: Tensor = self.encoder(batch.inputs)
+        return rows[:count]
+
+
+Meeting = Mapping[str, tuple[RowTable, RowTable]]
+"""By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
+
+
+class SampledModel(VectorModel):
+    """A model whose vectors are learnt from pairs of near nodes, against drawn ones. A new objective is one file:
+
+        @MODELS.register("mine")
+        class Mine(SampledModel):
+            \"\"\"One line for `graphmill models`.\"\"\"
+
+            class Config(SampledConfig):
+                alpha: float = 0.1
+                \"\"\"Options of its own.\"\"\"
+
+    and the three functions below; `Config.pairings` names the tables that are learnt.
+    """
+
+    @classmethod
+    def learn(
+        cls,
+        config: Any,
+        tables: Meeting,
+        centres: NDArray[Any],
+        contexts: NDArray[Any],
+        negatives: NDArray[Any],
+        rate: float,
+        noise: int,
+    ) -> None:
+        """Take a step for each pair, in place.
+
+        Args:
+            config: the model's options.
+            tables: what the pairs meet in.
+            centres: rows of the centres' tables (n,).
+            contexts: rows of the contexts' tables (n,).
+            negatives: rows of the contexts' tables (n / shared_negatives rounded up, negatives).
+            rate: learning rate.
+            noise: seed of what is rounded by chance, above 0; another one in every call.
+        """
+        raise AssertionError(f"{cls.__name__} defines no learn")
+
+    @classmethod
+    def loss(
+        cls,
+        config: Any,
+        tables: Meeting,
+        centres: NDArray[Any],
+        contexts: NDArray[Any],
+        negatives: NDArray[Any],
+    ) -> float:
+        """Return the mean loss of pairs; arguments as in `learn`."""
+        raise AssertionError(f"{cls.__name__} defines no loss")
+
+    @classmethod
+    def vectors(
+        cls, config: Any, rows: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+    ) -> NDArray[np.float32]:
+        """Return nodes' vectors, (n, dim), from their rows as centres and as contexts, (n, width) each, by pairing."""
+        raise AssertionError(f"{cls.__name__} defines no vectors")
+
+
+@dataclass(frozen=True)
+class FactorGraph:
+    """What factorisations read of a graph."""
+
+    adjacency: Adjacency
+    """Nodes as destinations, the ends of their out-edges as sources."""
+    weight: Tensor | None
+    """float32 (E,), in the order of the edges, none below 0; None: ones."""
+    pairs: Callable[[int, int, float], Iterator[tuple[NDArray[Any], NDArray[Any]]]]
+    """pairs(length, window, count) yields centres and contexts of about `count` pairs on walks from random edges."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.adjacency.num_dst
+
+    def strengths(self) -> Tensor:
+        """Return the sum of the weights of each node's out-edges: float32 (N,)."""
+        if self.weight is None:
+            return self.adjacency.degrees().float()
+        return torch.zeros(self.num_nodes).index_add_(0, self.adjacency.targets(), self.weight)
+
+
+class FactoredModel(VectorModel):
+    """A model whose vectors are computed from the graph, without samples to learn from. A new one is one file."""
+
+    @classmethod
+    def factor(cls, config: Any, graph: FactorGraph, seed: int, say: Callable[[str], None]) -> Tensor:
+        """Return nodes' vectors, float32 (N, dim).
+
+        Args:
+            config: the model's options.
+            graph: without the edges that the task holds out.
+            seed: of all that is drawn.
+            say: called with what is computed now, for people.
+        """
+        raise AssertionError(f"{cls.__name__} defines no factor")

@@ -1,0 +1,11 @@
+"""Formats of vectors, apart from what writes them: the command line is checked without NumPy."""
+
+ENDINGS = {
+    "parquet": ".parquet",
+    "npy": ".npy",
+    "safetensors": ".safetensors",
+    "word2vec": ".txt",
+    "word2vec-binary": ".bin",
+}
+"""How files' names end."""
+HAS_IDS_BESIDE = frozenset({"npy", "safetensors"})

@@ -1,0 +1,114 @@
+"""What a report shows of nodes' vectors: what they are worth by share of labels, their lengths, a picture of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.factorization import left_factor
+from models.vectors import VectorModel
+from tasks.arrays import Array
+from tasks.evaluators.label_shares import f1_by_share
+from tasks.sampling.labels import targets
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import SPLITS
+
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_SPLITS_A_SHARE = 3
+_MOST_LABELLED, _MOST_CLASSES = 20_000, 200
+_STRENGTH = 10.0
+"""C for vectors of length 1."""
+_POINTS, _CLASSES_SHOWN = 3000, 8
+_SEED = 20_261_123
+_EQUAL = 1e-3
+"""Lengths that differ by less are all the same."""
+
+
+def describe_vectors(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
+    """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values."""
+    found: dict[str, Any] = {}
+    lengths = model.lengths.numpy()
+    if np.ptp(lengths) > _EQUAL * lengths.max():
+        found["lengths"] = lengths_by_degree(lengths, store)
+    nodes, members = _classes(store, model.facts.out_dim)
+    if members is not None:
+        known = f1_by_share(
+            _rows(model, nodes), members, SHARES, splits=_SPLITS_A_SHARE, strength=_STRENGTH, known_counts=True
+        )
+        found["label_shares"] = {
+            "rows": len(nodes),
+            "splits": _SPLITS_A_SHARE,
+            "shares": [
+                {"share": one.share, "micro": one.micro, "micro_spread": one.micro_spread, "macro": one.macro}
+                for one in known
+            ],
+        }
+    found["map"] = vector_map(model, store, names)
+    return found
+
+
+def _classes(store: GraphStore, num_classes: int) -> tuple[Array, Tensor | None]:
+    """Return labelled nodes, at most 20,000, and bool (n, C); None where nodes have no classes, or very many."""
+    manifest = store.manifest
+    if manifest.task != "node" or manifest.task_type == "regression" or num_classes > _MOST_CLASSES:
+        return np.empty(0, np.int64), None
+    indices = [store.get(f"{split}_idx") for split in SPLITS]
+    nodes = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices if index is not None]))
+    nodes = _some(nodes, _MOST_LABELLED)
+    label = targets(manifest, np.asarray(store["label"][nodes]))
+    if label.dim() == 1:
+        known = label >= 0
+        members = torch.nn.functional.one_hot(label.clamp(min=0), num_classes).bool()
+    else:
+        members = torch.nan_to_num(label) > 0.5
+        known = members.any(1)
+    return nodes[known.numpy()], members[known] if known.sum() > 10 else None
+
+
+def lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
+    """Return, for degrees in powers of two, nodes and the quartiles of their vectors' lengths."""
+    degree = np.diff(np.asarray(store["csc_indptr"]))
+    place = np.ceil(np.log2(degree + 1)).astype(np.int64)  # 0, 1, 2-3, 4-7, ...
+    rows = []
+    for power in np.unique(place):
+        here = lengths[place == power]
+        quartiles = np.quantile(here, [0.25, 0.5, 0.75])
+        rows.append({"degree": int(2**power // 2), "nodes": len(here), "quartiles": quartiles.tolist()})
+    return {"rows": rows}
+
+
+def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
+    """Return two coordinates of some nodes, by the two directions in which vectors differ most, and their classes.
+
+    Classes beyond the most frequent ones, and nodes without one, are -1.
+    """
+    manifest = store.manifest
+    nodes = _some(np.arange(manifest.num_nodes), _POINTS)
+    rows = _rows(model, nodes)
+    points = left_factor(rows - rows.mean(0), 2) if rows.shape[1] > 1 else torch.cat([rows, rows * 0], 1)
+    found: dict[str, Any] = {"x": _rounded(points[:, 0]), "y": _rounded(points[:, 1]), "nodes": manifest.num_nodes}
+    if manifest.task == "node" and manifest.task_type == "multiclass":
+        label = np.asarray(store["label"][nodes]).reshape(-1)
+        classes, counts = np.unique(label[label >= 0], return_counts=True)
+        shown = classes[np.argsort(-counts, kind="stable")[:_CLASSES_SHOWN]]
+        place = {int(c): i for i, c in enumerate(shown)}
+        found["class"] = [place.get(int(c), -1) for c in label]
+        found["classes"] = [names[c] if names is not None and c < len(names) else str(c) for c in shown]
+    return found
+
+
+def _rows(model: VectorModel, nodes: Array) -> Tensor:
+    return model.table[torch.from_numpy(nodes)].float()
+
+
+def _some(nodes: Array, most: int) -> Array:
+    if len(nodes) <= most:
+        return nodes
+    return np.sort(np.random.default_rng(_SEED).permutation(nodes)[:most])
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [float(f"{value:.4g}") for value in values.tolist()]

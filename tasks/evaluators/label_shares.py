@@ -1,0 +1,83 @@
+"""Classes of nodes from their vectors, by the share of labels that are known: the usual test of node embeddings.
+
+A random share of the labelled nodes trains a logistic model of each class against the rest, the others are predicted:
+either as many classes as a node has, the likeliest ones (how DeepWalk, LINE and node2vec are measured, which tells the
+model how many labels a node has), or each class by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.logistic import fit_logistic
+
+
+@dataclass(frozen=True)
+class ShareScore:
+    """F1 at one share of labels, over several splits."""
+
+    share: float
+    micro: float
+    """Mean over the splits, in 0..1; all pairs of a node and a class weigh alike."""
+    macro: float
+    """The same where classes weigh alike; one that nobody has and nobody is given counts 0."""
+    micro_spread: float
+    """Standard deviation over the splits."""
+
+
+def f1_by_share(
+    x: Tensor,
+    is_member: Tensor,
+    shares: Sequence[float],
+    *,
+    splits: int,
+    strength: float,
+    seed: int = 0,
+    known_counts: bool = True,
+) -> list[ShareScore]:
+    """Measure vectors at several shares of labels.
+
+    Args:
+        x: float32 (n, D): vectors of the nodes that have a label.
+        is_member: bool (n, C): their classes, one at least.
+        shares: of the nodes that train, each between 0 and 1.
+        splits: random splits of each share.
+        strength: C of the logistic models.
+        seed: of the splits.
+        known_counts: predict as many classes as a node has; else each class by itself.
+    """
+    found = []
+    for share in shares:
+        scores = []
+        for split in range(splits):
+            order = torch.from_numpy(np.random.default_rng([seed, split]).permutation(len(x)))
+            count = max(1, round(share * len(x)))
+            train, test = order[:count], order[count:]
+            logits = fit_logistic(x[train], is_member[train], strength).scores(x[test])
+            truth = is_member[test]
+            predicted = likeliest(logits, truth.sum(1)) if known_counts else logits > 0
+            scores.append(f1(truth, predicted))
+        micro, macro = np.array(scores).T
+        found.append(ShareScore(share, float(micro.mean()), float(macro.mean()), float(micro.std())))
+    return found
+
+
+def likeliest(scores: Tensor, counts: Tensor) -> Tensor:
+    """Return the counts[i] highest scores of row i: bool (n, C)."""
+    ranks = torch.empty_like(scores, dtype=torch.int64)
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    ranks.scatter_(1, order, torch.arange(scores.shape[1]).expand_as(order))
+    return ranks < counts[:, None]
+
+
+def f1(truth: Tensor, predicted: Tensor) -> tuple[float, float]:
+    """Return micro- and macro-F1 of bool (n, C)."""
+    right = (truth & predicted).sum(0).double()
+    either = truth.sum(0).double() + predicted.sum(0).double()
+    by_class = torch.where(either > 0, 2 * right / either.clamp(min=1), torch.zeros_like(right))
+    return float(2 * right.sum() / either.sum().clamp(min=1)), float(by_class.mean())

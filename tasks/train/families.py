@@ -1,0 +1,57 @@
+"""Families of models: each has a training of its own between the same checkpoints, journal and launch.
+
+A family is a module with the functions of `Family`; it is imported when the first of its models is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from configs.training import TrainBase
+
+if TYPE_CHECKING:
+    from configs.schema import Recipe
+    from models.facts import GraphFacts
+    from tasks.sizes import Counts
+    from tasks.stage import StageContext
+    from tasks.storage.home import Home
+    from tasks.storage.manifests import PartitionManifest
+    from tasks.train.job import AnyJob
+    from tasks.train.strategies.base import Ranks
+
+
+class Family(Protocol):
+    """What the stage, the worker and `plan` ask of a family."""
+
+    def announce(self, context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+        """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
+
+    def trainings(self, job: Any) -> Sequence[AnyJob]:
+        """Return the trainings that make up a job, in order; the last one works in the job's own folder."""
+
+    def train(self, job: Any, ranks: Ranks) -> None:
+        """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
+
+    def size(
+        self, home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int
+    ) -> tuple[str, int] | None:
+        """Return how large the model is, in words, and a training's peak memory on this machine's CPU in bytes.
+
+        None: not known before it begins. Raises RecipeError: options that the stage itself refuses.
+        """
+
+
+def family_of(train: TrainBase) -> Family:
+    """Return the family whose section a recipe's `train` is."""
+    if train.family == "table":
+        from tasks.train.tables import family as tables
+
+        return tables
+    if train.family == "factors":
+        from tasks.train.factors import family as factors
+
+        return factors
+    from tasks.train import gnn
+
+    return gnn

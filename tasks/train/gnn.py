@@ -1,0 +1,66 @@
+"""The family of models that learn by gradients of batches: GNNs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from configs.errors import RecipeError
+from configs.registry import MODELS, STRATEGIES
+from configs.schema import Recipe
+from configs.training import TrainConfig
+from models.facts import GraphFacts
+from tasks.sizes import Counts
+from tasks.stage import StageContext
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
+from tasks.train import self_training
+from tasks.train.job import GnnJob
+
+if TYPE_CHECKING:
+    from tasks.train.strategies.base import Ranks, Strategy
+
+
+def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
+    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
+    from tasks.train.loaders.config_base import resolve_loader
+    from tasks.train.strategies.base import Ranks
+
+    train = recipe.train
+    assert isinstance(train, TrainConfig)
+    if getattr(recipe.model, "label_reuse", False) and manifest.task_type == "regression":
+        raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
+    loader = resolve_loader(train, recipe.model, manifest).name
+    world_size = train.num_ranks * train.num_machines
+    strategy: Strategy = STRATEGIES.create(train.strategy, Ranks(0, world_size, 0, train.num_ranks))
+    strategy.check(train, loader, manifest)
+    self_training.check(train, manifest)
+    context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
+    has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
+    if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
+        context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")
+
+
+def trainings(job: GnnJob) -> list[GnnJob]:
+    """Return the trainings that make up a job, in order: several with self-training."""
+    return self_training.trainings(job)
+
+
+def train(job: GnnJob, ranks: Ranks) -> None:
+    """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
+    from tasks.train.loop import train as run
+
+    run(job, ranks)
+
+
+def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
+    """Return the model's weights, in words, and a training's peak memory on this machine's CPU in bytes."""
+    from tasks.train.sizes import training_bytes
+    from tasks.train.weights import known_weights
+
+    assert isinstance(recipe.train, TrainConfig)
+    weights = known_weights(home, recipe.model, recipe.train, facts)
+    if weights is None:
+        return None
+    needed = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
+    return f"{weights.dense + weights.table:,} weights", needed

@@ -1,0 +1,132 @@
+"""The head of learnt vectors: a logistic model of the classes, a linear one of numbers, or one of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.logistic import fit_logistic
+from models.output_heads import LinkHead, NodeHead
+from models.vectors import VectorModel
+from tasks.arrays import Array
+from tasks.negatives import draw_pool, graph_pairs
+from tasks.sampling.labels import targets
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import SPLITS
+
+STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
+_MOST_ROWS = 200_000
+"""Rows that a head is fitted to; of more, so many are drawn."""
+_PAIR_SEED = 20_261_123
+
+Score = Callable[[], float]
+"""Returns how good the model is with the head that it has now; higher is better."""
+
+
+def fit_head(model: VectorModel, store: GraphStore, strength: float | None, score: Score | None) -> float | None:
+    """Fit the model's head to its vectors and the training split.
+
+    Args:
+        model: with its vectors; its head is set.
+        store: the graph.
+        strength: C of the L2 penalty; None: the one of STRENGTHS that `score` finds best.
+        score: of the validation split; None: there is none, and 1 is taken.
+
+    Returns:
+        The strength that was taken; None: the head has nothing to fit.
+    """
+    if isinstance(model.head, LinkHead):
+        if model.head.mlp is None:
+            return None
+        x, y = _pairs(model, store)
+        linear = model.head.mlp[0]
+    else:
+        x, y = _nodes(model, store)
+        linear = model.head.linear
+    fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
+
+    def set_head(chosen: float) -> None:
+        weight, bias = fit(x, y, chosen)
+        with torch.no_grad():
+            linear.weight.copy_(weight.T)  # type: ignore[operator]
+            linear.bias.copy_(bias)  # type: ignore[operator]
+
+    chosen = strength or (1.0 if score is None else _best(set_head, score))
+    set_head(chosen)
+    return chosen
+
+
+def _best(set_head: Callable[[float], None], score: Score) -> float:
+    """Return the strength with the best score; of equal ones the smallest."""
+    scores = []
+    for strength in STRENGTHS:
+        set_head(strength)
+        scores.append(score())
+    return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
+
+
+def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
+    """Return vectors (n, D) and labels (n, C) of training nodes: 0 or 1 for each class, or numbers; NaN: none."""
+    assert isinstance(model.head, NodeHead)
+    nodes = _some(np.asarray(store["train_idx"]))
+    label = targets(store.manifest, np.asarray(store["label"][nodes]))
+    if label.dim() == 1:
+        known = label >= 0
+        nodes, label = nodes[known.numpy()], label[known]
+        label = torch.nn.functional.one_hot(label, model.facts.out_dim).float()
+    return model.table[torch.from_numpy(nodes.astype(np.int64))].float(), label
+
+
+def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
+    """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each."""
+    edges = _some(np.asarray(store["train_edges"]))
+    manifest = store.manifest
+    drawn = draw_pool(
+        len(SPLITS), len(edges), manifest.num_nodes, _PAIR_SEED, graph_pairs(store.get), directed=not manifest.symmetric
+    )
+    source = np.concatenate([edges[:, 0], drawn["src"]]).astype(np.int64)
+    target = np.concatenate([edges[:, 1], drawn["dst"]]).astype(np.int64)
+    is_edge = torch.zeros(len(source), 1)
+    is_edge[: len(edges)] = 1
+    return model.table[torch.from_numpy(source)] * model.table[torch.from_numpy(target)], is_edge
+
+
+def _some(rows: Array) -> Array:
+    """Return at most _MOST_ROWS of the rows, always the same."""
+    if len(rows) <= _MOST_ROWS:
+        return rows
+    return rows[np.sort(np.random.default_rng(_PAIR_SEED).permutation(len(rows))[:_MOST_ROWS])]
+
+
+def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights (D, C) and bias (C,) of each class against the rest, of the rows whose label is known."""
+    missing = y.isnan()
+    if not missing.any():
+        fitted = fit_logistic(x, y > 0.5, strength)
+        return fitted.weight, fitted.bias
+    weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
+    for column in range(y.shape[1]):
+        known = ~missing[:, column]
+        if known.any():
+            fitted = fit_logistic(x[known], y[known, column : column + 1] > 0.5, strength)
+            weights[:, column], biases[column] = fitted.weight[:, 0], fitted.bias[0]
+    return weights, biases
+
+
+def _fit_numbers(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Return weights (D, C) and bias (C,) of least squares with an L2 penalty of 1 / C, in units of the spread of y."""
+    weights, biases = x.new_zeros(x.shape[1], y.shape[1]), x.new_zeros(y.shape[1])
+    for column in range(y.shape[1]):
+        known = ~y[:, column].isnan()
+        if known.any():
+            rows, numbers = x[known].double(), y[known, column].double()
+            mean = rows.mean(0)
+            centred = rows - mean
+            penalty = torch.eye(x.shape[1], dtype=torch.float64) / strength
+            solved = torch.linalg.solve(centred.T @ centred + penalty, centred.T @ (numbers - numbers.mean()))
+            weights[:, column] = solved.float()
+            biases[column] = float(numbers.mean() - mean @ solved)
+    return weights, biases

@@ -1,0 +1,58 @@
+"""F1 by share of labels, against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
+from sklearn.multiclass import OneVsRestClassifier
+
+from tasks.evaluators.label_shares import f1, f1_by_share, likeliest
+
+
+def problem(rows: int = 400, classes: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 12)).astype(np.float32)
+    scores = x @ rng.normal(size=(12, classes)) + rng.normal(size=(rows, classes))
+    members = scores > 2.5
+    members[np.arange(rows), scores.argmax(1)] = True
+    return torch.from_numpy(x), torch.from_numpy(members)
+
+
+@pytest.mark.parametrize("known_counts", [True, False])
+def test_scores_are_those_of_scikit_learn(known_counts: bool) -> None:
+    x, members = problem()
+    [found] = f1_by_share(x, members, [0.3], splits=1, strength=2.0, seed=4, known_counts=known_counts)
+    order = np.random.default_rng([4, 0]).permutation(len(x))
+    train, test = order[:120], order[120:]
+    peer = OneVsRestClassifier(LogisticRegression(C=2.0, solver="liblinear", tol=1e-6))
+    peer.fit(x.numpy()[train], members.numpy()[train])
+    scores, truth = peer.decision_function(x.numpy()[test]), members.numpy()[test]
+    predicted = scores > 0
+    if known_counts:
+        predicted = np.zeros_like(truth)
+        for i, count in enumerate(truth.sum(1)):
+            predicted[i, np.argsort(-scores[i])[:count]] = True
+    assert found.micro == pytest.approx(f1_score(truth, predicted, average="micro", zero_division=0), abs=0.005)
+    assert found.macro == pytest.approx(f1_score(truth, predicted, average="macro", zero_division=0), abs=0.01)
+
+
+def test_more_labels_are_better_and_splits_differ() -> None:
+    x, members = problem(1500)
+    few, many = f1_by_share(x, members, [0.02, 0.8], splits=4, strength=1.0)
+    assert many.micro > few.micro + 0.03
+    assert few.micro_spread > 0
+
+
+def test_as_many_classes_as_a_node_has() -> None:
+    scores = torch.tensor([[0.1, 0.9, 0.5], [3.0, 3.0, 1.0], [1.0, 2.0, 3.0]])
+    expected = torch.tensor([[False, True, True], [True, False, False], [False, False, False]])
+    assert torch.equal(likeliest(scores, torch.tensor([2, 1, 0])), expected)
+
+
+def test_a_class_that_nobody_has_counts_0() -> None:
+    truth = torch.tensor([[True, False], [True, False]])
+    assert f1(truth, truth) == (1.0, 0.5)
+    assert f1(~truth & False, ~truth & False) == (0.0, 0.0)

@@ -1,0 +1,147 @@
+"""Skip-gram's steps on tables of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from models.kernels.row_layout import Precision, Rule, RuleName, row_stride
+from models.kernels.row_tables import RowTable
+from models.kernels.skipgram import pair_loss, reference_train_pairs, train_pairs
+from models.kernels.vector import WIDEST
+from tasks.arrays import Array
+
+RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "adam"]
+
+
+def table(num_rows: int, width: int, seed: int, precision: Precision = "float32", rule: Rule | None = None) -> RowTable:
+    made = RowTable.zeros(num_rows, width, precision, rule)
+    made.write(slice(None), np.random.default_rng(seed).normal(size=(num_rows, width)).astype(np.float32) / 4)
+    return made
+
+
+def samples(num_rows: int, count: int, negatives: int, seed: int = 3) -> tuple[Array, Array]:
+    """Pairs and negatives with repeated rows, some within a pair."""
+    rng = np.random.default_rng(seed)
+    pairs, others = rng.integers(num_rows, size=(count, 2)), rng.integers(num_rows, size=(count, negatives))
+    pairs[: count // 5, 1] = others[: count // 5, 0]
+    others[: count // 7, -1] = pairs[: count // 7, 0]
+    return pairs.astype(np.int32), others.astype(np.int32)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("width", [1, 7, 16, 100, 128, WIDEST + 9])
+@pytest.mark.parametrize("weight", [1.0, 5.0])
+def test_steps_are_those_of_the_formula(width: int, rule: RuleName, weight: float) -> None:
+    vertex, context = (table(23, width, seed, rule=Rule(rule)) for seed in (1, 2))
+    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
+    pairs, negatives = samples(23, 150, 3)
+    rate = (0.3 if rule == "sgd" else 0.02) / weight
+    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=rate, negative_weight=weight)
+    reference_train_pairs(*expected, pairs, negatives, rate, weight, Rule(rule))
+    np.testing.assert_allclose(vertex.read(), expected[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(context.read(), expected[1], rtol=2e-4, atol=2e-4)
+    filling = vertex.values.reshape(23, -1)[:, width:]
+    assert not filling.any()
+
+
+def test_one_table_for_both_ends() -> None:
+    vertex = table(40, 20, 1)
+    expected = vertex.read().astype(np.float64)
+    pairs, negatives = samples(40, 200, 4)
+    others = (pairs[:, 1] != pairs[:, 0]) & (negatives != pairs[:, :1]).all(1)  # a row is read before it is moved
+    pairs, negatives = pairs[others], negatives[others]
+    train_pairs(vertex, vertex, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
+    reference_train_pairs(expected, expected, pairs, negatives, 0.1)
+    np.testing.assert_allclose(vertex.read(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_negatives", [0, 1])
+def test_few_negatives_and_no_pairs(num_negatives: int) -> None:
+    vertex, context = table(10, 8, 1), table(10, 8, 2)
+    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
+    pairs, negatives = samples(10, 30, 1)
+    negatives = negatives[:, :num_negatives]
+    train_pairs(vertex, context, pairs[:0, 0], pairs[:0, 1], negatives[:0], rate=0.1)
+    assert np.array_equal(vertex.read(), expected[0].astype(np.float32))
+    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
+    reference_train_pairs(*expected, pairs, negatives, 0.1)
+    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "rule"), [(20, "sgd"), (WIDEST + 1, "sgd"), (20, "adagrad")])
+def test_negatives_shared_by_pairs(width: int, rule: RuleName) -> None:
+    """Where all rows of a group differ, taking its pairs one by one comes to the same up to the order of steps."""
+    vertex, context = table(64, width, 1, rule=Rule(rule)), table(64, width, 2, rule=Rule(rule))
+    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
+    order = np.random.default_rng(0).permutation(64).astype(np.int32)
+    centres, contexts, negatives = order[:10], order[10:20], order[20:29].reshape(3, 3)
+    train_pairs(vertex, context, centres, contexts, negatives, rate=1e-3, group=4)
+    pairs = np.stack([centres, contexts], 1)
+    reference_train_pairs(*expected, pairs, np.repeat(negatives, 4, 0)[:10], 1e-3, 1.0, Rule(rule))
+    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(context.read(), expected[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_small_changes_reach_tables_of_16_bits(rule: RuleName) -> None:
+    """A thousand steps that each are far below bfloat16's resolution add up to what float32 makes of them."""
+    rate = {"sgd": 1e-4, "momentum": 1e-4, "adagrad": 1e-3, "adam": 2e-5}[rule]
+    exact, rough = (
+        [table(8, 33, seed, precision, Rule(rule)) for seed in (1, 2)] for precision in ("float32", "bfloat16")
+    )
+    pairs, negatives = samples(8, 1000, 2)
+    before = exact[0].read()
+    for tables in (exact, rough):
+        for step in range(5):
+            train_pairs(*tables, pairs[:, 0], pairs[:, 1], negatives, rate=rate, noise=step + 1)
+    moved, rounded = exact[0].read() - before, rough[0].read() - before
+    slope = float((moved * rounded).sum() / (moved**2).sum())
+    assert slope == pytest.approx(1, abs=0.1)
+    assert np.abs(rounded - moved).mean() < 0.01
+
+
+def test_rounding_by_chance_is_exact_on_average() -> None:
+    """Rows that are written over and over, without a change, stay; the noise of two calls differs."""
+    vertex, context = table(50, 64, 1, "bfloat16"), table(50, 64, 2, "bfloat16")
+    before = vertex.read()
+    pairs, negatives = samples(50, 500, 2)
+    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=0.0)
+    assert np.array_equal(vertex.read(), before)
+    results = []
+    for noise in (1, 1, 2):
+        vertex, context = table(50, 64, 1, "bfloat16"), table(50, 64, 2, "bfloat16")
+        train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=0.01, noise=noise)
+        results.append(vertex.read())
+    assert np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[0], results[2])
+
+
+def test_loss_is_that_of_the_formula() -> None:
+    vertex, context = table(12, 9, 1), table(12, 9, 2)
+    pairs, negatives = samples(12, 40, 3)
+    u, v = torch.from_numpy(vertex.read()), torch.from_numpy(context.read())
+    positive = torch.nn.functional.logsigmoid((u[pairs[:, 0]] * v[pairs[:, 1]]).sum(1))
+    negative = torch.nn.functional.logsigmoid(-(u[pairs[:, 0], None] * v[negatives]).sum(2)).sum(1)
+    expected = -(positive + 5 * negative).mean().item()
+    assert pair_loss(vertex, context, pairs[:, 0], pairs[:, 1], negatives, 5.0) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_rows_begin_at_cache_lines(precision: Precision) -> None:
+    for width in (1, 16, 33, 100, 128, 257, 1000):
+        made = RowTable.zeros(5, width, precision)
+        assert made.stride * made.values.itemsize % 64 == 0
+        assert made.stride >= width
+        assert made.values.ctypes.data % 64 == 0
+    assert row_stride(128) == 128
+
+
+def test_first_rows() -> None:
+    made, other = RowTable.zeros(9000, 5), RowTable.zeros(9000, 5)
+    made.set_uniform(7)
+    other.set_uniform(8)
+    assert np.abs(made.read()).max() <= 0.1
+    assert np.abs(made.read().mean()) < 1e-3
+    assert len(np.unique(np.concatenate([made.read(), other.read()]))) > 80_000

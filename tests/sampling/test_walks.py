@@ -1,0 +1,175 @@
+"""Walks, random edges, and pairs of nodes that are near on walks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tasks.arrays import Array
+from tasks.sampling.walk_pairs import expected_pairs, most_pairs, walk_pairs
+from tasks.sampling.walks import Walks
+from tests.sampling.test_alias import expect_counts
+
+Csr = tuple[Array, Array]
+
+
+def csr(edges: list[tuple[int, int]], num_nodes: int) -> Csr:
+    rows, columns = np.array(sorted(edges)).T
+    indptr = np.zeros(num_nodes + 1, np.int64)
+    indptr[1:] = np.bincount(rows, minlength=num_nodes).cumsum()
+    return indptr, columns.astype(np.int32)
+
+
+def random_csr(num_nodes: int, degree: int, seed: int = 0) -> Csr:
+    """A symmetric graph; its last node has no edge."""
+    pairs = np.random.default_rng(seed).integers(num_nodes - 1, size=(num_nodes * degree // 2, 2))
+    edges = {(int(u), int(v)) for u, v in pairs if u != v}
+    return csr(sorted(edges | {(v, u) for u, v in edges}), num_nodes)
+
+
+def walk(graph: Csr, count: int, length: int, **options: Any) -> Array:
+    tokens = np.empty((count, length), np.int32)
+    Walks(*graph, length=length, **{"key": 5, **options}).fill(0, tokens)
+    return tokens
+
+
+def nodes(tokens: Array) -> Array:
+    return np.where(tokens < 0, ~tokens, tokens)
+
+
+def edges_of(graph: Csr) -> set[tuple[int, int]]:
+    indptr, indices = graph
+    return set(zip(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)).tolist(), indices.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"by_degree": True}, {"p": 4.0, "q": 2.0}, {"p": 0.25, "q": 4.0}])
+def test_walks_follow_edges(options: dict[str, Any]) -> None:
+    graph = random_csr(50, 6)
+    tokens = walk(graph, 101, 17, **options)
+    assert (tokens[:, 0] < 0).all()
+    assert (tokens[:, 1:] >= 0).all()
+    steps = nodes(tokens)
+    assert set(zip(steps[:, :-1].ravel().tolist(), steps[:, 1:].ravel().tolist(), strict=True)) <= edges_of(graph)
+
+
+@pytest.mark.parametrize("options", [{}, {"by_degree": True}, {"p": 4.0, "q": 2.0}])
+def test_a_walk_depends_on_its_number_alone(options: dict[str, Any]) -> None:
+    graph = random_csr(300, 8)
+    walks = Walks(*graph, key=5, length=9, **options)
+    together, apart = np.empty((70, 9), np.int32), np.empty((70, 9), np.int32)
+    walks.fill(1000, together)
+    for first, last in ((0, 1), (1, 34), (34, 70)):
+        walks.fill(1000 + first, apart[first:last])
+    assert (together == apart).all()
+
+
+def test_every_round_begins_once_at_every_node_that_has_edges() -> None:
+    graph = random_csr(60, 5)
+    begins = np.flatnonzero(np.diff(graph[0]))
+    starts = nodes(walk(graph, 3 * len(begins), 2)[:, 0]).reshape(3, -1)
+    assert (np.sort(starts, 1) == begins).all()
+    assert (starts[0] != starts[1]).any()
+
+
+def test_starts_and_steps_by_degree_are_uniform_edges() -> None:
+    graph = random_csr(20, 5)
+    steps = nodes(walk(graph, 200_000, 2, by_degree=True))
+    walked = np.bincount(steps[:, 0].astype(np.int64) * 20 + steps[:, 1], minlength=400)
+    drawn = np.empty((2, 200_000), np.int32)
+    Walks(*graph, key=8, length=2, by_degree=True).fill_edges(0, drawn[0], drawn[1])
+    sampled = np.bincount(drawn[0].astype(np.int64) * 20 + drawn[1], minlength=400)
+    shares = np.zeros(400)
+    for u, v in edges_of(graph):
+        shares[20 * u + v] = 1 / len(edges_of(graph))
+    expect_counts(walked, shares)
+    expect_counts(sampled, shares)
+
+
+def test_weighted_edges() -> None:
+    graph = csr([(0, 1), (0, 2), (1, 2), (2, 0), (3, 0)], 4)
+    weight = np.array([1, 3, 2, 4, 0], np.float32)
+    drawn = np.empty((2, 100_000), np.int32)
+    Walks(*graph, key=8, length=2, by_degree=True, weight=weight).fill_edges(7, drawn[0], drawn[1])
+    counts = np.bincount(drawn[0] * 4 + drawn[1], minlength=16)
+    shares = np.zeros(16)
+    shares[[1, 2, 6, 8]] = 0.1, 0.3, 0.2, 0.4
+    expect_counts(counts, shares)
+
+
+@pytest.mark.parametrize(("p", "q"), [(4.0, 2.0), (0.25, 4.0), (1.0, 0.5), (0.5, 1.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_of_second_order(p: float, q: float, weighted: bool) -> None:
+    """From 0 to 1: then back to 0, to 2 (which 0 has an edge to), or to 3 and 4 (which it has not)."""
+    undirected = [(0, 1), (0, 2), (1, 2), (1, 3), (1, 4)]
+    graph = csr(undirected + [(v, u) for u, v in undirected], 5)
+    weight = np.ones(len(graph[1]), np.float32)
+    row = slice(graph[0][1], graph[0][2])  # 1's: to 0, 2, 3, 4
+    if weighted:
+        weight[row] = [1, 2, 3, 0.5]
+    steps = nodes(walk(graph, 300_000, 3, p=p, q=q, weight=weight if weighted else None))
+    third = steps[(steps[:, 0] == 0) & (steps[:, 1] == 1), 2]
+    expected = weight[row].astype(np.float64) * [1 / p, 1, 1 / q, 1 / q]
+    expect_counts(np.bincount(third, minlength=5)[[0, 2, 3, 4]], expected / expected.sum())
+
+
+def test_a_walk_begins_anew_where_it_can_go_no_further() -> None:
+    graph = csr([(0, 1), (1, 2), (3, 2)], 5)  # 2 and 4 have no out-edge
+    tokens = walk(graph, 200, 7)
+    for row in tokens.tolist():
+        for before, here in itertools.pairwise(row):
+            node = before if before >= 0 else ~before
+            if node == 2:
+                assert ~here in (0, 1, 3)
+            else:
+                assert (node, here) in {(0, 1), (1, 2), (3, 2)}
+
+
+def test_edges_of_weight_0_are_no_edges() -> None:
+    graph = csr([(0, 1), (1, 0), (1, 2)], 3)
+    tokens = walk(graph, 100, 6, weight=np.array([1, 0, 2], np.float32))
+    assert set(map(tuple, nodes(tokens)[:, :2].tolist())) <= {(0, 1), (1, 2)}
+    with pytest.raises(ValueError, match="nowhere to walk"):
+        walk(graph, 1, 2, weight=np.zeros(3, np.float32))
+
+
+def test_nowhere_to_walk() -> None:
+    with pytest.raises(ValueError, match="no node has an out-edge"):
+        Walks(np.zeros(4, np.int64), np.empty(0, np.int32), key=1, length=3)
+
+
+def brute_force(tokens: Array, window: int, forward: bool) -> list[tuple[int, int]]:
+    found = []
+    for row in tokens.tolist():
+        for i in range(len(row)):
+            for j in range(max(0, i - window), min(len(row), i + window + 1)):
+                apart = any(token < 0 for token in row[min(i, j) + 1 : max(i, j) + 1])
+                if j != i and not apart and (j > i or not forward):
+                    found.append(tuple(token if token >= 0 else ~token for token in (row[i], row[j])))
+    return found
+
+
+@pytest.mark.parametrize("forward", [False, True])
+@pytest.mark.parametrize("window", [1, 3, 20])
+def test_pairs_within_a_window(window: int, forward: bool) -> None:
+    tokens = walk(csr([(0, 1), (1, 2), (2, 0), (2, 3), (4, 3)], 6), 30, 11)  # some begin anew
+    assert (tokens[:, 1:] < 0).any()
+    centres, contexts = walk_pairs(tokens, window, forward=forward, shrink=False, key=1, first=0)
+    assert list(zip(centres.tolist(), contexts.tolist(), strict=True)) == brute_force(tokens, window, forward)
+    assert len(centres) <= 30 * most_pairs(11, window, forward)
+    whole = walk(random_csr(20, 5), 10, 11)
+    centres, _ = walk_pairs(whole, window, forward=forward, shrink=False, key=1, first=0)
+    assert len(centres) == 10 * most_pairs(11, window, forward)
+    assert len(centres) == 10 * expected_pairs(11, window, forward, shrink=False)
+
+
+def test_windows_of_their_own() -> None:
+    """A centre takes contexts at a distance d with probability (window - d + 1) / window."""
+    tokens = walk(random_csr(50, 8), 4000, 20)
+    centres, contexts = walk_pairs(tokens, 4, forward=True, shrink=True, key=3, first=0)
+    again = walk_pairs(tokens[1000:], 4, forward=True, shrink=True, key=3, first=1000)
+    assert (centres[-len(again[0]) :] == again[0]).all()
+    assert (contexts[-len(again[1]) :] == again[1]).all()
+    assert len(centres) == pytest.approx(4000 * expected_pairs(20, 4, forward=True, shrink=True), rel=0.01)

@@ -1,0 +1,270 @@
+"""Tables that are trained by samples: blocks, pools, equal bits after an interruption, heads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.errors import RecipeError
+from configs.load import build_recipe
+from configs.registry import LOADERS
+from models.kernels.row_layout import Rule
+from tasks.stage import Parent
+from tasks.storage.graph_store import GraphStore
+from tasks.train.checkpoint import load_model
+from tasks.train.factors.compute import compute
+from tasks.train.heads import fit_head
+from tasks.train.job import BEST, LAST, RESULT, Job
+from tasks.train.loaders.pairs import PairData
+from tasks.train.strategies.base import Ranks
+from tasks.train.strategies.block_grid import BlockGrid
+from tasks.train.strategies.configs import BlockGridConfig
+from tasks.train.tables.grid import BlockTable, Negatives, block_rows
+from tasks.train.tables.pools import draw_pool
+from tasks.train.tables.settings import make_settings
+from tasks.train.tables.trainer import Trainer
+from tests.registered import models_of
+from tests.support import as_partition, link_graph, node_graph
+from tests.train.in_process import make_job, own_settings
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 7])
+def test_every_node_has_a_row_of_one_block(num_blocks: int) -> None:
+    assert sum(block_rows(100, num_blocks, block) for block in range(num_blocks)) == 100
+    table = BlockTable(100, 5, num_blocks, "float32", Rule())
+    table.set_uniform(3)
+    whole = np.stack([table.blocks[v % num_blocks].read()[v // num_blocks] for v in range(100)])
+    for first, count in ((0, 100), (0, 1), (13, 29), (99, 1), (50, 0)):
+        assert np.array_equal(table.read(first, count), whole[first : first + count])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4, 5, 8])
+def test_rounds_meet_all_pairs_of_blocks_once(num_blocks: int, shared: bool) -> None:
+    strategy = BlockGrid(BlockGridConfig(blocks=num_blocks), Ranks())
+    rounds = strategy.rounds(shared=shared)
+    met = [pair for pairs in rounds for pair in pairs]
+    assert sorted(met) == [(i, j) for i in range(num_blocks) for j in range(num_blocks)]
+    for pairs in rounds:
+        if shared:
+            touched = [block for i, j in pairs for block in {i, j}]
+            assert len(touched) == len(set(touched))
+        else:
+            assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
+
+
+def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) -> Any:
+    return LOADERS.create(LOADERS.config(options), PairData(store, key))
+
+
+@pytest.mark.parametrize("num_blocks", [1, 3])
+@pytest.mark.parametrize("options", ["edges", {"name": "walks", "length": 9, "window": 2}])
+def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int) -> None:
+    parent = node_graph(tmp_path)
+    loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
+    pool = draw_pool(loader, range(4, 7), num_blocks, np.int32)
+    expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for chunk in range(4, 7):
+        ends = np.empty((2, loader.room), np.int32)
+        for u, v in ends[:, : loader.fill(chunk, *ends)].T.tolist():
+            bucket = expected.setdefault((u % num_blocks, v % num_blocks), [])
+            bucket.append((u // num_blocks, v // num_blocks))
+    assert len(pool) == sum(map(len, expected.values()))
+    for (row, column), pairs in expected.items():
+        part = slice(pool.starts[row, column], pool.ends[row, column])
+        assert list(zip(pool.rows[part].tolist(), pool.columns[part].tolist(), strict=True)) == pairs
+
+
+def test_negatives_come_by_degree_within_a_block() -> None:
+    made = Negatives(np.array([4, 0, 1, 0, 0, 0]), 2, 0.5)  # block 1: nodes 1, 3, 5, without an edge
+    drawn = np.empty((2, 30_000), np.int64)
+    from tasks.sampling.alias import draw_many
+
+    for block in range(2):
+        draw_many(made.tables[block], np.uint64(3), drawn[block])
+    assert np.bincount(drawn[0], minlength=3) / 30_000 == pytest.approx([2 / 3, 1 / 3, 0], abs=0.02)
+    assert np.bincount(drawn[1], minlength=3) / 30_000 == pytest.approx([1 / 3] * 3, abs=0.02)
+
+
+def written(parent: Parent) -> Parent:
+    """The graph as one part, as a worker opens it."""
+    partition = as_partition(parent)
+    (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
+    return partition
+
+
+def recipe(**changes: Any) -> Any:
+    sections: dict[str, Any] = {
+        "name": "demo",
+        "dataset": "synthetic",
+        "model": {"name": "skipgram", "dim": 16, **changes.pop("model", {})},
+        "train": {
+            "samples": 400_000,
+            "loader": {"name": "walks", "length": 20, "window": 3},
+            "threads": 1,
+            **changes.pop("train", {}),
+        },
+    }
+    return build_recipe({**sections, **changes})
+
+
+def train(job: Job[Any]) -> dict[str, Any]:
+    with own_settings():
+        Trainer(job, Ranks()).run()
+    return json.loads((job.work / RESULT).read_text())
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ({}, {}),
+        ({"order": "both"}, {"strategy": {"blocks": 3}, "optimizer": "adagrad"}),
+        ({"order": "first"}, {"precision": "bfloat16", "strategy": {"blocks": 2}, "threads": 2}),
+        ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edges"}),
+    ],
+)
+def test_an_interrupted_training_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], options: dict[str, Any]
+) -> None:
+    strategy = {"name": "block_grid", "pool": 50_000, **options.pop("strategy", {})}
+    asked = recipe(model=model, train={"checkpoint_minutes": 1e-9, "strategy": strategy, **options})
+    graph = written(node_graph(tmp_path / "graph"))
+    whole, broken = (make_job(asked, graph, tmp_path / name) for name in ("whole", "broken"))
+    train(whole)
+    saved, stop = Trainer._save_last, 3
+
+    def save_and_stop(self: Trainer) -> None:
+        saved(self)
+        if self.progress.step == stop:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_last", save_and_stop)
+        with pytest.raises(StoppedError):
+            train(broken)
+    result = train(broken)
+    assert result["best_metric"] > 0.5
+    for name in (LAST, BEST):
+        states = [torch.load(job.work / name, weights_only=True) for job in (whole, broken)]
+        parts = [state["tables"] if name == LAST else {"model": state["model"]} for state in states]
+        for table, tensors in parts[0].items():
+            for key, tensor in tensors.items():
+                assert torch.equal(tensor, parts[1][table][key]), (table, key)
+    lines = [
+        [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()] for job in (whole, broken)
+    ]
+    assert [line["train/loss"] for line in lines[0] if "train/loss" in line] == [
+        line["train/loss"] for line in lines[1] if "train/loss" in line
+    ]
+    assert lines[0][0]["train/loss"] > lines[0][-2]["train/loss"]
+
+
+@pytest.mark.parametrize("options", [{"blocks": 1}, {"blocks": 4}])
+@pytest.mark.parametrize(
+    ("model", "loader"), [({}, "walks"), ({"order": "first"}, "edges"), ({"order": "both"}, "edges")]
+)
+def test_vectors_tell_planted_classes(tmp_path: Path, model: Any, loader: str, options: Any) -> None:
+    asked = recipe(model=model, train={"loader": loader, "samples": 1e6, "strategy": {"name": "block_grid", **options}})
+    job = make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    assert train(job)["best_metric"] > 0.6
+
+
+@pytest.mark.parametrize("score", ["hadamard", "cosine", "dot"])
+def test_vectors_tell_edges(tmp_path: Path, score: str) -> None:
+    asked = recipe(model={"score": score}, train={"samples": 2e5}, evaluate={"evaluator": "rocauc"})
+    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    assert train(job)["best_metric"] > 0.55  # classes alone would give 0.72
+
+
+def test_vectors_of_length_1_and_what_is_kept(tmp_path: Path) -> None:
+    job = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    result = train(job)
+    model = load_model(job.work / BEST)
+    assert model.table is not None
+    assert model.table.norm(dim=1).numpy() == pytest.approx(np.ones(300), abs=1e-5)
+    assert result["num_parameters"] == 2 * 300 * 16
+    assert result["rows"] == pytest.approx(400_000, rel=0.05)
+
+
+def test_settings_cut_a_training_into_pools() -> None:
+    manifest: Any = type("Graph", (), {"num_nodes": 1000, "num_edges": 5000})
+    made = make_settings(recipe(train={"samples": 1e7}).train, manifest, 16_000.0)
+    assert made.total_chunks == 625
+    assert made.chunks_a_pool == 4
+    assert made.num_pools == 157
+    few = make_settings(recipe(train={"samples": 1}).train, manifest, 16_000.0)
+    assert (few.total_chunks, few.num_pools) == (1, 1)
+
+
+def test_heads_fit_numbers_and_skip_missing_labels(tmp_path: Path) -> None:
+    """A regression's head is least squares; of several labels each is fitted to the rows that have it."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 6, generator=generator)
+    from tasks.train.heads import _fit_members, _fit_numbers
+
+    y = x @ torch.randn(6, 2, generator=generator) + 3
+    y[:50, 1] = torch.nan
+    weight, bias = _fit_numbers(x, y, 1e6)
+    assert torch.allclose(x @ weight + bias, torch.where(y.isnan(), x @ weight + bias, y), atol=1e-3)
+    members = torch.where(y.isnan(), y, (y > 3).float())
+    weight, bias = _fit_members(x, members, 10.0)
+    right = ((x @ weight + bias) > 0) == (members > 0.5)
+    assert right[~y.isnan()].float().mean() > 0.95
+
+
+def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    model: Any = load_model(job.work / BEST)
+    store = GraphStore.open(tmp_path / "graph")
+    scores = iter([0.1, 0.5, 0.4, float("nan"), 0.5])
+    assert fit_head(model, store, None, lambda: next(scores)) == 0.1
+    assert fit_head(model, store, 7.0, None) == 7.0
+    assert fit_head(model, store, None, None) == 1.0
+
+
+@pytest.mark.parametrize("name", models_of("factors"))
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_every_factorisation_tells_classes_and_edges(tmp_path: Path, name: str, task: str) -> None:
+    evaluate = {} if task == "node" else {"evaluate": {"evaluator": "rocauc"}}
+    sections = {"name": "demo", "dataset": "synthetic", "model": {"name": name, "dim": 16}, "train": {"threads": 1}}
+    graph = written((node_graph if task == "node" else link_graph)(tmp_path / "graph"))
+    job: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "work")
+    with own_settings():
+        compute(job, Ranks())
+    assert json.loads((job.work / RESULT).read_text())["best_metric"] > (0.65 if task == "node" else 0.55)
+    again: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "again")
+    with own_settings():
+        compute(again, Ranks())
+    models = [load_model(made.work / BEST) for made in (job, again)]
+    assert torch.equal(*[model.table for model in models])  # type: ignore[arg-type]
+
+
+def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
+    sections = {"name": "demo", "dataset": "synthetic", "model": {"name": "prone", "dim": 1000}}
+    job: Any = make_job(build_recipe(sections), written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    with own_settings(), pytest.raises(RecipeError, match=r"model.dim=1000 is more than the 300 nodes"):
+        compute(job, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": {"name": "block_grid", "blocks": 301}}, "blocks=301 is more than the 300 nodes"),
+        ({"num_ranks": 2}, "one process so far"),
+    ],
+)
+def test_what_a_grid_cannot_do_is_refused_before_it_starts(options: Any, message: str, tmp_path: Path) -> None:
+    asked = recipe(train=options)
+    ranks = Ranks(0, asked.train.num_ranks)
+    with pytest.raises(RecipeError, match=message):
+        BlockGrid(asked.train.strategy, ranks).check(node_graph(tmp_path).manifest)
