@@ -54,35 +54,39 @@ def larger(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
     return ("train.lr_scaling=sqrt", f"train.schedule.warmup_steps={args.warmup_steps}")
 
 
-def contender(loader: str, strategy: str, options: Options) -> Options:
-    return lambda ranks, args: (f"train.loader={loader}", f"train.strategy.name={strategy}", *options(ranks, args))
+def contender(strategy: str, options: Options) -> Options:
+    return lambda ranks, args: (f"train.strategy.name={strategy}", *options(ranks, args))
 
 
-# One rank does the same whichever strategy: contenders are compared with the one rank of their loader.
+# One rank does the same whichever strategy: contenders are compared with the one rank of their loader. Names
+# begin with the loader.
 CONTENDERS: dict[str, Options] = {
-    "neighbor, data_parallel, same batches": contender("neighbor", "data_parallel", same),
-    "neighbor, data_parallel, larger batches": contender("neighbor", "data_parallel", larger),
-    "neighbor, parallel_epochs, same batches": contender("neighbor", "parallel_epochs", same),
-    "neighbor, parallel_epochs, larger batches": contender("neighbor", "parallel_epochs", larger),
-    "neighbor, partition_parallel, same batches": contender("neighbor", "partition_parallel", same),
-    "random_partition, data_parallel, larger batches": contender("random_partition", "data_parallel", larger),
-    "random_partition, parallel_epochs, larger batches": contender("random_partition", "parallel_epochs", larger),
+    "neighbor, data_parallel, same batches": contender("data_parallel", same),
+    "neighbor, data_parallel, larger batches": contender("data_parallel", larger),
+    "neighbor, parallel_epochs, same batches": contender("parallel_epochs", same),
+    "neighbor, parallel_epochs, larger batches": contender("parallel_epochs", larger),
+    "neighbor, partition_parallel, same batches": contender("partition_parallel", same),
+    "random_partition, data_parallel, larger batches": contender("data_parallel", larger),
+    "random_partition, parallel_epochs, larger batches": contender("parallel_epochs", larger),
 }
 ALONE = {
-    f"{loader}, one rank": contender(loader, "data_parallel", lambda *_: ())
-    for loader in ("neighbor", "random_partition")
+    f"{loader}, one rank": contender("data_parallel", lambda *_: ()) for loader in ("neighbor", "random_partition")
 }
 
 
-def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
+def make_recipe(args: argparse.Namespace, *overrides: str, loader: str = "neighbor") -> Recipe:
+    own = {
+        "neighbor": ("train.loader.fanout=10,5", f"train.loader.batch_size={args.batch_size}"),
+        "random_partition": (f"train.loader.num_clusters={args.clusters}",),
+    }
     fixed = (
+        f"train.loader={loader}",
+        *own[loader],
         "partition.name=auto",
         f"partition.num_parts={max(args.ranks)}",
         f"model.hidden_dim={args.hidden}",
         "model.num_layers=2",
-        "train.loader.fanout=10,5",
         f"train.epochs={args.epochs}",
-        f"train.loader.batch_size={args.batch_size}",
         f"train.eval_every={max(args.ranks)}",
         f"train.learning_rate={args.learning_rate}",
         "train.schedule=cosine",
@@ -93,15 +97,15 @@ def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
     return build_recipe(dump_recipe(graph_recipe(args.graph)), [*fixed, *overrides])
 
 
-def run(args: argparse.Namespace, graph: Parent, options: tuple[str, ...], ranks: int, seed: int) -> dict[str, float]:
+def run(
+    args: argparse.Namespace, graph: Parent, loader: str, options: tuple[str, ...], ranks: int, seed: int
+) -> dict[str, float]:
     """Train and measure; returns accuracies in percent."""
     from tasks.evaluators.evaluators import make_evaluator
     from tasks.inference.predictor import Predictor
     from tasks.train.checkpoint import load_model
 
-    if any("random_partition" in option for option in options):
-        options = (*options, f"train.loader.num_clusters={args.clusters}")
-    recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}")
+    recipe = make_recipe(args, *options, f"train.num_ranks={ranks}", f"seed={seed}", loader=loader)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="graphmill-benchmark-") as home:
         outcome = run_stage(STAGE, recipe, {"partition": graph}, Home.open(Path(home)))
@@ -191,7 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, options, ranks in todo:
             if (name, ranks, seed) in done:
                 continue
-            outcome = run(args, graph, options(ranks, args), ranks, seed)
+            outcome = run(args, graph, name.split(",")[0], options(ranks, args), ranks, seed)
             runs.append({"name": name, "ranks": ranks, "seed": seed, **outcome})
             print(
                 f"seed {seed}, {ranks} ranks, {name}: valid {outcome['valid']:.2f}, test {outcome['test']:.2f}, "

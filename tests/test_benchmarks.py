@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gnn_plan, strategies
+from benchmarks import depth, gnn_plan, minibatch, strategies
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
+from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
 from benchmarks.gnn_worker import Settings, shuffled
 from tests.support import node_graph
@@ -178,3 +180,16 @@ def test_strategies_go_on_from_what_is_there(tmp_path: Path, capsys: pytest.Capt
     assert " se)" in rows[1]
     with pytest.raises(SystemExit, match="holds runs with other options"):
         strategies.main([*command, "--epochs", "4"])
+
+
+@pytest.mark.parametrize("graph", ["generated", "quickstart"])
+def test_every_contender_is_a_recipe(graph: str) -> None:
+    """Options move; what is run by hand must go with them."""
+    words = {"graph": graph, "ranks": [2, 4], "hidden": 8, "epochs": 2, "batch_size": 64, "learning_rate": 0.1}
+    args = argparse.Namespace(**words, clusters=10, warmup_steps=20)
+    for name, options in (strategies.CONTENDERS | strategies.ALONE).items():
+        assert strategies.make_recipe(args, *options(2, args), loader=name.split(",")[0]).train.epochs == 2
+    for overrides in minibatch.CONTENDERS.values():
+        graph_recipe("quickstart", overrides)
+    for blocks in (*depth.BLOCKS.values(), *depth.MEMORY.values()):
+        graph_recipe(depth.RECIPE, (*depth.DEEP, *blocks))
