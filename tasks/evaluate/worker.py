@@ -37,7 +37,7 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
     "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
     "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
-    "link": ({"name": "mrr"},),
+    "link": ({"name": "average_precision"}, {"name": "rocauc"}, {"name": "mrr"}),
 }
 
 
@@ -180,9 +180,12 @@ class Evaluation:
 @contextmanager
 def fitted_controls(opened: Opened, work: Path) -> Iterator[Controls]:
     """Fit what the model is compared with; its scratch files in `work` go with it."""
+    from models.vectors import VectorModel
+
+    model = opened.model
     with tempfile.TemporaryDirectory(dir=work) as scratch:
         graph = ControlledGraph(opened.store, opened.dataset, opened.ids, opened.predictor, Path(scratch))
-        yield Controls(graph, opened.model.facts.out_dim)
+        yield Controls(graph, opened.model.facts.out_dim, model if isinstance(model, VectorModel) else None)
 
 
 def secondary_evaluators(graph: GraphManifest, primary: Evaluator) -> list[Evaluator]:

@@ -99,7 +99,7 @@ def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Tabl
         found |= {CONTROLS[name].what: splits[split] for name, splits in evaluation.controls.items() if split in splits}
         for who, values in found.items():
             rows.append((split, who, *(f"{values[name]:.4f}" if name in values else "" for name in names)))
-    beside = "; controls know nothing of the graph and were fitted to the training split" if evaluation.controls else ""
+    beside = "; controls, fitted to the training split, are what a model has to beat" if evaluation.controls else ""
     return Table(f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names))
 
 

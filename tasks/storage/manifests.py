@@ -29,11 +29,18 @@ class Control(NamedTuple):
 
 
 FEATURES_CONTROL = "features"
+CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
+"""Those that say the same of every row."""
 CONTROLS = {
     "majority": Control("majority", "the majority class"),
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    "degree": Control("degrees", "the product of the ends' degrees"),
+    "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have"),
+    "dot": Control("dot product", "the dot product of the same vectors"),
+    "cosine": Control("cosine", "the cosine of the same vectors"),
+    "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of their degrees"),
 }
 """By the names that `EvalReport.controls` has."""
 

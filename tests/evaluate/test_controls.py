@@ -122,7 +122,9 @@ def test_pairs_by_the_features_of_their_ends(tmp_path: Path) -> None:
     controls, store = controls_of(graph, data, tmp_path / "scratch", 1)
     model = Prediction(positive=np.zeros(len(store["test_edges"])), negative=np.zeros(len(store["test_negative"])))
     found = dict(controls.predictions("test", model))
-    assert list(found) == ["chance", "features"]
+    assert list(found) == ["chance", "features", "degree", "common_neighbors", "adamic_adar"]
+    near, far = found["common_neighbors"].pairs()
+    assert near.mean() > 1.2 * far.mean()
     positive, negative = found["features"].pairs()
     assert positive.shape == model.positive.shape  # type: ignore[union-attr]
     assert positive.mean() > negative.mean() + 0.3  # ends of an edge are mostly alike
@@ -168,7 +170,8 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
     links = as_partition(link_graph(tmp_path / "links"))
     controls, _ = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
     model = Prediction(positive=np.ones(3), negative=np.ones((3, 5)))
-    [(name, chance)] = controls.predictions("test", model)
+    (name, chance), *others = controls.predictions("test", model)
+    assert [other for other, _ in others] == ["degree", "common_neighbors", "adamic_adar"]
     assert name == "chance"
     assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
 
@@ -181,7 +184,7 @@ def test_chance_is_a_random_order_on_average(tmp_path: Path, metric: str, shape:
     controls, _ = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
     one = make_evaluator(EVALUATORS.config(evaluator_for(metric)), links.manifest)
     model = Prediction(positive=np.ones(40), negative=np.ones(shape))
-    [(name, values)] = controls.measured("test", model, one)
+    (name, values), *_ = controls.measured("test", model, one)
     rng = np.random.default_rng(0)
     orders = [one(Prediction(positive=rng.random(40), negative=rng.random(shape)))[metric] for _ in range(3000)]
     assert name == "chance"

@@ -1,4 +1,4 @@
-"""Controls: what a model has to beat before its numbers mean anything. None of them sees an edge.
+"""Controls: what a model has to beat before its numbers mean anything. Only those of links see edges.
 
 | control | task | what it says of a row |
 |---|---|---|
@@ -6,9 +6,12 @@
 | `mean` | regression | each label's mean in the training split |
 | `chance` | links | the same of every pair |
 | `features` | all | what a linear model says that saw the rows' own features only |
+| `degree`, `common_neighbors`, `adamic_adar` | links | the ends' neighbours in the training graph |
+| `dot`, `cosine` | links | the vectors of a model that is these, where its head scores pairs otherwise |
 
 Each metric has the best that a control allows: MAE the median, F1 of label columns yes to all where that is better in
 the training split, Hits@K and MRR what a random order gives on average.
 
-The linear models are in `rows.py` and `pairs.py`.
+The linear models are in `rows.py` and `pairs.py`, neighbours in `neighborhoods.py`, vectors in
+`vectors.py`.
 """

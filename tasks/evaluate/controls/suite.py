@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from configs.metric_names import hits_of
+from models.vectors import VectorModel
 from tasks.evaluate.controls.features import ControlledGraph
+from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
+from tasks.evaluate.controls.vectors import scores_by_vectors
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import FEATURES_CONTROL
+from tasks.storage.manifests import CONSTANT_CONTROLS, FEATURES_CONTROL
 from tasks.train.label_scale import label_scale
 
 _ANY_METRIC = ""
@@ -24,14 +27,22 @@ _ANY_METRIC = ""
 class Controls:
     """The controls of a graph, fitted to its training split."""
 
-    def __init__(self, graph: ControlledGraph, num_scores: int) -> None:
-        """Fit them; `num_scores`: columns of the model's scores."""
+    def __init__(self, graph: ControlledGraph, num_scores: int, vectors: VectorModel | None = None) -> None:
+        """Fit them.
+
+        Args:
+            graph: what they are fitted to.
+            num_scores: columns of the model's scores.
+            vectors: the model, where it is a vector for each node.
+        """
         self.notes: list[str] = []
         """What cannot be had, in words."""
         self._num_scores = num_scores
         self._task_type = graph.store.manifest.task_type
         self._constants = _constant_scores(graph.store, num_scores)
         is_link = graph.store.manifest.task == "link"
+        self._graph, self._vectors = graph, vectors
+        self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
         self._linear = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if self._linear is None:
             self.notes.append("the rows have no features of their own: there is no linear control")
@@ -45,10 +56,10 @@ class Controls:
         """
         for name, control in self.predictions(split, prediction):
             values = measure(control)
-            if name != FEATURES_CONTROL and control.label is not None:
+            if name in CONSTANT_CONTROLS and control.label is not None:
                 for metric in values.keys() & self._constants.keys():
                     values[metric] = measure(self._constant_prediction(metric, control.label))[metric]
-            elif name != FEATURES_CONTROL and control.negative is not None:
+            elif name in CONSTANT_CONTROLS and control.negative is not None:
                 candidates = 1 + control.negative.shape[-1]
                 values = {metric: _chance(metric, candidates, value) for metric, value in values.items()}
             yield name, values
@@ -64,13 +75,24 @@ class Controls:
                 "mean" if self._task_type == "regression" else "majority",
                 self._constant_prediction(_ANY_METRIC, prediction.label),
             )
-        if self._linear is None:
-            return
-        found = self._linear.predict(split, prediction)
-        if found is None:
-            self.notes.append(f"{split} has too many pairs for the linear control")
-        else:
-            yield FEATURES_CONTROL, found
+        if self._linear is not None:
+            found = self._linear.predict(split, prediction)
+            if found is None:
+                self.notes.append(f"{split} has too many pairs for the linear control")
+            else:
+                yield FEATURES_CONTROL, found
+        if self._neighborhoods is not None:
+            yield from self._of_pairs(self._neighborhoods, split)
+
+    def _of_pairs(self, control: NeighborhoodControl, split: str) -> Iterator[tuple[str, Prediction]]:
+        true, false = self._graph.predictor.link_pairs(split)
+        pairs = np.concatenate([np.asarray(true), np.asarray(false).reshape(-1, 2)])
+        scores = control.scores(pairs)
+        if scores is None:
+            self.notes.append(f"{split} has too many pairs to look at the neighbours of each")
+        further = scores_by_vectors(self._vectors, pairs) if self._vectors is not None else {}
+        for name, found in {**(scores or {}), **further}.items():
+            yield name, Prediction(positive=found[: len(true)], negative=found[len(true) :].reshape(false.shape[:-1]))
 
     def _constant_prediction(self, metric: str, label: Array) -> Prediction:
         scores = np.broadcast_to(self._constants[metric], (len(label), self._num_scores))
