@@ -103,7 +103,10 @@ class FeatureBuilder:
                 self._apply(transform)
         if any(track.column.kind == "raw" for track in self.tracks):
             self._apply(TRANSFORMS.create(TRANSFORMS.config("codes")), only_raw=True)
-        return self._write(writer)
+        built = self._write(writer)
+        for transform in self.structure.values():
+            transform.finish(self.graph)
+        return built
 
     def _add_structure(self, transform: StructureTransform) -> None:
         column = transform.column(self.graph)
@@ -184,6 +187,8 @@ class FeatureBuilder:
             name = f"nodes-{rows.first_node}-{rows.num_nodes}"
             place = replace(rows, sha256=name, num_rows=rows.num_nodes, kept=None)
             jobs.append(ShardJob(compute_rows, transform.version, place, key, self.context.cache, payload))
+        if any(job.cache.load(job.name) is None for job in jobs):
+            transform.prepare(self.graph)
         for _ in run_jobs(self.context, jobs, track.origin):
             pass
         return [replace(job.shard, sha256=job.name, computed=job) for job in jobs]

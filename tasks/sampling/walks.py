@@ -20,7 +20,6 @@ from tasks.sampling.alias import alias_table, chosen, draw
 from tasks.sampling.fast_random import STEP, below, below_and_rest, stream, unit
 from tasks.sampling.lookup import find_edge, frozen
 from tasks.sampling.steps import WeightedSteps, weighted_edge
-from tasks.storage.graph_store import GraphStore
 
 _TURNS = 32
 """Walks of a thread that take turns."""
@@ -95,12 +94,12 @@ class Walks:
         kernel(self.indptr, self.indices, *weights, self.starts, self.table, *args)
 
 
-def out_weights(store: GraphStore) -> Array | None:
+def out_weights(arrays: Any, *, symmetric: bool) -> Array | None:
     """Return the weights of a graph's out-edges in their order, float32 (E,), or None where it has none."""
-    weight = store.get("edge_weight")
-    if weight is None or store.manifest.symmetric:
+    weight: Array | None = arrays.get("edge_weight")
+    if weight is None or symmetric:
         return weight
-    return np.asarray(weight)[np.asarray(store["csr_eids"])]
+    return np.asarray(weight)[np.asarray(arrays["csr_eids"])]
 
 
 def _strengths(indptr: Array, weight: Array | None) -> Array:

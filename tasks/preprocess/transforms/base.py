@@ -130,6 +130,12 @@ class StructureTransform:
         """Say what the new column is. Raises RecipeError where the graph does not have what it needs."""
         raise TypeError(f"{type(self).__name__} makes no column")
 
+    def prepare(self, graph: Any) -> None:
+        """Compute, once and before any `compute`, what all nodes' rows need together."""
+
+    def finish(self, graph: Any) -> None:
+        """Remove what `prepare` left in the graph's folder."""
+
     def compute(self, graph: Any, first: int, last: int) -> Array:
         """Return float32 (last - first, dim): the new column of nodes first to last."""
         raise TypeError(f"{type(self).__name__} makes no column")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from configs.base import ComponentConfig, FloatTuple, StrTuple
 from configs.matching import did_you_mean
-from configs.registry import TRANSFORMS
+from configs.registry import MODELS, TRANSFORMS
 
 _STEPS = ("in", "out")
 _MOST_STEPS, _MOST_LABEL_STEPS = 3, 2
@@ -73,6 +73,39 @@ class DegreeConfig(ComponentConfig):
 @TRANSFORMS.options("edge_mean", "degree")
 class EdgeMeanConfig(ComponentConfig):
     """Add the mean of a node's in-edges' features: what nodes without features of their own can start from."""
+
+
+@TRANSFORMS.options("embedding", "embedding")
+class EmbeddingConfig(ComponentConfig):
+    """Add vectors of the nodes that a factorisation makes of the graph's edges; of links that are held out, nothing."""
+
+    model: str = "prone"
+    """prone, fastrp or netmf."""
+    dim: int = Field(default=64, ge=1, le=65_536)
+    """Width of the vectors."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further options of the model (`graphmill models prone`)."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of what the model draws."""
+
+    def model_options(self) -> ComponentConfig:
+        """Return the model's options."""
+        return MODELS.config({**self.options, "name": self.model, "dim": self.dim})
+
+    @model_validator(mode="after")
+    def _computed_at_once(self) -> EmbeddingConfig:
+        fit = [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
+        if self.model not in fit:
+            raise ValueError(
+                f"model={self.model}{did_you_mean(self.model, fit)} is not computed at once from a graph's edges, as "
+                f"{', '.join(fit)} are"
+            )
+        try:
+            self.model_options()
+        except ValidationError as error:
+            told = [".".join(map(str, each["loc"])) + ": " + each["msg"] for each in error.errors()]
+            raise ValueError("options: " + "; ".join(told).replace(": Value error, ", "")) from error
+        return self
 
 
 @TRANSFORMS.options("random_walk_pe", "random_walk")

@@ -12,7 +12,7 @@ from tasks.storage.artifacts import file_digest
 from tasks.storage.graph_store import open_array
 from tasks.storage.manifests import ArrayEntry
 
-_STRUCTURE = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "edge_feat", "graph_offsets")
+_STRUCTURE = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "edge_feat", "edge_weight", "graph_offsets")
 
 
 @dataclass(frozen=True)

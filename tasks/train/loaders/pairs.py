@@ -40,7 +40,7 @@ class PairLoader:
         """Return walks over the graph's edges, by their weights where the recipe and the graph have it so."""
         store = self.data.store
         try:
-            weight = out_weights(store) if self.config.edge_weights else None
+            weight = out_weights(store, symmetric=store.manifest.symmetric) if self.config.edge_weights else None
             return Walks(store["csr_indptr"], store["csr_indices"], key=self.data.key, weight=weight, **options)
         except ValueError as error:
             raise DataError(f"{store.manifest.dataset}: {error}; look at preprocess and at components.keep") from error

@@ -1,0 +1,70 @@
+"""Transform that adds vectors of the nodes, computed from the graph's edges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.errors import RecipeError
+from configs.registry import MODELS, TRANSFORMS
+from models.vectors import FactoredModel
+from tasks.arrays import Array
+from tasks.preprocess.transforms.base import Column, StructureTransform
+from tasks.preprocess.transforms.configs import EmbeddingConfig
+from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.sampling.factor_graph import factor_graph
+from tasks.storage.artifacts import atomic_file
+from tasks.storage.file_names import file_name
+
+_TINY = 1e-30
+
+
+@TRANSFORMS.register("embedding")
+class Embedding(StructureTransform):
+    """Add vectors of the nodes that a factorisation makes of the graph's edges, with the mean square of a number 1.
+
+    It reads what the first layer of a GNN reads: on link tasks without the edges that are held out, and no labels.
+    """
+
+    Config = EmbeddingConfig
+
+    def column(self, graph: GraphView) -> Column:
+        """Return one number for each of the model's dimensions."""
+        dim = self.config.dim
+        if graph.get("graph_offsets") is not None:
+            raise RecipeError("preprocess.transforms: embedding knows nodes of one graph, and this is a set of graphs")
+        if dim > graph.num_nodes:
+            raise RecipeError(
+                f"preprocess.transforms: embedding has dim={dim}, more than the {graph.num_nodes:,} nodes of the "
+                "graph; lower it"
+            )
+        if not len(graph["csr_indices"]):
+            raise RecipeError("preprocess.transforms: embedding has no edges to read; remove it")
+        return Column("embedding", "numeric", dim)
+
+    def prepare(self, graph: GraphView) -> None:
+        """Compute the vectors of all nodes, into a file that jobs read their rows from."""
+        options: Any = self.config.model_options()
+        model: type[FactoredModel] = MODELS.get(self.config.model)
+        arrays = factor_graph(graph, symmetric=graph.symmetric, seed=self.config.seed, weighted=options.weighted)
+        vectors = model.factor(options, arrays, self.config.seed, lambda what: None)
+        if options.normalize:
+            vectors /= vectors.norm(dim=1, keepdim=True).clamp(min=_TINY)
+        vectors /= vectors.square().mean().sqrt().clamp(min=_TINY)
+        with atomic_file(self._place(graph)) as file:
+            np.save(file, vectors.numpy())
+
+    def compute(self, graph: GraphView, first: int, last: int) -> Array:
+        """Return the vectors of some nodes."""
+        if not self._place(graph).exists():
+            self.prepare(graph)
+        return np.array(np.load(self._place(graph), mmap_mode="r")[first:last])
+
+    def finish(self, graph: GraphView) -> None:
+        """Remove the file."""
+        self._place(graph).unlink(missing_ok=True)
+
+    def _place(self, graph: GraphView) -> Path:
+        return Path(graph.folder) / file_name("embedding-scratch.npy")

@@ -1,0 +1,64 @@
+"""A graph as factorisations read it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from models.kernels.adjacency import Adjacency
+from models.vectors import FactorGraph
+from tasks.arrays import Array
+from tasks.sampling.lookup import frozen
+from tasks.sampling.neighbors import derive_key
+from tasks.sampling.walk_pairs import expected_pairs, walk_pairs
+from tasks.sampling.walks import Walks, out_weights
+
+_PAIRS = 1
+_PAIRS_AT_A_TIME = 1 << 24
+
+
+class GraphArrays(Protocol):
+    """Arrays of a graph by name: `csr_indptr`, `csr_indices`, and `edge_weight` with `csr_eids` where it has some."""
+
+    def get(self, name: str) -> Array | None:
+        """Return an array, or None."""
+
+    def __getitem__(self, name: str) -> Array:
+        """Return an array."""
+
+
+def factor_graph(arrays: GraphArrays, *, symmetric: bool, seed: int, weighted: bool) -> FactorGraph:
+    """Return what factorisations read.
+
+    Args:
+        arrays: of the graph.
+        symmetric: whether every edge is there in both directions.
+        seed: of pairs that are drawn.
+        weighted: whether edges count by their weights, where the graph has some.
+    """
+    indptr, indices = frozen(arrays["csr_indptr"]), frozen(arrays["csr_indices"])
+    weight = out_weights(arrays, symmetric=symmetric) if weighted else None
+    rows = Adjacency(_tensor(indptr), _tensor(indices), len(indptr) - 1, symmetric=symmetric)
+
+    def pairs(length: int, window: int, count: float) -> Iterator[tuple[Array, Array]]:
+        key = derive_key(seed, _PAIRS)
+        walks = Walks(indptr, indices, key=key, length=length, by_degree=True, weight=weight)
+        each = expected_pairs(length, window, forward=False, shrink=False)
+        total, at_a_time = int(np.ceil(count / each)), max(1, int(_PAIRS_AT_A_TIME / each))
+        for first in range(0, total, at_a_time):
+            tokens = np.empty((min(at_a_time, total - first), length), indices.dtype)
+            walks.fill(first, tokens)
+            yield walk_pairs(tokens, window, forward=False, shrink=False, key=key + 2, first=first)
+
+    return FactorGraph(rows, None if weight is None else _tensor(np.asarray(weight)), pairs)
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    """Return a tensor over memory that is only read."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
