@@ -99,6 +99,34 @@ class NpzConfig(ComponentConfig):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
 
 
+@DATASETS.options("mat", "mat")
+class MatConfig(ComponentConfig):
+    """A graph in a MATLAB file, with several labels a node, as BlogCatalog, Flickr and PPI are published."""
+
+    path: str
+    """The .mat file, of version 5 to 7."""
+    network: str = "network"
+    """Matrix (n, n) of edges, sparse or not; other numbers than 0 and 1 are weights."""
+    groups: str = "group"
+    """Matrix (n, groups), sparse or not: other than 0 where a node belongs to a group."""
+    metric: Literal["f1", "rocauc", "ap", "accuracy"] = "f1"
+    """What models are judged by."""
+    valid_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the nodes with a group in the validation split."""
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share in the test split; the rest trains."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the splits."""
+
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    @model_validator(mode="after")
+    def _fits(self) -> MatConfig:
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share + test_share must leave something to train on (be below 1)")
+        return self
+
+
 @DATASETS.options("dgl", "dgl.dataset")
 class DglFileConfig(ComponentConfig):
     """Graphs that dgl.save_graphs wrote: one for node and link tasks, with types of nodes and edges, or many."""

@@ -1,0 +1,104 @@
+"""Graphs in MATLAB files: what is read, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from configs.errors import DataError
+from tests.ingest.conftest import Ingest
+
+NUM, GROUPS = 40, 5
+
+
+def matrices(directed: bool = False, weighted: bool = False) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    dense = (rng.random((NUM, NUM)) < 0.15) * (rng.integers(1, 9, (NUM, NUM)) / 4 if weighted else 1.0)
+    dense[3, 3] = 1
+    if not directed:
+        dense = np.maximum(dense, dense.T)
+    groups = rng.random((NUM, GROUPS)) < 0.4
+    groups[7] = False
+    return {"network": sp.csc_matrix(dense), "group": sp.csc_matrix(groups.astype(float))}
+
+
+def ingest_mat(ingest: Ingest, folder: Path, values: dict[str, Any], compressed: bool = True, **options: Any) -> Any:
+    scipy.io.savemat(folder / "g.mat", values, do_compression=compressed)
+    return ingest(name="mat", path=str(folder / "g.mat"), **options)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize(("directed", "weighted"), [(False, False), (False, True), (True, True)])
+def test_a_graph_is_read_as_it_is(
+    ingest: Ingest, folder: Path, directed: bool, weighted: bool, dense: bool, compressed: bool
+) -> None:
+    values = matrices(directed, weighted)
+    given = {name: value.toarray() for name, value in values.items()} if dense else values
+    store = ingest_mat(ingest, folder, given, compressed)
+    manifest = store.manifest
+    assert (manifest.task_type, manifest.num_tasks, manifest.directed) == ("multilabel", GROUPS, directed)
+    edges = store.read("edges/node__to__node").to_pydict()
+    found = np.zeros((NUM, NUM))
+    found[edges["src"], edges["dst"]] = edges.get("weight", 1.0)
+    if not directed:
+        found = np.maximum(found, found.T)
+    np.testing.assert_allclose(found, values["network"].toarray())
+    label = np.array(store.read("nodes/node")["label"].to_pylist(), float)
+    assert np.isnan(label[7]).all()
+    known = ~np.isnan(label).any(1)
+    np.testing.assert_array_equal(label[known], values["group"].toarray()[known])
+    splits = [store.column(f"split/{name}", "node_id") for name in ("train", "valid", "test")]
+    assert sorted(np.concatenate(splits).tolist()) == np.flatnonzero(known).tolist()
+    assert [len(split) for split in splits] == [known.sum() - 8, 4, 4]
+
+
+def spoilt(folder: Path, content: bytes) -> dict[str, Any]:
+    (folder / "g.mat").write_bytes(content)
+    return {"name": "mat", "path": str(folder / "g.mat")}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"network": np.eye(3)}, r"has no variable 'group'; it has network"),
+        ({"network": np.ones((3, 4)), "group": np.ones((3, 2))}, r"\[network\].* has the shape \(3, 4\)"),
+        ({"network": np.eye(4), "group": np.ones((3, 2))}, r"\[group\].* has the shape \(3, 2\)"),
+        ({"network": np.full((40, 40), np.nan), "group": np.ones((40, 2))}, r"\[network\].* NaN or infinite"),
+        ({"network": -np.eye(40), "group": np.ones((40, 2))}, r"\[network\].* below 0"),
+        ({"network": np.eye(40), "group": np.zeros((40, 2))}, r"\[group\].*the train split is empty \(0 nodes"),
+        ({"network": "words", "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
+        ({"network": np.eye(40), "group": {"a": 1}}, r"\[group\].* no matrix of numbers"),
+        ({"network": np.eye(40) * 1j, "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
+    ],
+)
+def test_what_is_no_graph(ingest: Ingest, folder: Path, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ingest_mat(ingest, folder, values)
+
+
+def test_files_that_are_none_or_damaged(ingest: Ingest, folder: Path) -> None:
+    scipy.io.savemat(folder / "g.mat", matrices(), do_compression=True)
+    whole = (folder / "g.mat").read_bytes()
+    for content, message in (
+        (whole[: len(whole) // 2], "is cut off"),
+        (whole[:300] + bytes(200) + whole[500:], "is damaged"),
+        (whole[:128] + b"\x63" + whole[129:], "element of kind 99 at byte 128"),
+        (b"", "no MATLAB file"),
+        (b"a,b\n1,2\n" * 50, "no MATLAB file"),
+        (b"MATLAB 7.3 MAT-file".ljust(512), "7.3"),
+    ):
+        with pytest.raises(DataError, match=message):
+            ingest(**spoilt(folder, content))
+
+
+def test_a_file_that_unpacks_to_more_than_memory(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.readers.limits.available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("tasks.readers.limits.BATCH_BYTES", 1 << 10)
+    with pytest.raises(DataError, match="GB of memory"):
+        ingest_mat(ingest, folder, {"network": np.zeros((2000, 2000)), "group": np.ones((2000, 3))})
