@@ -16,7 +16,7 @@ from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SPLITS_A_SHARE = 3
 _MOST_LABELLED, _MOST_CLASSES = 20_000, 200
 _STRENGTH = 10.0
