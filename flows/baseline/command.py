@@ -96,7 +96,8 @@ def _with_label_shares(record: RunRecord, home: Home) -> dict[str, dict[str, flo
     They stand under `test`: what is known and what is measured is drawn anew for each share, from all splits.
     """
     found = {split: dict(values) for split, values in record.metrics.items()}
-    evaluation = ArtifactStore(home).load("evaluate", record.stages["evaluate"]["key"], EvalReport)
+    stage = record.stages.get("evaluate")
+    evaluation = ArtifactStore(home).load("evaluate", stage["key"], EvalReport) if stage else None
     vectors = evaluation.report.get("vectors", {}) if evaluation is not None else {}
     for one in vectors.get("label_shares", {}).get("shares", []):
         for average in ("micro", "macro"):

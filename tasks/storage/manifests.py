@@ -26,6 +26,8 @@ class Control(NamedTuple):
     """In a table."""
     what: str
     """In a sentence."""
+    gates: bool = True
+    """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
 
 
 FEATURES_CONTROL = "features"
@@ -36,11 +38,11 @@ CONTROLS = {
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
-    "degree": Control("degrees", "the product of the ends' degrees"),
-    "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have"),
-    "dot": Control("dot product", "the dot product of the same vectors"),
-    "cosine": Control("cosine", "the cosine of the same vectors"),
-    "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of their degrees"),
+    "degree": Control("degrees", "the product of the ends' degrees", gates=False),
+    "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
+    "dot": Control("dot product", "the dot product of the same vectors", gates=False),
+    "cosine": Control("cosine", "the cosine of the same vectors", gates=False),
+    "adamic_adar": Control("Adamic-Adar", "Adamic-Adar, common neighbours by the inverse log of degrees", gates=False),
 }
 """By the names that `EvalReport.controls` has."""
 

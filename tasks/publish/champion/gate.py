@@ -132,9 +132,9 @@ def recorded_value(gate: str, metrics: Mapping[str, Mapping[str, float]]) -> flo
 
 
 def controls_of(gate: str, controls: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
-    """Return the gate metric's value of each control that has one (see `EvalReport.controls`)."""
+    """Return the gate metric's value of each control that has one and gates (see `EvalReport.controls`)."""
     split, _, name = gate.partition("/")
-    found = {control: values.get(split, {}).get(name) for control, values in controls.items()}
+    found = {control: values.get(split, {}).get(name) for control, values in controls.items() if _gates(control)}
     return {control: value for control, value in found.items() if value is not None and not math.isnan(value)}
 
 
@@ -238,6 +238,10 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
         loud=few,
         compared=compared,
     )
+
+
+def _gates(control: str) -> bool:
+    return control not in CONTROLS or CONTROLS[control].gates
 
 
 def controls_text(controls: Mapping[str, float]) -> str:
