@@ -34,6 +34,7 @@ def run_two_ranks(module: str, *jobs: Job) -> None:
     finally:
         for rank in ranks:
             rank.kill()
+            rank.communicate()
     assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
 
 

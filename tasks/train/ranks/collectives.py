@@ -16,6 +16,10 @@ from tasks.train.strategies.base import Ranks
 T = TypeVar("T")
 # Ranks wait for rank 0's validation in a collective; on a large graph that takes a while.
 _TIMEOUT = datetime.timedelta(hours=6)
+_left: list[dist.ProcessGroup] = []
+"""Groups that were left, kept as long as the process: the destructor of gloo's joins a thread of its own, which may be
+waiting for the interpreter's lock (to release the tensors of the last collective) while this thread holds that lock, as
+when the last owner is a DDP module that Python drops. The rank would hang at its end."""
 
 
 @contextlib.contextmanager
@@ -28,6 +32,8 @@ def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
+        assert dist.group.WORLD is not None
+        _left.append(dist.group.WORLD)
         dist.destroy_process_group()
 
 
