@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from configs.registry import MODELS
 from models.kernels.skipgram import pair_loss, train_pairs
 from models.vector_configs import SkipGramConfig
-from models.vectors import Meeting, SampledModel
+from models.vectors import Meeting, SampledModel, Samples
 
 _TINY = 1e-30
 
@@ -23,24 +23,15 @@ class SkipGram(SampledModel):
     Config = SkipGramConfig
 
     @classmethod
-    def learn(
-        cls,
-        config: Any,
-        tables: Meeting,
-        centres: NDArray[Any],
-        contexts: NDArray[Any],
-        negatives: NDArray[Any],
-        rate: float,
-        noise: int,
-    ) -> None:
+    def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
         """Take skip-gram's steps."""
         for own, others in tables.values():
             train_pairs(
                 own,
                 others,
-                centres,
-                contexts,
-                negatives,
+                samples.centres,
+                samples.contexts,
+                samples.negatives,
                 rate=rate,
                 group=config.shared_negatives,
                 negative_weight=config.negative_weight,
@@ -48,17 +39,11 @@ class SkipGram(SampledModel):
             )
 
     @classmethod
-    def loss(
-        cls,
-        config: Any,
-        tables: Meeting,
-        centres: NDArray[Any],
-        contexts: NDArray[Any],
-        negatives: NDArray[Any],
-    ) -> float:
+    def loss(cls, config: Any, tables: Meeting, samples: Samples) -> float:
         """Return skip-gram's loss, the mean over the orders."""
-        drawn = np.repeat(negatives, config.shared_negatives, 0)[: len(centres)]
-        losses = [pair_loss(*tables[name], centres, contexts, drawn, config.negative_weight) for name in tables]
+        drawn = np.repeat(samples.negatives, config.shared_negatives, 0)[: len(samples.centres)]
+        pairs = samples.centres, samples.contexts
+        losses = [pair_loss(*tables[name], *pairs, drawn, config.negative_weight) for name in tables]
         return sum(losses) / len(losses)
 
     @classmethod

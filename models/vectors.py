@@ -76,6 +76,18 @@ class VectorModel(GraphModel):
         return rows[:count]
 
 
+@dataclass(frozen=True)
+class Samples:
+    """Positive samples and what is drawn against them, by rows of the tables."""
+
+    centres: NDArray[Any]
+    """Rows of the centres' tables (n,)."""
+    contexts: NDArray[Any]
+    """Rows of the contexts' tables (n,)."""
+    negatives: NDArray[Any]
+    """Rows of the contexts' tables (n / shared_negatives rounded up, negatives)."""
+
+
 Meeting = Mapping[str, tuple[RowTable, RowTable]]
 """By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
 
@@ -95,39 +107,21 @@ class SampledModel(VectorModel):
     """
 
     @classmethod
-    def learn(
-        cls,
-        config: Any,
-        tables: Meeting,
-        centres: NDArray[Any],
-        contexts: NDArray[Any],
-        negatives: NDArray[Any],
-        rate: float,
-        noise: int,
-    ) -> None:
-        """Take a step for each pair, in place.
+    def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
+        """Take a step for each positive sample, in place.
 
         Args:
             config: the model's options.
-            tables: what the pairs meet in.
-            centres: rows of the centres' tables (n,).
-            contexts: rows of the contexts' tables (n,).
-            negatives: rows of the contexts' tables (n / shared_negatives rounded up, negatives).
+            tables: what the samples' nodes meet in.
+            samples: what is learnt from.
             rate: learning rate.
             noise: seed of what is rounded by chance, above 0; another one in every call.
         """
         raise AssertionError(f"{cls.__name__} defines no learn")
 
     @classmethod
-    def loss(
-        cls,
-        config: Any,
-        tables: Meeting,
-        centres: NDArray[Any],
-        contexts: NDArray[Any],
-        negatives: NDArray[Any],
-    ) -> float:
-        """Return the mean loss of pairs; arguments as in `learn`."""
+    def loss(cls, config: Any, tables: Meeting, samples: Samples) -> float:
+        """Return the mean loss of the positive samples; arguments as in `learn`."""
         raise AssertionError(f"{cls.__name__} defines no loss")
 
     @classmethod

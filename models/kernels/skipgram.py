@@ -307,7 +307,7 @@ def _train_by_rule(  # type: ignore[no-untyped-def]
     constants,
     scratch,
 ):
-    """Rows moved by any rule."""
+    """Rows moved by any rule. Its first lines are those of `_train`: a function for them costs either 5 to 10 %."""
     count, num_negatives = negatives.shape
     change, gradient = scratch[0], scratch[1]
     stride = len(change)

@@ -17,7 +17,7 @@ from configs.registry import LOADERS, MODELS, SCHEDULES, STRATEGIES
 from configs.training import TableTrainConfig
 from models.kernels.row_layout import Rule
 from models.kernels.threads import run_each
-from models.vectors import SampledModel
+from models.vectors import SampledModel, Samples
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.sampling.alias import draw_many
@@ -140,7 +140,7 @@ class Trainer:
         """Draw the negatives of some pairs, in a block of contexts, and take the steps."""
         drawn = self._draw_negatives(len(centres), number, block)
         noise = derive_key(self.job.seed, _ROUNDING, *number) | 1
-        self.model.learn(self.options, tables, centres, contexts, drawn, rate, noise)
+        self.model.learn(self.options, tables, Samples(centres, contexts, drawn), rate, noise)
 
     def _draw_negatives(self, count: int, number: tuple[int, int, int], block: int) -> Array:
         groups = -(-count // self.options.shared_negatives)
@@ -161,7 +161,8 @@ class Trainer:
                 own, others = centres[:count][here] // n, contexts[:count][here] // n
                 if len(own):
                     drawn = self._draw_negatives(len(own), (chunk, -1, row * n + column), column)
-                    found = self.model.loss(self.options, self.grid.meeting(row, column), own, others, drawn)
+                    samples = Samples(own, others, drawn)
+                    found = self.model.loss(self.options, self.grid.meeting(row, column), samples)
                     losses, pairs = losses + found * len(own), pairs + len(own)
         loss = losses / max(1, pairs)
         if not np.isfinite(loss):
