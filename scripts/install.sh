@@ -11,7 +11,8 @@ if sys.version_info >= (3, 13):
     print("setup: DGL has no wheel for Python 3.13: without the model dgl and `export graph` (PYTHON=python3.12 has them)")
 EOF
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet)
+# Python keeps the byte code of what is imported when it is: of all that lies there it takes a minute.
+pip=(.venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile)
 torch=$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
   echo "setup: NVIDIA GPU found, installing $torch with CUDA"

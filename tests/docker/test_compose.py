@@ -123,6 +123,7 @@ def _ask(up: Natively, server: str, password: str | None, **headers: str) -> int
     return requests.get(up.url(server) + paths[server], auth=auth, headers=headers, timeout=60).status_code
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 @pytest.mark.parametrize("server", ["prefect", "mlflow"])
@@ -135,6 +136,7 @@ def test_servers_answer_those_they_know(up: Natively, server: str) -> None:
     assert _ask(up, server, up.password, Origin="https://graphs.example") == 200, "behind a proxy that ends TLS"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
@@ -146,6 +148,7 @@ def test_servers_refuse_foreign_pages_and_forged_forms(up: Natively) -> None:
     assert unsigned.status_code == 403, "CSRF protection is on"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> None:
@@ -182,6 +185,7 @@ def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively)
     assert links, "links are for browsers"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_mlflow_tables_can_be_upgraded(up: Natively) -> None:
@@ -190,6 +194,7 @@ def test_mlflow_tables_can_be_upgraded(up: Natively) -> None:
     assert (up.secrets / "database_password").read_text() not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_no_password_is_on_a_command_line(up: Natively) -> None:
@@ -199,6 +204,7 @@ def test_no_password_is_on_a_command_line(up: Natively) -> None:
     assert not [secret for secret in secrets if secret in listed]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_the_password_can_be_changed(up: Natively) -> None:
@@ -213,6 +219,7 @@ def test_the_password_can_be_changed(up: Natively) -> None:
     assert requests.patch(url, json=back, auth=("graphmill", "another-long-one"), timeout=60).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest_postgres
 def test_a_worker_ends_when_it_is_told_to(up: Natively) -> None:

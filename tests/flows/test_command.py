@@ -454,6 +454,7 @@ def test_a_failed_run_is_known_as_such_everywhere(done: Done) -> None:
     assert status == "FAILED"
 
 
+@pytest.mark.slow
 def test_modules_in_the_current_folder_are_not_ours(tmp_path: Path) -> None:
     """A folder of data that somebody else packed may hold any file."""
     for name in ("psutil", "sqlite3", "numpy", "pyarrow", "torch", "prefect", "flows", "multiprocessing"):

@@ -198,6 +198,7 @@ def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str,
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_members_are_killed_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=30", "train.checkpoint_every=5", "train.num_ranks=2"]

@@ -15,9 +15,8 @@ from tasks.storage.home import Home
 from tests.flows.conftest import write_recipe
 from tests.flows.test_crashes import Run, left_behind
 
-CASES = [("train", signal.SIGHUP, 2)]
 EVERYWHERE = [(stage, number, 1) for stage in STAGES for number in (signal.SIGTERM, signal.SIGINT)]
-EVERYWHERE += [("train", number, 2) for number in (signal.SIGTERM, signal.SIGINT)]
+EVERYWHERE += [("train", number, 2) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
 
 
 def check(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> None:
@@ -40,12 +39,6 @@ def check(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> Non
         with sqlite3.connect(database) as mlflow:
             assert {state for (state,) in mlflow.execute("select status from runs")} <= {"KILLED"}
     assert [name for name in left_behind(run, before) if not name.startswith("train-")] == []
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("stage", "number", "ranks"), CASES)
-def test_a_closed_terminal_ends_a_run(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> None:
-    check(tmp_path, stage, number, ranks)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.raw_requests import UPGRADE, ask, basic
 
 FOREIGN = "https://evil.example"
 
-pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a loaded machine takes ten times as long
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,6 @@ def test_sockets_ask_for_the_password(exposed: tuple[Installation, str], path: s
             socket.recv(timeout=60)
 
 
-@pytest.mark.slow
 def test_a_run_goes_through_with_credentials(exposed: tuple[Installation, str], tmp_path: Path) -> None:
     installation, _ = exposed
     installation.run("deploy", str(installation.recipe), "--name", "guarded")

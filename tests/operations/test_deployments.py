@@ -120,6 +120,7 @@ def test_a_deployment_that_nobody_made_is_not_started(checked: Installation) -> 
     assert "did you mean 'checked'" in checked.run("start", "cheked", ok=False).stderr
 
 
+@pytest.mark.slow
 def test_the_command_that_deploy_prints_starts_a_run_and_follows_it(installation: Installation) -> None:
     shown = installation.run("deploy", str(installation.recipe), "--name", "printed", "--set", "train.epochs=2").stdout
     printed = next(line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("start"))
@@ -138,6 +139,7 @@ def test_the_command_that_deploy_prints_starts_a_run_and_follows_it(installation
     assert "View run" not in begun.stdout + begun.stderr
 
 
+@pytest.mark.slow
 def test_watching_a_run_that_fails_exits_as_the_run_does(installation: Installation) -> None:
     deploy(installation, "failing")
     done = installation.run("start", "failing", "tracking.gate_metric=valid/nosuch", "--watch", ok=False)

@@ -55,6 +55,7 @@ def test_another_option_for_what_runs_is_refused(installation: Installation) -> 
     assert "graphmill down" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_service_comes_back(installation: Installation) -> None:
     before = installation.json("status")["services"]["mlflow"]
     os.kill(before["process"], signal.SIGKILL)

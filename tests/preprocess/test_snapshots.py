@@ -146,6 +146,7 @@ def first_rows(columns: dict[str, Any], until: int) -> dict[str, Any]:
     return {name: values[:there] for name, values in columns.items()}
 
 
+@pytest.mark.slow
 @settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**32 - 1),
