@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from configs.base import ComponentConfig, FloatTuple
+from configs.errors import RecipeError
 from configs.registry import MODELS
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ class VectorsConfig(ComponentConfig):
         return self.dim
 
     def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse graph tasks: nodes of graphs that are not seen in training have no row. Raises ValueError."""
-        if getattr(recipe.dataset, "task", None) == "graph":
-            raise ValueError(
-                f"model.name={self.name} learns a vector for each node, and nodes of graphs that it has not seen have "
-                "none; take a GNN, such as gin"
-            )
+        """Refuse graph tasks where the data set's section names the task. Raises RecipeError."""
+        self.check_task(getattr(recipe.dataset, "task", None))
+
+    def check_task(self, task: str | None) -> None:
+        """Refuse graph tasks: graphs to predict have nodes that training has not seen. Raises RecipeError."""
+        if task == "graph":
+            raise RecipeError(f"model.name={self.name} has no vectors of nodes that it has not seen; take a GNN")
 
 
 class SampledConfig(VectorsConfig):

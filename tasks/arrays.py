@@ -1,4 +1,4 @@
-"""Arrays as all stages take them: their type, blocks of rows, and offsets of what lies end to end."""
+"""Arrays as all stages take them: their type, blocks and samples of rows, and offsets of what lies end to end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
+_SAMPLE_KEY = 20_261_122
 
 
 def blocks(count: int, size: int) -> Iterator[slice]:
@@ -20,6 +21,17 @@ def blocks(count: int, size: int) -> Iterator[slice]:
 def offsets(sizes: ArrayLike) -> NDArray[np.int64]:
     """Return where each thing begins when things of these sizes lie end to end, and where the last ends: (n + 1,)."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def sample_rows(rows: Array, most: int) -> Array:
+    """Return at most so many of the rows, drawn without replacement, in their order.
+
+    They are always the same ones: a recipe's seed must not change what a model is measured by or compared with.
+    """
+    if len(rows) <= most:
+        return rows
+    draw = np.random.Generator(np.random.Philox(key=_SAMPLE_KEY))
+    return rows[np.sort(draw.choice(len(rows), most, replace=False))]
 
 
 def row_blocks(indptr: Array, max_entries: int) -> Iterator[tuple[int, int]]:

@@ -41,7 +41,9 @@ def test_results_come_back(home: Home) -> None:
     name = PickleCache.name("f", 1, shard="abc", option=3)
     value = {"a": np.arange(5), "b": [1.5, None]}
     assert cache.load(name) is None
+    assert not cache.has(name)
     cache.store(name, value)
+    assert cache.has(name)
     found = PickleCache(home).load(name)
     assert found is not None
     assert np.array_equal(found["a"], value["a"])

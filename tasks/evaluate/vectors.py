@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.factorization import left_factor
 from models.vectors import VectorModel
-from tasks.arrays import Array
+from tasks.arrays import Array, sample_rows
 from tasks.evaluators.label_shares import f1_by_share
 from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
@@ -22,7 +22,6 @@ _MOST_LABELLED, _MOST_CLASSES = 20_000, 200
 _STRENGTH = 10.0
 """C for vectors of length 1."""
 _POINTS, _CLASSES_SHOWN = 3000, 8
-_SEED = 20_261_123
 _EQUAL = 1e-3
 """Lengths that differ by less are all the same."""
 
@@ -57,7 +56,7 @@ def _classes(store: GraphStore, num_classes: int) -> tuple[Array, Tensor | None]
         return np.empty(0, np.int64), None
     indices = [store.get(f"{split}_idx") for split in SPLITS]
     nodes = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices if index is not None]))
-    nodes = _some(nodes, _MOST_LABELLED)
+    nodes = sample_rows(nodes, _MOST_LABELLED)
     label = targets(manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
         known = label >= 0
@@ -86,7 +85,7 @@ def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -
     Classes beyond the most frequent ones, and nodes without one, are -1.
     """
     manifest = store.manifest
-    nodes = _some(np.arange(manifest.num_nodes), _POINTS)
+    nodes = sample_rows(np.arange(manifest.num_nodes), _POINTS)
     rows = _rows(model, nodes)
     points = left_factor(rows - rows.mean(0), 2) if rows.shape[1] > 1 else torch.cat([rows, rows * 0], 1)
     found: dict[str, Any] = {"x": _rounded(points[:, 0]), "y": _rounded(points[:, 1]), "nodes": manifest.num_nodes}
@@ -102,12 +101,6 @@ def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -
 
 def _rows(model: VectorModel, nodes: Array) -> Tensor:
     return model.table[torch.from_numpy(nodes)].float()
-
-
-def _some(nodes: Array, most: int) -> Array:
-    if len(nodes) <= most:
-        return nodes
-    return np.sort(np.random.default_rng(_SEED).permutation(nodes)[:most])
 
 
 def _rounded(values: Tensor) -> list[float]:

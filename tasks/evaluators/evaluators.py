@@ -94,7 +94,9 @@ class RocAuc(Evaluator):
 
     def measure(self, prediction: Prediction) -> float:
         """ROC-AUC in 0..1; a tie counts one half."""
-        return _binary_metric(prediction, metrics.rocauc)
+        if prediction.positive is not None:
+            return metrics.rocauc_of_pairs(*prediction.pairs())
+        return metrics.mean_over_tasks(*prediction.columns(), metrics.rocauc)
 
 
 @EVALUATORS.register("average_precision")
@@ -109,15 +111,9 @@ class AveragePrecision(Evaluator):
 
     def measure(self, prediction: Prediction) -> float:
         """Average precision in 0..1; rows of equal score enter together."""
-        return _binary_metric(prediction, metrics.average_precision)
-
-
-def _binary_metric(prediction: Prediction, metric: Any) -> float:
-    if prediction.positive is not None:
-        positive, negative = prediction.pairs()
-        label = np.repeat([1, 0], [positive.size, negative.size])
-        return float(metric(label, np.concatenate([positive.ravel(), negative.ravel()])))
-    return metrics.mean_over_tasks(*prediction.columns(), metric)
+        if prediction.positive is not None:
+            return metrics.average_precision_of_pairs(*prediction.pairs())
+        return metrics.mean_over_tasks(*prediction.columns(), metrics.average_precision)
 
 
 @EVALUATORS.register("rmse")

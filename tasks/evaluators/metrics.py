@@ -18,6 +18,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
 
 _ROWS_AT_A_TIME = 4096
+_SCORES_AT_A_TIME = 1 << 22
 
 
 def rocauc(label: Array, score: Floats) -> float:
@@ -50,6 +51,43 @@ def average_precision(label: Array, score: Floats) -> float:
         return float("nan")
     gained = np.diff(true_positives, prepend=0) / true_positives[-1]
     return float(np.sum(gained * (true_positives / taken)))
+
+
+def rocauc_of_pairs(positive: Floats, negative: Floats) -> float:
+    """`rocauc` of true edges' scores (n,) and those of negatives, of any shape.
+
+    There may be a thousand negatives for each edge: they are never sorted, nor copied, as a whole.
+    """
+    if not positive.size or not negative.size:
+        return float("nan")
+    count, higher, not_lower = _negatives_above(positive, negative)
+    beaten = negative.size - 0.5 * (higher + not_lower)
+    return float(np.sum(count * beaten) / positive.size / negative.size)
+
+
+def average_precision_of_pairs(positive: Floats, negative: Floats) -> float:
+    """`average_precision` of true edges' scores (n,) and those of negatives, of any shape, as in `rocauc_of_pairs`."""
+    if not positive.size:
+        return float("nan")
+    count, _, not_lower = _negatives_above(positive, negative)
+    true_positives = np.cumsum(count[::-1])[::-1]
+    return float(np.sum(count * (true_positives / (true_positives + not_lower))) / positive.size)
+
+
+def _negatives_above(positive: Floats, negative: Floats) -> tuple[Array, Array, Array]:
+    """Return how many positives have each distinct score, ascending, and how many negatives are above and not below it.
+
+    int64 (distinct scores,) each.
+    """
+    score, count = np.unique(positive, return_counts=True)
+    higher, not_lower = np.zeros(len(score), np.int64), np.zeros(len(score), np.int64)
+    every = negative.reshape(-1)
+    # Parts smaller than the scores that are looked up in them would take longer and save nothing.
+    for part in slices(len(every), max(_SCORES_AT_A_TIME, len(score))):
+        ordered = np.sort(every[part])
+        higher += len(ordered) - np.searchsorted(ordered, score, side="right")
+        not_lower += len(ordered) - np.searchsorted(ordered, score, side="left")
+    return count, higher, not_lower
 
 
 def mean_over_tasks(label: Array, score: Floats, metric: Any) -> float:

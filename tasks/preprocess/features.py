@@ -187,7 +187,7 @@ class FeatureBuilder:
             name = f"nodes-{rows.first_node}-{rows.num_nodes}"
             place = replace(rows, sha256=name, num_rows=rows.num_nodes, kept=None)
             jobs.append(ShardJob(compute_rows, transform.version, place, key, self.context.cache, payload))
-        if any(job.cache.load(job.name) is None for job in jobs):
+        if not all(job.cache.has(job.name) for job in jobs):
             transform.prepare(self.graph)
         for _ in run_jobs(self.context, jobs, track.origin):
             pass

@@ -76,6 +76,10 @@ class PickleCache:
         """File of a result."""
         return self.folder / name[-32:][:2] / f"{name}.pkl"
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a result; only `load` tells whether it can be trusted."""
+        return self.path(name).exists()
+
     def load(self, name: str) -> Any | None:
         """Return a result, or None where there is none that can be trusted."""
         path = self.path(name)

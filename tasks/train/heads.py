@@ -11,7 +11,7 @@ from torch import Tensor
 from models.logistic import fit_logistic
 from models.output_heads import LinkHead, NodeHead
 from models.vectors import VectorModel
-from tasks.arrays import Array
+from tasks.arrays import sample_rows
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
@@ -71,7 +71,7 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
 def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     """Return vectors (n, D) and labels (n, C) of training nodes: 0 or 1 for each class, or numbers; NaN: none."""
     assert isinstance(model.head, NodeHead)
-    nodes = _some(np.asarray(store["train_idx"]))
+    nodes = sample_rows(np.asarray(store["train_idx"]), _MOST_ROWS)
     label = targets(store.manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
         known = label >= 0
@@ -82,7 +82,7 @@ def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
 
 def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each."""
-    edges = _some(np.asarray(store["train_edges"]))
+    edges = sample_rows(np.asarray(store["train_edges"]), _MOST_ROWS)
     manifest = store.manifest
     drawn = draw_pool(
         len(SPLITS), len(edges), manifest.num_nodes, _PAIR_SEED, graph_pairs(store.get), directed=not manifest.symmetric
@@ -92,13 +92,6 @@ def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     is_edge = torch.zeros(len(source), 1)
     is_edge[: len(edges)] = 1
     return model.table[torch.from_numpy(source)] * model.table[torch.from_numpy(target)], is_edge
-
-
-def _some(rows: Array) -> Array:
-    """Return at most _MOST_ROWS of the rows, always the same."""
-    if len(rows) <= _MOST_ROWS:
-        return rows
-    return rows[np.sort(np.random.default_rng(_PAIR_SEED).permutation(len(rows))[:_MOST_ROWS])]
 
 
 def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:

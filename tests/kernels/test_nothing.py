@@ -19,7 +19,7 @@ from tasks.preprocess.edges.coo import coo_to_csr
 from tasks.preprocess.edges.shard_kernels import sort_and_compress
 from tasks.preprocess.transforms.hops import count_labels, mean_rows
 from tasks.sampling.gather import gather_mean, gather_rows
-from tasks.train.loaders.negatives import alias_table
+from tasks.train.loaders.negatives import NegativeSampler
 
 NO_EDGES = np.zeros(0, np.int32)
 
@@ -62,6 +62,11 @@ def test_layers(shape: tuple[int, int]) -> None:
 
 
 def test_lists() -> None:
-    assert [len(part) for part in alias_table(np.zeros(0))] == [0, 0]
     assert len(sort_and_compress(np.zeros(0, np.uint64), np.zeros(0, np.int64), 40, True)[0]) == 0
     assert len(IdIndex().sort()) == 0
+
+
+@pytest.mark.parametrize("kind", ["uniform", "degree", "in_batch", "per_source"])
+def test_negatives(kind: str) -> None:
+    graph: Any = {"csc_indptr": np.zeros(1, np.int64), "csc_indices": NO_EDGES}
+    assert NegativeSampler(graph, kind, 2).draw(np.zeros((0, 2), np.int64), 0).shape == (0, 2)

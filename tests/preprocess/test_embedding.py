@@ -13,6 +13,7 @@ from configs.registry import MODELS, TRANSFORMS
 from tasks.preprocess.transforms.embedding import Embedding
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
 
 NODE = ("node", "to", "node")
 N = 60
@@ -66,6 +67,19 @@ def test_they_are_computed_once(dataset: Any, preprocess: Any, monkeypatch: pyte
     with pytest.raises(FileNotFoundError):  # nothing computed it
         preprocess(dataset, transforms=[{**transform, "seed": 1}])
     assert calls
+
+
+def test_rows_that_were_altered_in_the_cache_are_computed_again(dataset: Any, preprocess: Any, home: Home) -> None:
+    """They are there when it is asked whether vectors must be computed, and not trusted when they are read."""
+    transform = {"name": "embedding", "dim": 6}
+    first = preprocess(dataset, transforms=[transform])["feat"].copy()
+    kept = list(home.cache.rglob("*.pkl"))
+    assert any(path.name.startswith("compute_rows") for path in kept)
+    for path in kept:
+        path.write_bytes(b"altered")
+    again = preprocess(dataset, transforms=[transform])
+    assert not list(again.folder.glob("*scratch*"))
+    np.testing.assert_allclose(again["feat"], first, rtol=1e-4, atol=1e-4)
 
 
 def test_what_cannot_work_is_refused(dataset: Any, preprocess: Any, make_dataset: Any, node_splits: Any) -> None:

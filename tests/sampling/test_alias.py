@@ -37,6 +37,15 @@ def test_draws_are_in_proportion_to_weights(weights: list[float]) -> None:
     expect_counts(np.bincount(drawn, minlength=len(weights)), np.array(weights) / sum(weights))
 
 
+@pytest.mark.parametrize("weights", [np.arange(50.0) ** 4, [0.0, 3.0, 0.0], [1.0], [1e-12, 1e12]])
+def test_places_hold_the_chances_that_weights_ask_for(weights: Any) -> None:
+    table = alias_table(np.array(weights))
+    own = (table >> np.uint64(32)) / 2**32
+    chance = own.copy()
+    np.add.at(chance, (table & np.uint64(2**32 - 1)).astype(np.int64), 1 - own)
+    np.testing.assert_allclose(chance / len(table), np.array(weights) / np.sum(weights), atol=2**-31)
+
+
 def test_draws_depend_on_the_state_alone() -> None:
     table, together, apart = alias_table(np.arange(1, 9.0)), np.empty(100, np.int64), np.empty(100, np.int64)
     draw_many(table, np.uint64(7), together)

@@ -18,6 +18,7 @@ from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
+from tasks.train.families import family_of
 from tasks.train.heads import fit_head
 from tasks.train.job import BEST, LAST, RESULT, Job
 from tasks.train.loaders.pairs import PairData
@@ -268,3 +269,16 @@ def test_what_a_grid_cannot_do_is_refused_before_it_starts(options: Any, message
     ranks = Ranks(0, asked.train.num_ranks)
     with pytest.raises(RecipeError, match=message):
         BlockGrid(asked.train.strategy, ranks).check(node_graph(tmp_path).manifest)
+
+
+@pytest.mark.parametrize("name", ["skipgram", "prone"])
+def test_tasks_on_graphs_are_refused_wherever_they_are_first_seen(tmp_path: Path, name: str) -> None:
+    """In the recipe, or where only the data says that it holds graphs."""
+    message = f"model.name={name} has no vectors of nodes that it has not seen"
+    with pytest.raises(RecipeError, match=message):
+        build_recipe({"name": "demo", "dataset": {"name": "dgl", "path": "graphs.bin", "task": "graph"}, "model": name})
+    asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": name})
+    data = node_graph(tmp_path).manifest.model_copy(update={"task": "graph"})
+    context: Any = None  # nothing is said before
+    with pytest.raises(RecipeError, match=message):
+        family_of(asked.train).announce(context, asked, data)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from tasks.evaluators.metrics import Array
+from tasks.arrays import Array, sample_rows
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MOST_CODES = 64
 """Codes of one categorical value that get a column; all others have zeros."""
-SAMPLE_KEY = 20_261_122
-"""What is drawn for controls: the same whatever the recipe's seed."""
 _MOST_ROWS, _LEAST_ROWS = 50_000, 1000
 """Rows that a linear model is fitted to."""
 _MOST_NUMBERS = 1 << 26
@@ -68,14 +66,6 @@ def training_sample(rows: Array, columns: tuple[FeatureColumn, ...], num_scores:
     width = sum(column.dim * (1 if column.kind == "numeric" else MOST_CODES) for column in columns) * share
     most = min(_MOST_ROWS, _MOST_NUMBERS // width, _MOST_PRODUCTS // (width * num_scores)) // share
     return sample_rows(rows, max(most, _LEAST_ROWS))
-
-
-def sample_rows(rows: Array, most: int) -> Array:
-    """Return so many of the rows at most, drawn without replacement, always the same ones, in their order."""
-    if len(rows) <= most:
-        return rows
-    draw = np.random.Generator(np.random.Philox(key=SAMPLE_KEY))
-    return rows[np.sort(draw.choice(len(rows), most, replace=False))]
 
 
 class OwnFeatures:

@@ -13,6 +13,7 @@ two others have in common has a logarithm above 0.
 from __future__ import annotations
 
 import threading
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,13 @@ class NeighborhoodControl:
     """Scores pairs of nodes of a graph."""
 
     def __init__(self, store: GraphStore) -> None:
-        """Count every node's neighbours."""
-        self._lists = [(store["csc_indptr"], store["csc_indices"])]
-        if not store.manifest.symmetric:
-            self._lists.append((store["csr_indptr"], store["csr_indices"]))
+        """Find every node's lists of neighbours; a directed graph has two of them."""
+        outgoing = (None, None) if store.manifest.symmetric else (store["csr_indptr"], store["csr_indices"])
+        self._lists: tuple[Any, Any, Any, Any] = (store["csc_indptr"], store["csc_indices"], *outgoing)
         self._num_nodes = store.manifest.num_nodes
-        self._lengths: Array = np.sum([np.diff(np.asarray(indptr)) for indptr, _ in self._lists], 0)
+        indptrs = (indptr for indptr in self._lists[::2] if indptr is not None)
+        self._lengths: Array = np.sum([np.diff(np.asarray(indptr)) for indptr in indptrs], 0)
         self._local = threading.local()
-        self._degree: Array | None = None
 
     def steps(self, pairs: Array) -> int:
         """Return how many neighbours `scores` looks at for pairs, int (n, 2)."""
@@ -47,28 +47,20 @@ class NeighborhoodControl:
         """Score pairs, int (n, 2): float32 (n,) by control; None where that takes too long."""
         if self.steps(pairs) > _MOST_STEPS:
             return None
-        degree = self._degrees()
-        inverse_log = np.zeros(self._num_nodes, np.float32)
-        inverse_log[degree > 1] = 1 / np.log(degree[degree > 1])
         order = np.argsort(pairs[:, 0], kind="stable")  # a node's neighbours are marked once for all of its pairs
         sources, targets = (np.ascontiguousarray(pairs[order, end], np.int64) for end in (0, 1))
         common, adamic_adar = np.zeros(len(pairs), np.float32), np.zeros(len(pairs), np.float32)
-        bounds = even_rows(len(pairs))
-        lists = self._both()
+        bounds, degree, inverse_log = even_rows(len(pairs)), self._degree, self._inverse_log
 
         def work(number: int) -> None:
             part = slice(bounds[number], bounds[number + 1])
             found = common[part], adamic_adar[part]
-            _meet(sources[part], targets[part], *lists, inverse_log, self._marks(), *found)
+            _meet(sources[part], targets[part], *self._lists, inverse_log, self._marks(), *found)
 
         run_each(work, len(bounds) - 1)
         by_control = {"degree": degree[sources] * degree[targets].astype(np.float32)}
         by_control |= {"common_neighbors": common, "adamic_adar": adamic_adar}
         return {name: _in_order(values, order) for name, values in by_control.items()}
-
-    def _both(self) -> tuple[Any, Any, Any, Any]:
-        """Return in-neighbours, and out-neighbours where they are others."""
-        return *self._lists[0], *(self._lists[1] if len(self._lists) > 1 else (None, None))
 
     def _marks(self) -> Array:
         """Return this thread's two rows of marks: int64 (2, N + 1), the last one of a row is its latest."""
@@ -77,15 +69,21 @@ class NeighborhoodControl:
             marks = self._local.marks = np.zeros((2, self._num_nodes + 1), np.int64)
         return marks
 
-    def _degrees(self) -> Array:
-        if self._degree is None:
-            self._degree = np.zeros(self._num_nodes, np.int64)
-            lists, bounds, degree = self._both(), even_rows(self._num_nodes), self._degree
-            run_each(
-                lambda i: _count_neighbors(bounds[i], bounds[i + 1], *lists, self._marks(), degree),
-                len(bounds) - 1,
-            )
-        return self._degree
+    @cached_property
+    def _degree(self) -> Array:
+        """How many different neighbours each node has, int64 (N,)."""
+        degree, bounds = np.zeros(self._num_nodes, np.int64), even_rows(self._num_nodes)
+        run_each(
+            lambda i: _count_neighbors(bounds[i], bounds[i + 1], *self._lists, self._marks(), degree), len(bounds) - 1
+        )
+        return degree
+
+    @cached_property
+    def _inverse_log(self) -> Array:
+        """1 / log of each node's degree, float32 (N,); 0 below two neighbours, where no pair can have it in common."""
+        found, several = np.zeros(self._num_nodes, np.float32), self._degree > 1
+        found[several] = 1 / np.log(self._degree[several])
+        return found
 
 
 def _in_order(values: Array, order: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, TRANSFORMS
+from models.factorization import unit_rows
 from models.vectors import FactoredModel
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
@@ -51,7 +52,7 @@ class Embedding(StructureTransform):
         arrays = factor_graph(graph, symmetric=graph.symmetric, seed=self.config.seed, weighted=options.weighted)
         vectors = model.factor(options, arrays, self.config.seed, lambda what: None)
         if options.normalize:
-            vectors /= vectors.norm(dim=1, keepdim=True).clamp(min=_TINY)
+            vectors = unit_rows(vectors)
         vectors /= vectors.square().mean().sqrt().clamp(min=_TINY)
         with atomic_file(self._place(graph)) as file:
             np.save(file, vectors.numpy())

@@ -8,6 +8,7 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.training import FactorTrainConfig
 from models.facts import GraphFacts
+from models.vector_configs import VectorsConfig
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
@@ -24,8 +25,8 @@ _BYTES_AN_EDGE = 24
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-    if manifest.task == "graph":
-        raise RecipeError(f"model.name={recipe.model.name} has no vectors of nodes that it has not seen; take a GNN")
+    assert isinstance(recipe.model, VectorsConfig)
+    recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to factor; look at preprocess and components")
     context.message(f"{recipe.model.name}, at once")

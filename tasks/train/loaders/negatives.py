@@ -24,6 +24,7 @@ import numpy as np
 from numba import njit
 
 from tasks.counter_random import below, uniform
+from tasks.sampling.alias import alias_table, chosen
 from tasks.sampling.lookup import find_edge, frozen
 from tasks.sampling.neighbors import draw_negatives
 from tasks.storage.graph_store import GraphStore
@@ -43,9 +44,9 @@ class NegativeSampler:
         self.indptr, self.indices = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
         self.kind = kind
         self.num_negatives = num_negatives
-        self._keep, self._alias = np.empty(0, np.float32), np.empty(0, np.int32)
-        if kind == "degree":
-            self._keep, self._alias = alias_table(np.diff(self.indptr) ** _DEGREE_POWER)
+        self._table = np.empty(0, np.uint64)
+        if kind == "degree" and len(self.indices):  # without an edge all degrees are alike, and so are all nodes
+            self._table = alias_table(np.diff(self.indptr) ** _DEGREE_POWER)
 
     def draw(self, positive: Array, key: int) -> Array:
         """Return negatives, int64 (n * num_negatives, 2); those of positive i are rows i * num_negatives and on.
@@ -57,13 +58,12 @@ class NegativeSampler:
             draw_negatives(self.indptr, self.indices, key, _TRIES, negative)
         else:
             others = positive[:, 1] if self.kind == "in_batch" and len(positive) > 1 else positive[:0, 1]
-            graph, table = (self.indptr, self.indices), (self._keep, self._alias)
-            draw_targets(*graph, positive, np.ascontiguousarray(others), *table, key, negative)
+            draw_targets(self.indptr, self.indices, positive, np.ascontiguousarray(others), self._table, key, negative)
         return negative
 
 
 @njit(cache=True, nogil=True)
-def draw_targets(indptr, indices, positive, others, keep, alias, key, out):  # type: ignore[no-untyped-def]
+def draw_targets(indptr, indices, positive, others, table, key, out):  # type: ignore[no-untyped-def]
     """Fill out (n * k, 2) with each positive's source, k times, and drawn targets.
 
     Targets are drawn from `others` (n,) but the positive's own place, if there are any, in the first tries; else by the
@@ -80,48 +80,8 @@ def draw_targets(indptr, indices, positive, others, keep, alias, key, out):  # t
                 target = others[place + (place >= i)]
             else:
                 target = below(key, row, 2 * t, num_nodes)
-                if len(keep) and uniform(key, row, 2 * t + 1) >= keep[target]:
-                    target = np.int64(alias[target])
+                if len(table):
+                    target = chosen(table[target], target, uniform(key, row, 2 * t + 1))
             if target != source and find_edge(indptr, indices, source, target) < 0:
                 break
         out[row, 0], out[row, 1] = source, target
-
-
-def alias_table(weight: Array) -> tuple[Array, Array]:
-    """Return what draws an index by weight in constant time (Walker 1977, in Vose's linear construction).
-
-    Args:
-        weight: float64 (n,), not negative. All 0 counts as all alike.
-
-    Returns:
-        keep float32 (n,) and alias, id (n,): draw i uniformly, stay with probability keep[i], else take alias[i].
-    """
-    total = weight.sum()
-    share = weight * (len(weight) / total) if total > 0 else np.ones(len(weight))
-    keep = np.ones(len(weight), np.float32)
-    alias = np.arange(len(weight), dtype=np.int32 if len(weight) <= np.iinfo(np.int32).max else np.int64)
-    fill_alias(share, keep, alias)
-    return keep, alias
-
-
-@njit(cache=True, nogil=True)
-def fill_alias(share, keep, alias):  # type: ignore[no-untyped-def]
-    """Fill keep and alias; share (n,) has mean 1 and is used up."""
-    stack = np.empty_like(alias)  # indices of small shares grow from the left, of large ones from the right
-    small, large = 0, len(stack)
-    for i in range(len(share)):
-        if share[i] < 1:
-            stack[small] = i
-            small += 1
-        else:
-            large -= 1
-            stack[large] = i
-    while small > 0 and large < len(stack):
-        small -= 1
-        low, high = stack[small], stack[large]
-        keep[low], alias[low] = share[low], high
-        share[high] -= 1 - share[low]
-        if share[high] < 1:
-            large += 1
-            stack[small] = high
-            small += 1

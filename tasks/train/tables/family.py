@@ -10,7 +10,7 @@ from configs.schema import Recipe
 from configs.training import TableTrainConfig
 from models.facts import GraphFacts
 from models.kernels.row_layout import Rule, row_bytes
-from models.vector_configs import SampledConfig
+from models.vector_configs import SampledConfig, VectorsConfig
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
@@ -29,8 +29,8 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
 
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
-    if manifest.task == "graph":
-        raise RecipeError(f"model.name={recipe.model.name} has no vectors of nodes that it has not seen; take a GNN")
+    assert isinstance(recipe.model, VectorsConfig)
+    recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to draw samples from; look at preprocess and components")
     ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
