@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from configs.errors import RecipeError
 from models.base import GraphModel
 from models.block import Batch
 from models.encoders import NodeEncoder
@@ -34,8 +33,7 @@ class VectorModel(GraphModel):
     def __init__(self, config: Any, facts: GraphFacts) -> None:
         """Raises RecipeError for tasks on whole graphs."""
         nn.Module.__init__(self)
-        if facts.task == "graph":
-            raise RecipeError(f"model.name={config.name} has no vectors of nodes that it has not seen; take a GNN")
+        config.check_task(facts.task)
         self.config, self.facts = config, facts
         rows_alone = replace(facts, feature_dim=0, categories=())
         self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
