@@ -25,9 +25,34 @@ NodesOption = Annotated[
     str | None, typer.Option("--nodes", metavar="FILE", help="File of node ids (Parquet, CSV, .txt); default: all.")
 ]
 GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
+PairsOption = Annotated[
+    str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
+]
+FormatOption = Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")]
 DataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
+]
+ExportedArgument = Annotated[str, typer.Argument(metavar="embeddings|predictions|model|graph", help="What to export.")]
+ExportedModelOption = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3; no graph's."),
+]
+ExportFileOption = Annotated[
+    str | None,
+    typer.Option("--output", "--out", "-o", metavar="FILE", help="File to write; its ending says the format."),
+]
+NodeTypeOption = Annotated[
+    str | None, typer.Option("--node-type", metavar="TYPE", help="Embeddings: of which nodes, if types differ.")
+]
+ExportFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="parquet or npy, of embeddings safetensors, word2vec and word2vec-binary too; of the model files or "
+        "safetensors; of a graph dgl.",
+    ),
 ]
 
 
@@ -79,17 +104,52 @@ def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json:
         print(json.dumps(record), flush=True)
 
 
+def _check_exported(what: str) -> None:
+    from typing import get_args
+
+    from configs.errors import RecipeError
+    from configs.matching import did_you_mean
+    from tasks.apply.run import OutputKind
+
+    known = (*get_args(OutputKind), "graph")
+    if what not in known:
+        raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
+
+
+def _refuse_for_graph(options: dict[str, str | None]) -> None:
+    from configs.errors import RecipeError
+
+    for option, value in options.items():
+        if value is not None:
+            name = option.replace("_", "-")
+            raise RecipeError(f"--{name} is for what a model makes; export graph takes a recipe or a run")
+
+
+def _export_graph(
+    place: Home,
+    source: str | None,
+    overrides: list[str],
+    output: str | None,
+    format: str | None,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    from flows.commands.graph_export import export_graph
+
+    record = export_graph(place, source, overrides, output, format, verbose=verbose or global_options.verbose)
+    sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
+    _show_written([("graph", record["output"]), ("of", f"{record['source']}: {sizes}")], record, as_json)
+
+
 @app.command()
 def predict(
     model: ModelOption,
     data: DataArgument = None,
     nodes: NodesOption = None,
-    pairs: Annotated[
-        str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
-    ] = None,
+    pairs: PairsOption = None,
     graphs: GraphsOption = None,
     output: OutputOption = None,
-    format: Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")] = None,
+    format: FormatOption = None,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -116,32 +176,14 @@ def predict(
 
 @app.command()
 def export(
-    what: Annotated[str, typer.Argument(metavar="embeddings|predictions|model|graph", help="What to export.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3; no graph's."
-        ),
-    ] = None,
+    what: ExportedArgument,
+    model: ExportedModelOption = None,
     data: DataArgument = None,
     nodes: NodesOption = None,
     graphs: GraphsOption = None,
-    node_type: Annotated[
-        str | None, typer.Option("--node-type", metavar="TYPE", help="Embeddings: of which nodes, if types differ.")
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "--out", "-o", metavar="FILE", help="File to write; its ending says the format."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="parquet or npy, of embeddings safetensors, word2vec and word2vec-binary too; of the model files or "
-            "safetensors; of a graph dgl.",
-        ),
-    ] = None,
+    node_type: NodeTypeOption = None,
+    output: ExportFileOption = None,
+    format: ExportFormatOption = None,
     trust_code: TrustOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -156,40 +198,20 @@ def export(
     `graphmill export model --model quickstart@3 -o model.safetensors`;
     `graphmill export graph quickstart --format dgl -o graph.bin`
     """
-    from typing import get_args
-
     from configs.errors import RecipeError
-    from configs.matching import did_you_mean
-    from flows.commands.graph_export import export_graph
-    from tasks.apply.run import OutputKind
 
-    known = (*get_args(OutputKind), "graph")
-    if what not in known:
-        raise RecipeError(f"export {what!r}{did_you_mean(what, known)}: one of {', '.join(known)}")
+    _check_exported(what)
     recipe, overrides = _recipe_and_overrides(data)
+    of_model = {"model": model, "nodes": nodes, "graphs": graphs, "node_type": node_type}
     if what == "graph":
-        for option, value in (("model", model), ("nodes", nodes), ("graphs", graphs), ("node-type", node_type)):
-            if value is not None:
-                raise RecipeError(f"--{option} is for what a model makes; export graph takes a recipe or a run")
+        _refuse_for_graph(of_model)
         place = open_home(home, trust_code or [])
-        record = export_graph(place, recipe, overrides, output, format, verbose=verbose or global_options.verbose)
-        sizes = ", ".join(f"{record[name]:,} {name}" for name in ("nodes", "edges", "graphs"))
-        _show_written([("graph", record["output"]), ("of", f"{record['source']}: {sizes}")], record, as_json)
+        _export_graph(place, recipe, overrides, output, format, verbose, as_json)
         return
     if model is None:
         raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
-    parameters = {
-        "model": model,
-        "what": what,
-        "nodes": nodes,
-        "graphs": graphs,
-        "node_type": node_type,
-        "output": output,
-        "format": format,
-        "recipe": recipe,
-        "overrides": overrides,
-    }
-    _call("export_model", open_home(home, trust_code or []), verbose, as_json, parameters)
+    parameters = {"what": what, "output": output, "format": format, "recipe": recipe, "overrides": overrides}
+    _call("export_model", open_home(home, trust_code or []), verbose, as_json, {**of_model, **parameters})
 
 
 @app.command()

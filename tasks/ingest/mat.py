@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from configs.errors import DataError
 from configs.registry import DATASETS
+from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import MatConfig
+from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
+
+if TYPE_CHECKING:
+    from tasks.ingest.edges import EdgeCheck
+
+_EDGE_BYTES = 64
+"""What an entry of the network takes while it is compared with its mirror image and made an edge."""
+_LABEL_BYTES = 4
 
 
 @DATASETS.register("mat")
@@ -24,38 +33,17 @@ class Mat(FileDataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Check the matrices and write them as tables."""
-        import scipy.sparse as sp
-
-        from tasks.ingest.edges import EdgeCheck
         from tasks.ingest.writer import DatasetWriter
-        from tasks.readers.matlab import read_matrices
         from tasks.storage.manifests import EdgeType, NodeType
 
-        config = self.config
-        found = read_matrices(self.path, [config.network, config.groups])
-        network, groups = found[config.network], found[config.groups]
+        network, groups = self._matrices()
         num_nodes = network.shape[0]
-        if network.shape[1] != num_nodes or not num_nodes:
-            raise DataError(f"has the shape {network.shape}; (n, n) is needed", path=self._member(config.network))
-        if groups.shape[0] != num_nodes or not groups.shape[1]:
-            shape = f"({num_nodes:,}, groups)"
-            raise DataError(f"has the shape {groups.shape}; {shape} is needed", path=self._member(config.groups))
-        directed = bool((network != network.T).nnz)
-        edges = (network if directed else sp.triu(network)).tocoo()
-        check = EdgeCheck(num_nodes, num_nodes)
-        ends: list[Any] = [np.asarray(end, np.int64) for end in (edges.row, edges.col)]
-        check.add(ends[0], ends[1], self._member(config.network))
-        columns = {"src": ends[0], "dst": ends[1]}
-        if len(edges.data) and (edges.data != 1).any():
-            if (edges.data < 0).any():
-                raise DataError("has weights below 0", path=self._member(config.network))
-            columns["weight"] = edges.data.astype(np.float32)
-        label = (groups != 0).toarray().astype(np.float32)
-        splits = self._splits(np.flatnonzero(label.any(1)))
-        label[~label.any(1)] = np.nan
+        edges, check, directed = self._edges(network)
+        label = self._labels(groups)
+        splits = self._splits(np.flatnonzero(~np.isnan(label[:, 0])))
         with DatasetWriter(context.work) as writer:
             writer.write("nodes/node", {"node_id": np.arange(num_nodes, dtype=np.int64), "label": label})
-            writer.write("edges/node__to__node", columns)
+            writer.write("edges/node__to__node", edges)
             for name, index in splits.items():
                 writer.write(f"split/{name}", {"node_id": index})
         return {
@@ -64,16 +52,64 @@ class Mat(FileDataset):
             "task_type": "multilabel",
             "num_classes": 2,
             "num_tasks": label.shape[1],
-            "metric": config.metric,
+            "metric": self.config.metric,
             "directed": directed,
             "node_types": (NodeType(name="node", num_nodes=num_nodes, features=()),),
-            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=len(ends[0])),),
+            "edge_types": (EdgeType(source="node", relation="to", target="node", num_edges=check.num_edges),),
             "target_type": "node",
             "splits": {name: len(index) for name, index in splits.items()},
             "num_self_loops": check.num_self_loops,
             "num_duplicate_edges": check.num_duplicates,
             "tables": writer.tables,
         }
+
+    def _matrices(self) -> tuple[Any, Any]:
+        """Read the matrices of edges and groups, whose shapes fit. Raises DataError."""
+        from tasks.readers.matlab import read_matrices
+
+        config = self.config
+        found = read_matrices(self.path, [config.network, config.groups])
+        network, groups = found[config.network], found[config.groups]
+        num_nodes = network.shape[1]
+        if network.shape[0] != num_nodes:
+            words = f"has the shape {network.shape}; (n, n) is needed, a row and a column for each node"
+            raise DataError(f"{words} (option network)", path=self._member(config.network))
+        if groups.shape[0] != num_nodes:
+            words = f"has the shape {groups.shape}; ({num_nodes:,}, groups) is needed, a row for each node"
+            raise DataError(f"{words} (option groups)", path=self._member(config.groups))
+        return network, groups
+
+    def _edges(self, network: Any) -> tuple[dict[str, Array], EdgeCheck, bool]:
+        """Return the table of edges, what was counted in it, and whether edges have a direction."""
+        import scipy.sparse as sp
+
+        from tasks.ingest.edges import EdgeCheck
+
+        member, num_nodes = self._member(self.config.network), network.shape[0]
+        check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
+        if (network.data < 0).any():
+            raise DataError("has weights below 0; set them to 0 or leave the edges out", path=member)
+        directed = bool((network != network.T).nnz)
+        edges = (network if directed else sp.triu(network)).tocsr().tocoo()  # by source: ids that ascend take less room
+        columns = {"src": edges.row.astype(np.int64), "dst": edges.col.astype(np.int64)}
+        check = EdgeCheck(num_nodes, num_nodes)
+        check.add(columns["src"], columns["dst"], member)
+        if (edges.data != 1).any():
+            if edges.data.max() > np.finfo(np.float32).max:
+                raise DataError("has weights that float32 cannot hold; scale them down", path=member)
+            columns["weight"] = edges.data.astype(np.float32)
+        return columns, check, directed
+
+    def _labels(self, groups: Any) -> Array:
+        """Return (nodes, groups) float32 of 0 and 1; NaN where a node has no group."""
+        member, (num_nodes, num_groups) = self._member(self.config.groups), groups.shape
+        if num_groups * _LABEL_BYTES > MAX_ROW_BYTES:
+            words = f"has {num_groups:,} groups; a row may have {MAX_ROW_BYTES:,} bytes, {_LABEL_BYTES} a group"
+            raise DataError(f"{words}: keep the most frequent ones", path=member)
+        check_memory(num_nodes * num_groups * _LABEL_BYTES, "the matrix of labels", member)
+        label = (groups != 0).astype(np.float32).toarray(order="C")
+        label[~label.any(1)] = np.nan
+        return label
 
     def _member(self, name: str) -> str:
         return f"{self.path}[{name}]"

@@ -18,10 +18,12 @@ from flows.commands.neighbors import find_neighbors, write_neighbors
 from flows.commands.runs import RunFilter, find_run, list_runs, metric_of
 from flows.commands.versions import list_versions, promote, roll_back
 from flows.model_use import requested_use
+from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.model_files import MODEL, WEIGHTS, load_published, read_tensors
 from tasks.apply.published import read_published
 from tasks.storage.home import Home
 from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
+from tests.apply.test_vector_formats import read as read_vectors
 from tests.flows.conftest import graphmill
 
 pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
@@ -157,6 +159,30 @@ def test_embeddings_and_their_neighbors(trained: Trained) -> None:
     near = pq.read_table(trained.folder / "near.parquet").to_pandas()
     assert near.node.tolist() == ["n3"] * 5 + ["n4"] * 5
     assert near["rank"].tolist() == [1, 2, 3, 4, 5] * 2
+
+
+@pytest.mark.parametrize("format", ENDINGS)
+def test_the_ending_says_the_format_of_embeddings(trained: Trained, format: str) -> None:
+    path = trained.folder / f"ending{ENDINGS[format]}"
+    record = trained.json("export", "embeddings", "--model", "papers@champion", "--output", path.name)
+    assert record["output"] == str(path)
+    assert (record["ids"] is not None) == (format in HAS_IDS_BESIDE)
+    ids, vectors = read_vectors(path, format)
+    assert sorted(ids) == sorted(f"n{i}" for i in range(N))
+    assert vectors.shape == (N, record["dim"])
+    trained.json(
+        "export", "embeddings", "--model", "papers@champion", "--format", format, "--output", f"asked-{path.name}"
+    )
+    assert (trained.folder / f"asked-{path.name}").read_bytes() == path.read_bytes()
+
+
+def test_an_ending_of_no_format_is_refused(trained: Trained) -> None:
+    done = trained("export", "embeddings", "--model", "papers@champion", "--output", "vectors.csv")
+    assert done.returncode == 2
+    assert "--output vectors.csv must end with .parquet or .npy or .safetensors or .txt or .bin" in done.stderr
+    done = trained("export", "embeddings", "--model", "papers@champion", "--output", "v.txt", "--format", "npy")
+    assert done.returncode == 2
+    assert "--format npy and --output v.txt contradict each other" in done.stderr
 
 
 def test_the_model_as_files(trained: Trained) -> None:

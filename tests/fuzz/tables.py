@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.io
+import scipy.sparse as sp
 import zstandard
 from hypothesis import strategies as st
+
+from tests.matlab_files import elements_of, mat_file, packed
 
 Draw = Callable[..., Any]
 
@@ -197,6 +201,23 @@ def vector_files(draw: Draw) -> Sample:
     return Sample("x.parquet", sink.getvalue(), "vectors", {}, repr([(ids, values)]))
 
 
+@st.composite
+def matlab_files(draw: Draw) -> Sample:
+    """Graphs and groups of nodes as scipy writes them for MATLAB."""
+    size, kind = draw(st.integers(10, 20)), draw(st.sampled_from(["f8", "f4", "i4", "u1", "bool"]))
+    ends = draw(st.lists(st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)), min_size=1, max_size=20))
+    network, group = np.zeros((size, size), kind), np.ones((size, 2), kind)
+    for source, target in ends:
+        network[source, target] = 1
+    values = {"network": network, "group": group}
+    sink = io.BytesIO()
+    given = {name: sp.csc_array(value) for name, value in values.items()} if draw(st.booleans()) else values
+    scipy.io.savemat(sink, given, do_compression=draw(st.booleans()))
+    expected = {name: (value.shape, np.argwhere(value.T).tolist()) for name, value in values.items()}
+    data = b"MATLAB 5.0".ljust(124) + sink.getvalue()[124:]  # without the time, which is another at each draw
+    return Sample("x.mat", data, "matlab", {}, repr(expected))
+
+
 SAMPLES: dict[str, st.SearchStrategy[Sample]] = {
     "delimited": delimited(),
     "edge lists": edge_lists(),
@@ -206,6 +227,7 @@ SAMPLES: dict[str, st.SearchStrategy[Sample]] = {
     "arrays": arrays(),
     "torch": torch_files(),
     "vectors": vector_files(),
+    "matlab": matlab_files(),
 }
 _ODD = [
     *(b"\0", b"\xff", b"\r", b'"', b",", b"\n", b"-1", b"1e999", b"nan", b"NA", b"\xef\xbb\xbf"),
@@ -248,4 +270,9 @@ def inside_out(draw: Draw, sample: Sample) -> bytes:
     ):
         if sample.data.startswith(start):
             return pack(draw(broken(unpack(sample.data))))
+    if sample.name == "x.mat":
+        elements = elements_of(sample.data)
+        at = draw(st.integers(0, len(elements) - 1))
+        elements[at] = draw(broken(elements[at]))
+        return mat_file(*map(packed, elements))
     return draw(broken(sample.data))

@@ -12,6 +12,8 @@ def prepare() -> None:
     """Import and compile what would otherwise count as an input's memory and time."""
     import scipy.sparse  # noqa: F401
 
+    import tasks.ingest.edges
+    import tasks.ingest.writer  # noqa: F401
     from tasks.ingest.ids.id_index import IdIndex
     from tasks.readers.numbers.reader import read_numbers
     from tests.fuzz.tables import write_small
@@ -100,6 +102,23 @@ def vectors(path: str) -> Any:
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])
+
+
+def matlab(path: str) -> Any:
+    """Return where the matrices of a graph have numbers; the data set is made of them too."""
+    import tempfile
+    from types import SimpleNamespace
+
+    from tasks.ingest.configs import MatConfig
+    from tasks.ingest.mat import Mat
+    from tasks.readers.matlab import read_matrices
+
+    found = read_matrices(Path(path), ["network", "group"])
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        context: Any = SimpleNamespace(work=Path(folder))
+        Mat(MatConfig(name="mat", path=path)).ingest(context)
+    entries = {name: matrix.tocoo() for name, matrix in found.items()}
+    return repr({name: (one.shape, np.stack([one.col, one.row], 1).tolist()) for name, one in entries.items()})
 
 
 def description(path: str) -> Any:

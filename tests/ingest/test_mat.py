@@ -12,7 +12,9 @@ import scipy.sparse as sp
 
 from configs.errors import DataError
 from tests.ingest.conftest import Ingest
+from tests.matlab_files import mat_file, sparse
 
+BILLIONS = 2**31 - 1
 NUM, GROUPS = 40, 5
 
 
@@ -72,6 +74,7 @@ def spoilt(folder: Path, content: bytes) -> dict[str, Any]:
         ({"network": np.full((40, 40), np.nan), "group": np.ones((40, 2))}, r"\[network\].* NaN or infinite"),
         ({"network": -np.eye(40), "group": np.ones((40, 2))}, r"\[network\].* below 0"),
         ({"network": np.eye(40), "group": np.zeros((40, 2))}, r"\[group\].*the train split is empty \(0 nodes"),
+        ({"network": np.eye(40) * 1e39, "group": np.ones((40, 2))}, r"\[network\].* float32 cannot hold"),
         ({"network": "words", "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
         ({"network": np.eye(40), "group": {"a": 1}}, r"\[group\].* no matrix of numbers"),
         ({"network": np.eye(40) * 1j, "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
@@ -80,6 +83,56 @@ def spoilt(folder: Path, content: bytes) -> dict[str, Any]:
 def test_what_is_no_graph(ingest: Ingest, folder: Path, values: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         ingest_mat(ingest, folder, values)
+
+
+SHAPES: dict[str, tuple[bytes, str]] = {
+    "rows of the network": (
+        mat_file(
+            sparse("network", (BILLIONS, 3), [0], [0, 1, 1, 1], [1.0]), sparse("group", (3, 1), [0], [0, 1], [1.0])
+        ),
+        r"\[network\].* has the shape \(2147483647, 3\); \(n, n\) is needed.* \(option network\)",
+    ),
+    "rows of the groups": (
+        mat_file(sparse("network", (1, 1), [0], [0, 1], [1.0]), sparse("group", (BILLIONS, 1), [0], [0, 1], [1.0])),
+        r"\[group\].* has the shape \(2147483647, 1\); \(1, groups\) is needed.* \(option groups\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_shapes_are_compared_before_anything_has_as_many_rows(
+    ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    content, message = SHAPES[case]
+    section = spoilt(folder, content)
+    # Both would be where memory is asked for.
+    monkeypatch.setattr("tasks.ingest.mat.Mat._edges", None)
+    monkeypatch.setattr("tasks.ingest.mat.Mat._labels", None)
+    with pytest.raises(DataError, match=message):
+        ingest(**section)
+
+
+def test_labels_that_do_not_fit_into_memory(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of 0.3 MB asks for 0.4 GB."""
+    num = 10_000
+    groups = sp.csc_array((np.ones(num), (np.arange(num), np.arange(num))), shape=(num, num))
+    monkeypatch.setattr("tasks.readers.limits.available_bytes", lambda: 300_000_000)
+    with pytest.raises(DataError, match=r"\[group\].* the matrix of labels takes 0.4 GB of memory"):
+        ingest_mat(ingest, folder, {"network": sp.eye_array(num, format="csc"), "group": groups})
+
+
+def test_edges_that_do_not_fit_into_memory(ingest: Ingest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num = 1_100_000
+    values = {"network": sp.eye_array(num, format="csc", dtype=bool), "group": np.ones((num, 1), np.uint8)}
+    monkeypatch.setattr("tasks.readers.limits.available_bytes", lambda: 65 << 20)
+    with pytest.raises(DataError, match=r"\[network\].* the table of edges takes 0.1 GB of memory"):
+        ingest_mat(ingest, folder, values)
+
+
+def test_more_groups_than_a_row_may_have(ingest: Ingest, folder: Path) -> None:
+    groups = sp.csc_array((3, (1 << 20) + 1))
+    with pytest.raises(DataError, match=r"\[group\].* has 1,048,577 groups; a row may have 4,194,304 bytes"):
+        ingest_mat(ingest, folder, {"network": np.eye(3), "group": groups})
 
 
 def test_files_that_are_none_or_damaged(ingest: Ingest, folder: Path) -> None:
