@@ -23,6 +23,10 @@ class GraphView:
     entries: dict[str, ArrayEntry]
     num_nodes: int
     symmetric: bool
+    dataset: str = ""
+    """Folder of the ingest artifact: ids of nodes."""
+    home: str = ""
+    """Root of the home: artifacts that transforms name."""
 
     def get(self, name: str) -> Array | None:
         """Return an array, memory-mapped, or None."""
