@@ -86,7 +86,8 @@ class RunRecord(BaseModel):
         """Keys of the registered models' vectors that its features come from."""
         section = self.config.get("preprocess")
         transforms = section.get("transforms") if isinstance(section, dict) else None
-        found = (one.get("vectors") for one in transforms or () if isinstance(one, dict))
+        listed = transforms if isinstance(transforms, list) else []
+        found = (one.get("vectors") for one in listed if isinstance(one, dict))
         return [key for key in found if isinstance(key, str)]
 
     @property

@@ -106,9 +106,9 @@ def write_vectors(job: VectorsJob) -> dict[str, Any]:
     tables, row, squares = _write_tables(opened, job.work)
     dim = int(opened.model.head_dim)
     labels = opened.store.manifest.task == "node" and not isinstance(opened.model, VectorModel)
-    for file, split in ((_TRAINED, "train_idx"), (_CHOSEN, "valid_idx")):
+    for path, split in ((job.work / _TRAINED, "train_idx"), (job.work / _CHOSEN, "valid_idx")):
         nodes = opened.store.get(split) if labels else None
-        np.save(job.work / file, row[:0] if nodes is None else row[np.asarray(nodes)])
+        np.save(path, row[:0] if nodes is None else row[np.asarray(nodes)])
     _write_edges(opened, job.work / _EDGES, row)
     return {
         "node_tables": [one.model_dump() for one in tables],

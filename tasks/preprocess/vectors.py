@@ -19,7 +19,7 @@ from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.transforms.configs import EmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.storage.artifacts import ArtifactStore, file_digest
+from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.dataset_store import DatasetStore, matrix
 from tasks.storage.file_names import beside
 from tasks.storage.graph_store import create_array
@@ -119,13 +119,13 @@ class NodeVectors:
     def _batches(self) -> Iterator[Array]:
         """Yield all vectors in their order, some at a time."""
         for table in self.manifest.node_tables:
-            with pq.ParquetFile(self.folder / table.file) as file:
+            with pq.ParquetFile(self._path(table.file)) as file:
                 name = next(f.name for f in file.schema_arrow if pa.types.is_fixed_size_list(f.type))
                 for batch in file.iter_batches(_ROWS, columns=[name]):
                     values = matrix(batch.column(0))
                     if values.shape[1] != self.manifest.dim:
                         raise IntegrityError(
-                            f"{self.folder / table.file} has vectors of {values.shape[1]}, its manifest says "
+                            f"{self._path(table.file)} has vectors of {values.shape[1]}, its manifest says "
                             f"{self.manifest.dim}"
                         )
                     if not np.isfinite(values).all():
@@ -134,9 +134,12 @@ class NodeVectors:
 
     def array(self, name: str) -> Iterator[Array]:
         """Yield an array of rows, some at a time, as nodes of the graph (-1: not in it)."""
-        rows = np.load(self.folder / name, mmap_mode="r", allow_pickle=False)
+        rows = np.load(self._path(name), mmap_mode="r", allow_pickle=False)
         for part in blocks(len(rows), _ROWS):
             yield self.nodes[np.asarray(rows[part])]
+
+    def _path(self, name: str) -> Path:
+        return self.folder / name
 
     def _number(self, kind: str) -> int:
         return next(i for i, one in enumerate(self.dataset.manifest.node_types) if one.name == kind)
@@ -167,11 +170,11 @@ class NodeVectors:
             return find_rows(self.dataset, f"ids/{kind}", count, columns["id"], numbers)
 
     def _id_columns(self, table: VectorTable) -> dict[str, pa.Array]:
-        with pq.ParquetFile(self.folder / table.file) as file:
+        with pq.ParquetFile(self._path(table.file)) as file:
             names = [name for name in ("id", "row") if name in file.schema_arrow.names]
             found = file.read(columns=names).combine_chunks()
         if found.num_rows != table.num_rows:
-            raise IntegrityError(f"{self.folder / table.file} has {found.num_rows:,} rows, not {table.num_rows:,}")
+            raise IntegrityError(f"{self._path(table.file)} has {found.num_rows:,} rows, not {table.num_rows:,}")
         return {name: pa.concat_arrays(found.column(name).chunks) for name in names}
 
     @contextmanager
@@ -214,7 +217,4 @@ def vectors_of(config: EmbeddingConfig, graph: GraphView) -> NodeVectors:
 def matching_digests(graph: GraphView) -> dict[str, Any]:
     """Return digests of what decides which node of a graph a vector is of."""
     dataset = DatasetStore.open(Path(graph.dataset))
-    return {
-        "data": dataset.manifest.digest,
-        "nodes": file_digest(Path(graph.folder) / graph.entries["node_ids"].path),
-    }
+    return {"data": dataset.manifest.digest, "nodes": graph.digest("node_ids")}

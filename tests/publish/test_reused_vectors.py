@@ -199,6 +199,53 @@ def test_a_model_of_a_filtered_graph(line: Reuse, folder: Path) -> None:
     assert [name for name, row in found.items() if not row[1:].any()] == ["n7"]
 
 
+def typed(folder: Path, name: str, model: Any, kinds: tuple[str, ...], *transforms: Any) -> Recipe:
+    """Readers and books, in the order of `kinds`; books are the ones that are predicted."""
+    ends = {"reader": "r", "book": "b"}
+    rng = np.random.default_rng(0)
+    for kind, letter in ends.items():
+        ids = [f"{letter}{i}" for i in range(30)][:: 1 if kinds[0] == "reader" else -1]
+        pc.write_csv(pa.table({"id": ids, "x": rng.random(30), "team": TEAMS * 10}), folder / f"{kind}.csv")
+    src, dst = rng.integers(0, 30, (2, 150))
+    read = pa.table({"reader": [f"r{i}" for i in src], "book": [f"b{i}" for i in dst]})
+    pc.write_csv(read, folder / "read.csv")
+    nodes = {kind: {"type": kind, "files": str(folder / f"{kind}.csv"), "features": ["x"]} for kind in kinds}
+    if "book" in nodes:
+        nodes["book"]["label"] = "team"
+    edges = {"files": str(folder / "read.csv"), "source": "reader", "target": "book"}
+    edges |= {"source_type": "reader", "target_type": "book", "relation": "read"}
+    return build_recipe(
+        {
+            "name": name,
+            "dataset": {"name": "tables", "nodes": list(nodes.values()), "edges": [edges], "target_type": "book"},
+            "preprocess": {"transforms": list(transforms), "workers": 1},
+            "model": model,
+            "train": {"threads": 1, "device": "cpu", **({"loader": "full", "epochs": 2} if model is SAGE else {})},
+            "tracking": {"system_metrics": False},
+        }
+    )
+
+
+def test_nodes_of_several_types(line: Reuse, tmp_path: Path) -> None:
+    """The types come in another order, and so do the nodes of each."""
+    line.run(typed(tmp_path, "typed", PRONE, ("reader", "book")))
+    own = line.published("typed@1")
+    user = typed(tmp_path, "user", SAGE, ("book", "reader"), embedding("typed@1"))
+    made = line.run(user, until="preprocess")
+    _, manifest = line.vectors(user)
+    assert [(one.kind, one.num_rows) for one in manifest.node_tables] == [("reader", 30), ("book", 30)]
+    found = features(made)
+    exact = {}
+    for table in manifest.node_tables:
+        rows = pq.read_table(line.vectors(user)[0] / table.file)
+        vectors = np.array(rows.column("embedding").to_pylist()) / manifest.mean_square**0.5
+        exact |= {f"{table.kind}:{name}": row for name, row in zip(rows.column("id").to_pylist(), vectors, strict=True)}
+    assert found.keys() == exact.keys()
+    for name, row in exact.items():
+        np.testing.assert_allclose(found[name][-DIM:], row, rtol=1e-5, atol=1e-6)
+    assert own.task == "node"
+
+
 def test_too_many_nodes_without_a_vector_are_refused(line: Reuse, folder: Path) -> None:
     nodes = np.arange(N - 20, N + 40)
     write_graph(folder / "young", nodes, seed=4)
@@ -317,7 +364,7 @@ def test_labels_that_the_vectors_read(line: Reuse, folder: Path) -> None:
     """A GNN's vectors know the labels of its training nodes; vectors without labels know none."""
     message = (
         r"the vectors of labels@1 \(recipe labels\) know what teams holds out: its training read the labels of \d+ of "
-        r"the \d+ nodes that are held out. Train labels with the same split of the nodes, or take a model that reads no"
+        r"the \d+ nodes that are held out. Train labels with the same split of the nodes, or take one that reads"
     )
     with pytest.raises(RecipeError, match=message):
         line.run(nodes(folder, embedding("labels@champion"), seed=1), until="preprocess")

@@ -44,8 +44,8 @@ class GraphView:
     @cached_property
     def digests(self) -> dict[str, Any]:
         """Digests of the arrays that a transform of structure may read."""
-        return {
-            name: file_digest(Path(self.folder) / self.entries[name].path)
-            for name in _STRUCTURE
-            if name in self.entries
-        }
+        return {name: self.digest(name) for name in _STRUCTURE if name in self.entries}
+
+    def digest(self, name: str) -> str:
+        """Return the digest of an array's file."""
+        return file_digest(Path(self.folder) / self.entries[name].path)
