@@ -19,9 +19,11 @@ from flows.model_use import Data, ModelUse, given_files, record_text
 from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
+from flows.vectors import make_vectors
 from tasks.apply.run import OutputKind, OutputRequest
-from tasks.calls import calling
+from tasks.calls import calling, find_stage
 from tasks.prefect_tasks import TASKS
+from tasks.publish.vectors import READ_VECTORS, missing_vectors
 
 
 def _run_name() -> str:
@@ -110,6 +112,13 @@ class FlowUse(ModelUse):
     def stages_called(self) -> AbstractContextManager[None]:
         """Return the context that stages are called in."""
         return calling(self.listener, make_map_shards(self.recipe.preprocess))
+
+    def before_stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> None:
+        """Make the vectors of registered models that a stage is to read."""
+        if name not in READ_VECTORS or not missing_vectors(recipe, self.home):
+            return
+        if find_stage(name, recipe, parents, self.home) is None:
+            make_vectors(self)
 
     def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
         """Run a stage, or find what it made."""

@@ -28,6 +28,7 @@ from tasks.calls import ParentGoneError, expected_key, find_stage, load_parents,
 from tasks.processes import ending
 from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
+from tasks.publish.vectors import with_recorded_versions
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
@@ -78,7 +79,7 @@ class ModelUse:
         if data.recipe is None:
             self.recipe: Recipe = model_recipe(self.published.folder, overrides=texts)
         else:
-            self.recipe = load_recipe(data.recipe, texts)
+            self.recipe = with_recorded_versions(load_recipe(data.recipe, texts), self.published.recipe)
         check_options(self.recipe, self.published.recipe)
         check_snapshot(self.recipe)
 
@@ -126,12 +127,16 @@ class ModelUse:
     def _stages(self, *, again: bool = False) -> None:
         recipe = self.recipe
         for name in STAGES:
-            self.listener.begin(name)
             parents = {parent: self.stages[parent]["key"] for parent in load_stage(name).parents}
+            self.before_stage(name, recipe, parents)
+            self.listener.begin(name)
             self.stages[name] = self.stage(name, recipe, parents, again=again)
             self.listener.end(name, describe(self.stages[name]))
             if name == "ingest":
                 recipe = self._adapted_recipe()
+
+    def before_stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> None:
+        """Make what a stage reads besides its parents; here nothing is made."""
 
     def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
         """Return what `stage_record` says of a stage. Raises NotFoundError where it is to be made."""

@@ -12,7 +12,7 @@ from typing import Any
 from prefect import flow, runtime
 from prefect.context import FlowRunContext
 
-from configs.errors import IntegrityError, RecipeError
+from configs.errors import IntegrityError, RecipeError, UserError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
 from flows.guards import guarded
@@ -32,15 +32,17 @@ from flows.hooks import (
 from flows.notifications.events import announce
 from flows.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, requested_overrides
 from flows.results import result_storage
-from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, new_record, recorded
+from flows.run_records import RunRecord, earlier_failure, ending_of, finished_record, new_record, read_record, recorded
 from flows.services.addresses import prefect_page
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.terminal.selection import Selection, select_stages
+from flows.vectors import make_vectors
 from tasks.calls import ParentGoneError, calling, check_labels, find_stage, load_stage, mark_used, stage_record
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
+from tasks.publish.vectors import READ_VECTORS, missing_vectors, with_recorded_versions, with_versions
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.storage.temporary import temporary_folder
@@ -102,6 +104,7 @@ def train_graph(
     overrides = requested_overrides(overrides, options, snapshot, runtime.flow_run.scheduled_start_time)
     checked = read_recipe(recipe, overrides)
     check_snapshot(checked)
+    checked = with_versions(_as_begun(checked, place), place)
     selection = select_stages(only, from_stage, force)
     source = recipe if isinstance(recipe, str) else ""
     record = new_record(checked, source, overrides, runtime.flow_run.tags, selection.stages)
@@ -129,6 +132,15 @@ def train_graph(
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
         announce(place, record)
     return record.model_dump(mode="json")
+
+
+def _as_begun(recipe: Recipe, home: Home) -> Recipe:
+    """Return the recipe with the versions of models that an earlier start of this run took: its training goes on."""
+    record = read_record(home, runtime.flow_run.id)
+    try:
+        return recipe if record is None else with_recorded_versions(recipe, build_recipe(dict(record.config)))
+    except UserError:  # the recipe of an earlier graphmill
+        return recipe
 
 
 def _run_stages(run: _Run) -> None:
@@ -194,6 +206,7 @@ class _Run:
         return stage_record(outcome)
 
     def _run(self, name: str) -> dict[str, Any]:
+        self._provide_vectors(name)
         self.listener.begin(name)
         try:
             if name == "train":
@@ -216,6 +229,15 @@ class _Run:
         with guarded(name, self.recipe, self.record, self.listener):
             result: dict[str, Any] = task(self._values, str(self.home.root), parents, name in self.selection.force)
         return result
+
+    def _provide_vectors(self, name: str) -> None:
+        """Make the vectors of registered models that are features here, where the stage is to read them."""
+        if name not in READ_VECTORS or not missing_vectors(self.recipe, self.home):
+            return
+        parents = self.record.parent_keys(load_stage(name).parents)
+        if name in self.selection.force or find_stage(name, self.recipe, parents, self.home) is None:
+            with guarded(name, self.recipe, self.record, self.listener):
+                make_vectors(self)
 
     def _ancestors(self, name: str) -> list[str]:
         needed = {name}

@@ -82,6 +82,15 @@ class RunRecord(BaseModel):
         return moment if isinstance(moment, str) else None
 
     @property
+    def vectors(self) -> list[str]:
+        """Keys of the registered models' vectors that its features come from."""
+        section = self.config.get("preprocess")
+        transforms = section.get("transforms") if isinstance(section, dict) else None
+        listed = transforms if isinstance(transforms, list) else []
+        found = (one.get("vectors") for one in listed if isinstance(one, dict))
+        return [key for key in found if isinstance(key, str)]
+
+    @property
     def cached(self) -> bool:
         """Whether it ended well and found all that it was asked for, without making anything."""
         made = [stage["status"] for stage in self.stages.values()]

@@ -16,6 +16,7 @@ from configs.matching import did_you_mean
 from configs.schema import STAGES, Recipe
 from configs.yaml_reader import read_yaml
 from tasks.calls import load_stage
+from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
 from tasks.storage.source_digests import SourceDigests
 
@@ -137,6 +138,7 @@ def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) 
 
 def identity(recipe: Recipe, home: Home) -> str:
     """Return a digest of all that decides a recipe's metrics: options, versions of stages, content of the data."""
+    recipe = with_versions(recipe, home)
     stages, digests = [load_stage(name) for name in BASELINE_STAGES], SourceDigests(home)
     content = [(stage.name, stage.version, stage.key_content(recipe, digests)) for stage in stages]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:24]

@@ -19,6 +19,7 @@ from flows.run_records import RunRecord, all_runs, is_alive, lock_path, record_p
 from flows.terminal.console import format_bytes, out, table
 from tasks.storage.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.storage.home import Home
+from tasks.storage.manifests import VECTORS
 from tasks.storage.temporary import PREFIX
 from tasks.storage.temporary import lock_path as lock_path_of_temporary
 
@@ -57,6 +58,7 @@ def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
         # What another run made: the training that a snapshot's began with is part of its key.
         parents = [item for stage in record.stages.values() for item in stage["parents"].items()]
         needed.update(made[digest] for name, digest in parents if name not in record.stages and digest in made)
+        needed.update((VECTORS, key) for key in record.vectors)
     return needed
 
 

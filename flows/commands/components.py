@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel
 
 from configs.base import ComponentConfig
+from configs.errors import GraphmillError
 from configs.load import shipped_recipes
 from configs.registry import REGISTRIES, TRANSFORMS
 from configs.schema import Recipe
 from configs.yaml_reader import read_yaml
 from flows.terminal.console import err, out, table
+from tasks.preprocess.transforms.configs import from_models
+from tasks.publish.vectors import with_versions
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
 
 _WIDTH = 120
 
@@ -72,6 +78,17 @@ def components_json(plural: str, name: str | None = None) -> list[dict[str, Any]
 def commented_yaml(recipe: Recipe) -> str:
     """Return the resolved recipe as YAML, each option under the comment that explains it."""
     return "\n".join(_lines(recipe, 0)) + "\n"
+
+
+def with_known_versions(recipe: Recipe, open_home: Callable[[], Home]) -> Recipe:
+    """Return the recipe with the versions that its registered models' names mean now, or say why that is not known."""
+    if not any(one.is_open for one in from_models(recipe.preprocess.transforms)):
+        return recipe  # a recipe is shown without a home, and none is made
+    try:
+        return with_versions(recipe, open_home())
+    except GraphmillError as error:
+        err().print(f"warning: {error}", style="yellow", markup=False)
+        return recipe
 
 
 def _lines(config: BaseModel, depth: int) -> Iterator[str]:

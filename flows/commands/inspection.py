@@ -18,7 +18,7 @@ from flows.terminal.invocation import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import Manifest
+from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest
 
 _LIST_SHOWN = 8
 # Shown in a table or a line of their own.
@@ -45,7 +45,7 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
     folder = Path(what)
     if stage is None and (folder / "manifest.json").is_file():
         *above, name, key = folder.resolve().parts
-        if name not in STAGES or above[-1:] != ["artifacts"]:
+        if name not in (*STAGES, VECTORS) or above[-1:] != ["artifacts"]:
             raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
         return _load(Home(Path(*above[:-1])), name, key, deep)
     known = [] if stage is not None else _artifacts(home, what)
@@ -73,9 +73,10 @@ def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
 
 def _load(home: Home, name: str, key: str, deep: bool) -> Found:
     store = ArtifactStore(home)
-    if name not in STAGES:
+    if name not in (*STAGES, VECTORS):
         raise RecipeError(f"{name}/{key} is not an artifact of a stage")
-    manifest = store.load(name, key, load_stage(name).manifest, deep=deep)
+    kind = VectorsManifest if name == VECTORS else load_stage(name).manifest
+    manifest = store.load(name, key, kind, deep=deep)
     if manifest is None:
         raise RecipeError(f"the artifact {name}/{key} is no longer in {home.artifacts}; run the recipe again")
     return Found(manifest, store.folder(name, key))

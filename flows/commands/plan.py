@@ -16,6 +16,7 @@ from flows.terminal.console import format_bytes, format_seconds, out, table
 from flows.terminal.selection import Selection
 from tasks.calls import ParentGoneError, find_stage, load_stage
 from tasks.processes.memory import available_bytes
+from tasks.publish.vectors import with_versions
 from tasks.sizes import Counts, counts_of, disk_bytes, expected_counts, memory_bytes, refuse_excess_data
 from tasks.storage.artifacts import ArtifactStore, artifact_key
 from tasks.storage.home import Home
@@ -67,10 +68,12 @@ def make_plan(
     Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
 
     Raises:
-        RecipeError: a snapshot that the data cannot give, data that no memory holds.
+        RecipeError: a snapshot that the data cannot give, data that no memory holds, an unknown registered model.
+        StageError: the registry that the recipe takes vectors from cannot be reached.
     """
     check_snapshot(recipe)
     refuse_excess_data(recipe)
+    recipe = with_versions(recipe, home)
     before = _latest_stages(home, recipe.name)
     keys: dict[str, str] = {}
     steps: list[Step] = []
@@ -231,8 +234,8 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
         return None
 
 
-def show_plan(steps: list[Step]) -> None:
-    """Print the plan."""
+def show_plan(steps: list[Step], versions: list[tuple[str, str]]) -> None:
+    """Print the plan; `versions` of registered models that features come from, by the names that the recipe has."""
     shown = table("stage", "", "why", "size", "memory", "time", right=("size", "memory", "time"))
     for step in steps:
         lines = step.reasons[:_SHOWN_CHANGES]
@@ -246,6 +249,8 @@ def show_plan(steps: list[Step]) -> None:
         shown.add_row(step.stage, step.status, "\n".join(lines), size, memory, took if step.status != "cached" else "")
     console = out()
     console.print(shown, markup=False)
+    for asked, version in versions:
+        console.print(f"features  vectors of {version}" + (f", which is {asked} now" if asked != version else ""))
     if any(step.status == "missing" for step in steps):
         console.print("missing: not among the stages to run, but they build on it; run it first")
     free = available_bytes()

@@ -112,10 +112,15 @@ def plan(
     from flows.commands.plan import make_plan, show_plan
     from flows.terminal.console import Reporter, print_result
     from flows.terminal.selection import select_stages
+    from tasks.publish.vectors import versions_taken, with_versions
 
     selection = select_stages(only, from_stage, force)
-    steps = make_plan(open_home(home), load_own_recipe(recipe, overrides or ()), selection, Reporter().progress)
-    print_result(as_json, {"recipe": recipe, "stages": [step.as_json() for step in steps]}, lambda: show_plan(steps))
+    place, asked = open_home(home), load_own_recipe(recipe, overrides or ())
+    checked = with_versions(asked, place)
+    versions = versions_taken(asked, checked)
+    steps = make_plan(place, checked, selection, Reporter().progress)
+    values = {"recipe": recipe, "stages": [step.as_json() for step in steps], "vectors": dict(versions)}
+    print_result(as_json, values, lambda: show_plan(steps, versions))
 
 
 @app.command()
@@ -145,12 +150,20 @@ def recipes() -> None:
 
 
 @app.command()
-def show(recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False) -> None:
-    """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads)."""
-    from configs.load import dump_recipe, load_own_recipe
-    from flows.commands.components import commented_yaml
+def show(
+    recipe: RecipeArgument,
+    overrides: OverridesArgument = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads).
 
-    checked = load_own_recipe(recipe, overrides or ())
+    A registered model whose vectors are features stands there with the version that a run would take now.
+    """
+    from configs.load import dump_recipe, load_own_recipe
+    from flows.commands.components import commented_yaml, with_known_versions
+
+    checked = with_known_versions(load_own_recipe(recipe, overrides or ()), lambda: open_home(home))
     print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
 
 

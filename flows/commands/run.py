@@ -30,6 +30,7 @@ from flows.terminal.invocation import graphmill_command
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
 from tasks.processes import ending
+from tasks.publish.vectors import with_versions
 from tasks.storage.home import Home
 from tasks.storage.temporary import temporary_folder
 
@@ -61,7 +62,7 @@ def run(home: Home, request: RunRequest) -> None:
     if any(override.startswith("train.machine_rank=") for override in request.overrides):
         recipe = load_own_recipe(request.recipe, request.overrides)
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
-            lend_ranks(home, recipe, force="train" in selection.force)
+            lend_ranks(home, with_versions(recipe, home), force="train" in selection.force)
             return
     found = _run_from_cache(home, request, selection)
     if found is not None:
@@ -97,6 +98,7 @@ def _run_from_cache(home: Home, request: RunRequest, selection: Selection) -> Ru
         return None
     check_home(home)
     prepare_environment(home)
+    recipe = with_versions(recipe, home)
     reporter = Reporter(err())
     record = new_record(recipe, request.recipe, request.overrides, request.tags, selection.stages)
     found = find_all_stages(home, recipe, selection, reporter.progress)

@@ -79,7 +79,8 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     snapshot = take_snapshot(recipe, store, layout)
     if snapshot is not None:
         store, layout = snapshot.store, snapshot.layout
-    view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize)
+    places = str(ingest.folder), str(context.home.root)
+    view = GraphView(str(graph.folder), dict(graph.manifest.arrays), layout.num_nodes, options.symmetrize, *places)
     learner = _Learner(context, store, layout, options, view, training_rows(store.manifest.task, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *own]
@@ -202,13 +203,19 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
     configs = []
     for one in learned:
         if one.states is None:
-            configs.append(TRANSFORMS.config(one.config))
+            configs.append(TRANSFORMS.config(_served(one.config)))
         elif one.config["name"] == "hops":
             configs.append(TRANSFORMS.config({**one.config, "name": "learned_hops", "sha256": _keep(one.states)}))
         else:
             values = {"name": "learned", "sha256": _keep(one.states), "transform": one.config}
             configs.append(TRANSFORMS.config(values))
     return configs
+
+
+def _served(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a transform that learnt nothing, as serving takes them."""
+    registered = config["name"] == "embedding" and config.get("model") is not None
+    return {**config, "name": "served_embedding"} if registered else config
 
 
 def recode_transform(codes: dict[str, Array], cardinalities: dict[str, int]) -> ComponentConfig:

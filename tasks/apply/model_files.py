@@ -20,7 +20,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +66,18 @@ with another file, nothing runs.
 """
 
 
-def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any], lineage: dict[str, Any]) -> int:
+def write_model(
+    folder: Path,
+    checkpoint: Path,
+    name: str,
+    recipe: dict[str, Any],
+    lineage: dict[str, Any],
+    notes: Sequence[str] = (),
+) -> int:
     """Write a model's files into `folder`; returns the number of weights.
 
-    `checkpoint` is a training's `best.pt`, read without unpickling code. Raises IntegrityError: it is not a checkpoint.
+    `checkpoint` is a training's `best.pt`, read without unpickling code; `notes` are sentences for its README. Raises
+    IntegrityError: it is not a checkpoint.
     """
     from tasks.train.checkpoint import load
     from tasks.train.job import OWN_MODEL
@@ -86,6 +94,7 @@ def write_model(folder: Path, checkpoint: Path, name: str, recipe: dict[str, Any
     if own_code:
         shutil.copyfile(checkpoint.parent / OWN_MODEL, folder / OWN_MODEL)
         readme += OWN_CODE
+    readme += "".join(f"\n{note}\n" for note in notes)
     write_atomic(folder / "README.md", readme.encode())
     return weights
 

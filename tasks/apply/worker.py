@@ -135,14 +135,14 @@ class Serving:
         finish = self.model.finish if self.job.what == "embeddings" else self.model.score
         for part in slices(len(nodes), _ROWS):
             values = finish(self.predictor.tensor(vectors[rows[part]]))
-            yield part, self.ids.columns(nodes[part]), _finite(values.cpu().numpy())
+            yield part, self.ids.columns(nodes[part]), finite(values.cpu().numpy())
             report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
         """Yield the scores or the vectors of graphs, int64 (n,), some at a time."""
         compute = self._pooled if self.job.what == "embeddings" else self.model
         for part, batch in self.predictor.graph_batches(self.model, graphs):
-            yield part, self.ids.graph_columns(graphs[part]), _finite(compute(batch).cpu().numpy())
+            yield part, self.ids.graph_columns(graphs[part]), finite(compute(batch).cpu().numpy())
             report_progress(part.stop, len(graphs), "graphs", self.job.what)
 
     def _pooled(self, batch: Batch) -> Tensor:
@@ -208,7 +208,7 @@ class Serving:
         with PredictionWriter(self.job.work, self.manifest.task_type) as writer:
             for part in slices(len(pairs), _ROWS):
                 named = self.ids.columns(pairs[part, 0], "source") | self.ids.columns(pairs[part, 1], "target")
-                writer.pairs(named, _finite(self.predictor.pair_scores(self.model, vectors, place[part])))
+                writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
         return {"files": [writer.path.name], "rows": len(pairs)}
 
@@ -219,7 +219,8 @@ class Serving:
         return types[0].source, types[0].target  # preprocess refuses held-out edges of several relations
 
 
-def _finite(values: Array) -> Array:
+def finite(values: Array) -> Array:
+    """Return what a model computed. Raises StageError where some of it are no numbers."""
     if not np.isfinite(values).all():
         raise StageError(
             "the model computes values that are no numbers (nan or infinite): its weights are damaged, or features are "

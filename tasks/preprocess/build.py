@@ -18,11 +18,13 @@ from tasks.preprocess.layout import Layout
 from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_splits
 from tasks.preprocess.splits.held_out import HeldOut, Rule
 from tasks.preprocess.splits.link_negatives import complete_negatives
-from tasks.preprocess.splits.snapshot import take_snapshot
+from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
 from tasks.preprocess.splits.snapshot_report import label_profile
 from tasks.preprocess.splits.snapshot_splits import Dealt, write_snapshot_splits
+from tasks.preprocess.transforms.configs import from_models
 from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.hops import split_hops
+from tasks.preprocess.vector_leaks import HeldOutHere, take_vectors
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
@@ -36,7 +38,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
     `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
     of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
-    link tasks `held_out` (`HeldOut.report`).
+    link tasks `held_out` (`HeldOut.report`), and `vectors` (of registered models as features: `take_vectors`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -62,8 +64,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)
     held_out = _hold_out(recipe, ingested, layout, writer)
     rules = EdgeRules(options, layout, source, dealt.edges if dealt else None, held_out)
+    taken = _take_vectors(context, recipe, _view(context, parents, writer, layout), ingested, snapshot)
     counts, data = build_edges(context, store, writer, rules)
-    graph = GraphView(str(context.work), dict(writer.entries), layout.num_nodes, options.symmetrize)
+    graph = _view(context, parents, writer, layout)
     indptr = graph["csc_indptr"]
     if ingested.task == "graph":
         check_within_graphs(indptr, graph["csc_indices"], graph["graph_offsets"])
@@ -79,6 +82,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:
         report["held_out"] = held_out.report()
+    if taken:
+        report["vectors"] = taken
     rows = ingested.num_edges + ingested.num_nodes
     if dealt is not None:
         labels = label_profile(graph.get("label"), ingested, layout)
@@ -102,6 +107,29 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "report": report,
         "rows": rows,
     }
+
+
+def _view(context: StageContext, parents: dict[str, Parent], writer: ArrayWriter, layout: Layout) -> GraphView:
+    """Return the graph as far as it is written."""
+    places = str(parents["ingest"].folder), str(context.home.root)
+    return GraphView(str(context.work), dict(writer.entries), layout.num_nodes, layout.symmetrize, *places)
+
+
+def _take_vectors(
+    context: StageContext, recipe: Recipe, graph: GraphView, manifest: DatasetManifest, snapshot: Snapshot | None
+) -> list[dict[str, Any]]:
+    """Check the vectors of registered models that come as features; the report says which they are."""
+    if manifest.task == "graph":
+        return []  # the transform refuses it
+    held_out = HeldOutHere(
+        recipe.name,
+        manifest.task,
+        manifest.directed and not graph.symmetric,
+        recipe.snapshot.as_of,
+        "number" if snapshot is None else snapshot.unit,
+    )
+    chosen = from_models(recipe.preprocess.transforms)
+    return [take_vectors(context, config, graph, held_out) for config in chosen]
 
 
 def _hold_out(recipe: Recipe, ingested: DatasetManifest, layout: Layout, writer: ArrayWriter) -> HeldOut | None:

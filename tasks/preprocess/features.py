@@ -179,7 +179,7 @@ class FeatureBuilder:
     def _compute(self, track: Track, ranges: list[RowRange]) -> list[RowRange]:
         """Have a column computed from the graph; the ranges that return lead to its rows."""
         transform: StructureTransform = self.structure[track.origin]
-        key = {"transform": transform.config.model_dump(mode="json"), "graph": self.graph.digests}
+        key = {"transform": transform.config.model_dump(mode="json"), "graph": transform.reads(self.graph)}
         payload = (transform.config, self.graph)
         jobs = []
         for rows in ranges:

@@ -6,12 +6,19 @@ from typing import Any
 
 from configs.base import cache_view
 from configs.schema import Recipe
+from tasks.preprocess.transforms.configs import from_models
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import GraphManifest
 
 
 def config(recipe: Recipe) -> dict[str, Any]:
-    """Everything in the recipe's `preprocess` section but how the work is spread, and as of when."""
+    """Everything in the recipe's `preprocess` section but how the work is spread, and as of when.
+
+    A registered model that features come from is named with its version.
+    """
+    for one in from_models(recipe.preprocess.transforms):
+        # A key made of `@champion` would find what an earlier champion's vectors became.
+        assert not one.is_open, f"{one.model}: no version was taken (tasks.publish.vectors.with_versions)"
     return cache_view(recipe.preprocess) | snapshot_view(recipe)
 
 

@@ -31,6 +31,7 @@ from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, read_records, thin
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.publish.tracking.version_tags import gate_tags
+from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.manifests import DatasetManifest, EvalReport, RunResult
 
@@ -79,7 +80,8 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
     shutil.rmtree(challenge.files)
     context.progress(4, _STEPS, "steps", "report")
     run_context = current_run()
-    tracker.describe(describe(recipe, parents["ingest"].manifest, parents["evaluate"].manifest, version, gate))
+    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
+    tracker.describe(describe(recipe, data, evaluation, version, gate, notes))
     published = Published(
         run_id=tracker.run_id,
         run_url=tracker.run_url,
@@ -121,7 +123,7 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
     train, folder = parents["train"].manifest, parents["train"].folder
     tracker.log_params(parameters(recipe))
     moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
-    tracker.set_tags({**lineage_tags(parents), **moment})
+    tracker.set_tags({**lineage_tags(parents), **moment, **vector_tags(parents)})
     data: DatasetManifest = parents["ingest"].manifest
     held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
     splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
@@ -137,7 +139,7 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     checkpoint = parents["train"].folder / parents["train"].manifest.best_checkpoint
     manifests = {name: parent.manifest for name, parent in parents.items()}
     lineage = {name: {"key": m.key, "digest": m.digest, "code": m.code_version} for name, m in manifests.items()}
-    write_model(files, checkpoint, recipe.name, dump_recipe(recipe), lineage)
+    write_model(files, checkpoint, recipe.name, dump_recipe(recipe), lineage, vector_notes(parents))
     DataNeeds.of(context, recipe, parents).write(files)
     profile.write(files, profile.describe(recipe, parents))
     write_trained(files, parents["partition"], parents["ingest"])
@@ -170,7 +172,9 @@ def _register(
     """Register the model, let the gate decide on the version, and report it; returns the version and `Judge.record`."""
     context, recipe, train = challenge.context, challenge.recipe, challenge.parents["train"].manifest
     tags = {"graphmill.train_key": train.key, "graphmill.recipe": recipe.name, "graphmill.code": train.code_version}
+    tags |= vector_tags(challenge.parents)
     text = recipe.description or f"{train.model.get('name', 'model')} trained by recipe {recipe.name}"
+    text = "\n\n".join([text, *vector_notes(challenge.parents)])
     judge = Judge(challenge, tracker, name, new, current_run().leave_champion)
     version, decision = ModelRegistry(tracker, name).publish(model_id, {**tags, **gate_tags(new)}, text, judge)
     gate = judge.record(version, decision)

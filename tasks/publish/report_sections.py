@@ -91,6 +91,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         return section
     report = graph.manifest.report
     section.facts += _held_out_facts(report)
+    section.facts += _vector_facts(report)
     section.facts += [("edges for message passing", f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
     section.facts += _component_facts(report)
     section.draw(run_plots.degrees(report), "Degrees of the nodes, in powers of two")
@@ -147,6 +148,16 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
         texts.append(f"{found['in_train']:,} of them train too")
     gone = ", ".join(f"{split} {count:,}" for split, count in found["left_out"].items() if count)
     return [("held-out pairs", "; ".join(texts + ([f"edges that left a split: {gone}"] if gone else [])))]
+
+
+def _vector_facts(report: Mapping[str, Any]) -> Facts:
+    """Say whose vectors are features (`tasks.preprocess.vector_leaks.take_vectors`)."""
+    facts = []
+    for one in report.get("vectors", []):
+        share = f"{one['with_vector']:,} of {one['nodes']:,} nodes have one"
+        facts.append(("vectors as features", f"{one['model']} (recipe {one['recipe']}), {one['dim']} numbers; {share}"))
+        facts += [("leak", f"{one['leak']}; the recipe allows it (allow_leak)")] if one["leak"] else []
+    return facts
 
 
 def _degree_facts(report: Mapping[str, Any]) -> Facts:

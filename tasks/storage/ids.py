@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +16,7 @@ from tasks.arrays import Array, blocks
 from tasks.readers.columns import first_not_whole, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import DatasetManifest
 
 _CHUNK = 1 << 20
 
@@ -224,6 +227,32 @@ def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
 def _combined(column: Any) -> pa.Array:
     combined = column.combine_chunks()
     return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def tables_give_ids(manifest: DatasetManifest, kind: str) -> bool:
+    """Whether the data is of users' tables, in which the nodes of a type have ids."""
+    options = manifest.config.get("dataset", {})
+    if options.get("name") != "tables":
+        return False
+    nodes = [one for one in options.get("nodes") or () if one["type"] == kind]
+    # Ids 0, 1, 2, ... need no table, and are the user's own too.
+    return all(one["id"] is not None or one["count"] is not None for one in nodes)
+
+
+def has_own_ids(manifest: DatasetManifest, kind: str) -> bool:
+    """Whether the ids of a type's nodes are the users' own; else they are numbers in this data's order."""
+    return f"ids/{kind}" in manifest.tables or tables_give_ids(manifest, kind)
+
+
+def structure_digest(manifest: DatasetManifest) -> str:
+    """Return a digest of the nodes' number and of the edges: where two data sets have one, their numbers name the same.
+
+    Features, labels and splits of nodes have no part in it.
+    """
+    counts = [[one.name, one.num_nodes] for one in manifest.node_types]
+    tables = [f"edges/{one.name}" for one in manifest.edge_types]
+    files = [[name, [manifest.files[path].sha256 for path in manifest.tables[name].shards]] for name in tables]
+    return hashlib.sha256(json.dumps([counts, files]).encode()).hexdigest()
 
 
 def class_names(dataset: DatasetStore | None) -> list[str] | None:

@@ -247,6 +247,47 @@ class PartitionManifest(GraphManifest):
     """Nodes outside of part p within the halo's hops."""
 
 
+VECTORS = "vectors"
+"""Stage of `VectorsManifest`: no stage of a run, but its artifacts are made, found and cleaned as those are."""
+
+
+class VectorTable(_Frozen):
+    """The vectors of one node type: a Parquet file as `graphmill export embeddings` writes it."""
+
+    kind: str
+    """The node type."""
+    file: InnerPath
+    num_rows: int
+    own_ids: bool
+    """Whether its ids are the users' own; else they are numbers, which mean nothing in another graph."""
+
+
+class VectorsManifest(Manifest):
+    """Vectors of a registered model's nodes, as features of other recipes, and what its training saw."""
+
+    recipe: str
+    """Name of the recipe that the model was trained by."""
+    structure: str
+    """What names the numbering of its nodes (`tasks.storage.ids.structure_digest`)."""
+    node_tables: tuple[VectorTable, ...]
+    """All tables' rows end to end are the rows that the arrays below name."""
+    dim: int
+    mean_square: float
+    """Mean of the squares of all numbers."""
+    as_of: str | None
+    """Moment of the data; None: of all times."""
+    directed: bool
+    """Whether an edge and its reverse are two."""
+    edges: InnerPath
+    """`.npy`, id (E, 2): the edges that carried messages or trained, by their ends' rows."""
+    trained: InnerPath
+    """`.npy`, id (n,): rows of nodes whose labels the vectors learnt from; none where no label was read."""
+    chosen: InnerPath
+    """`.npy`, id (n,): rows of nodes whose labels chose the checkpoint."""
+    sources: dict[str, str] = {}
+    """Models whose vectors were its own features: `NAME@VERSION` to key."""
+
+
 class RunResult(Manifest):
     """A trained model."""
 

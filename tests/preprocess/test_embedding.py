@@ -47,7 +47,7 @@ def expected(graph: GraphStore, **options: Any) -> np.ndarray:
 def test_they_are_those_of_the_model(
     dataset: Any, preprocess: Any, symmetrize: bool, model: str, options: dict[str, Any]
 ) -> None:
-    transform = {"name": "embedding", "model": model, "dim": 6, "options": options, "seed": 3}
+    transform = {"name": "embedding", "method": model, "dim": 6, "options": options, "seed": 3}
     graph = preprocess(dataset, transforms=["standardize", transform, "degree"], symmetrize=symmetrize)
     width = 3 + 6 + (1 if symmetrize else 2)
     assert graph.manifest.feature_dim == width
@@ -93,10 +93,17 @@ def test_what_cannot_work_is_refused(dataset: Any, preprocess: Any, make_dataset
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "gcn"}, r"model=gcn is not computed at once .* as fastrp, netmf, prone are"),
-        ({"model": "prome"}, "did you mean 'prone'"),
-        ({"options": {"stepz": [1.0]}, "model": "fastrp"}, "options: .*did you mean 'steps'"),
+        ({"method": "gcn"}, r"method=gcn is not computed at once .* as fastrp, netmf, prone are"),
+        ({"method": "prome"}, "did you mean 'prone'"),
+        ({"options": {"stepz": [1.0]}, "method": "fastrp"}, "options: .*did you mean 'steps'"),
         ({"dim": 0}, "greater than or equal to 1"),
+        ({"model": "prone"}, r"of the form NAME@VERSION: prone@champion, or method=prone, computed from this graph's"),
+        ({"model": "walks"}, r"of the form NAME@VERSION: walks@champion \[type="),
+        ({"model": "walks@champion", "dim": 4}, r"dim is no option of embedding with model=walks@champion; leave it"),
+        ({"model": "walks@champion", "method": "prone"}, "method is no option of embedding with model"),
+        ({"model": "walks@champion", "vectors": "0" * 24}, "vectors are those of one version"),
+        ({"method": "prone", "allow_leak": True}, "allow_leak is no option of embedding with method=prone"),
+        ({"most_missing": 0.9}, "most_missing is no option of embedding with method=prone"),
     ],
 )
 def test_options_are_checked_when_they_are_read(options: dict[str, Any], message: str) -> None:

@@ -136,7 +136,7 @@ TRANSFORMS = [
     {"name": "bucket", "columns": "z", "num_buckets": 3},
     {"name": "degree"},
     {"name": "random_walk_pe", "steps": 2},
-    {"name": "embedding", "dim": 4, "model": "fastrp"},
+    {"name": "embedding", "dim": 4, "method": "fastrp"},
     {"name": "hops", "features": ["in", "in-in"], "labels": ["in"]},
 ]
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from configs.schema import Recipe
+from configs.training import TrainConfig
+from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
 from tasks.train.loop import Trainer
 from tasks.train.strategies.base import Ranks
@@ -31,7 +33,10 @@ def run_job(job: Job, context: object) -> dict[str, Any]:
     """What the train stage's `run_job` does, here."""
     job.save().unlink()  # what stays is a copy of a model's own file
     with own_settings():
-        make_trainer(job).run()
+        if job.train.family == TrainConfig.family:
+            make_trainer(job).run()
+        else:
+            family_of(job.train).train(job, Ranks())
     return {**json.loads((job.work / RESULT).read_text()), "restarts": 0}
 
 

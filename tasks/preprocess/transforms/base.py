@@ -130,6 +130,11 @@ class StructureTransform:
         """Say what the new column is. Raises RecipeError where the graph does not have what it needs."""
         raise TypeError(f"{type(self).__name__} makes no column")
 
+    def reads(self, graph: Any) -> dict[str, Any]:
+        """Return digests of what the column is computed from: part of the names of kept results."""
+        digests: dict[str, Any] = graph.digests
+        return digests
+
     def prepare(self, graph: Any) -> None:
         """Compute, once and before any `compute`, what all nodes' rows need together."""
 

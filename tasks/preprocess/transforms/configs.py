@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -77,35 +78,99 @@ class EdgeMeanConfig(ComponentConfig):
 
 @TRANSFORMS.options("embedding", "embedding")
 class EmbeddingConfig(ComponentConfig):
-    """Add vectors of the nodes that a factorisation makes of the graph's edges; of links that are held out, nothing."""
+    """Add vectors of the nodes: those of a registered model, or what a factorisation makes of the graph's own edges."""
 
-    model: str = "prone"
-    """prone, fastrp or netmf."""
-    dim: int = Field(default=64, ge=1, le=65_536)
-    """Width of the vectors."""
+    checks_leaks: ClassVar[bool] = True
+    """Whether what the model's training saw is compared with what is held out; serving holds nothing out."""
+
+    model: str | None = None
+    """Registered model whose vectors are taken, by the nodes' ids: NAME@champion, NAME@ALIAS or NAME@VERSION."""
+    allow_leak: bool = False
+    """model: take vectors also where their training saw what this recipe holds out; the report says so."""
+    most_missing: float = Field(default=0.5, ge=0, le=1)
+    """model: share of the nodes that may be without a vector, and get zeros."""
+    vectors: str | None = Field(default=None, pattern=r"^[0-9a-f]{24}$")
+    """model: name of the vectors in the home; filled in, with the version, when a run begins."""
+    method: str | None = None
+    """Without a model: prone (the default), fastrp or netmf; of links that are held out it reads nothing."""
+    dim: int | None = Field(default=None, ge=1, le=65_536)
+    """method: width of the vectors; null: 64. A registered model has its own."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Further options of the model (`graphmill models prone`)."""
+    """method: its further options (`graphmill models prone`)."""
     seed: int = Field(default=0, ge=0)
-    """Seed of what the model draws."""
+    """method: seed of what it draws."""
 
-    def model_options(self) -> ComponentConfig:
-        """Return the model's options."""
-        return MODELS.config({**self.options, "name": self.model, "dim": self.dim})
+    @property
+    def is_open(self) -> bool:
+        """Whether it names a registered model, and nobody has looked yet which version that is."""
+        return self.model is not None and self.vectors is None
+
+    def method_options(self) -> ComponentConfig:
+        """Return the options of the method."""
+        return MODELS.config({**self.options, "name": self.method, "dim": self.dim})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_method(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("model") is None:
+            defaults = {"method": "prone", "dim": 64}
+            return data | {name: value for name, value in defaults.items() if data.get(name) is None}
+        return data
 
     @model_validator(mode="after")
-    def _computed_at_once(self) -> EmbeddingConfig:
-        fit = [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
-        if self.model not in fit:
+    def _either(self) -> EmbeddingConfig:
+        own, others = ("model", OF_METHODS) if self.model is not None else ("method", OF_MODELS)
+        for name in others:
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(f"{name} is no option of embedding with {own}={getattr(self, own)}; leave it out")
+        if self.model is None:
+            self._check_method(str(self.method))
+        else:
+            self._check_model(self.model)
+        return self
+
+    def _check_model(self, model: str) -> None:
+        name, _, version = model.partition("@")
+        if not name or not version:
+            choice = f", or method={model}, computed from this graph's edges" if model in _methods() else ""
+            raise ValueError(f"model={model} is of the form NAME@VERSION: {name or 'NAME'}@champion{choice}")
+        if self.vectors is not None and not version.isdecimal():
+            raise ValueError(f"vectors are those of one version, and model={model} may be any; leave vectors out")
+
+    def _check_method(self, method: str) -> None:
+        fit = _methods()
+        if method not in fit:
             raise ValueError(
-                f"model={self.model}{did_you_mean(self.model, fit)} is not computed at once from a graph's edges, as "
+                f"method={method}{did_you_mean(method, fit)} is not computed at once from a graph's edges, as "
                 f"{', '.join(fit)} are"
             )
         try:
-            self.model_options()
+            self.method_options()
         except ValidationError as error:
             told = [".".join(map(str, each["loc"])) + ": " + each["msg"] for each in error.errors()]
             raise ValueError("options: " + "; ".join(told).replace(": Value error, ", "")) from error
-        return self
+
+
+@TRANSFORMS.options("served_embedding", "embedding", listed=False)
+class ServedEmbeddingConfig(EmbeddingConfig):
+    """The transform embedding where nothing is held out; `graphmill predict` puts it into recipes."""
+
+    checks_leaks = False
+
+
+OF_METHODS = ("method", "dim", "options", "seed")
+"""Options of the transform embedding that compute vectors."""
+OF_MODELS = ("allow_leak", "most_missing", "vectors")
+"""Those that take a registered model's."""
+
+
+def from_models(transforms: Iterable[ComponentConfig]) -> list[EmbeddingConfig]:
+    """Return those of some transforms that take the vectors of a registered model."""
+    return [one for one in transforms if isinstance(one, EmbeddingConfig) and one.model is not None]
+
+
+def _methods() -> list[str]:
+    return [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
 
 
 @TRANSFORMS.options("random_walk_pe", "random_walk")

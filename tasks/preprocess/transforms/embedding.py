@@ -13,8 +13,9 @@ from models.factorization import unit_rows
 from models.vectors import FactoredModel
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, StructureTransform
-from tasks.preprocess.transforms.configs import EmbeddingConfig
+from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.vectors import matching_digests, vectors_of
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.file_names import file_name
@@ -24,9 +25,10 @@ _TINY = 1e-30
 
 @TRANSFORMS.register("embedding")
 class Embedding(StructureTransform):
-    """Add vectors of the nodes that a factorisation makes of the graph's edges, with the mean square of a number 1.
+    """Add vectors of the nodes, with the mean square of a number 1: a registered model's, or a factorisation's.
 
-    It reads what the first layer of a GNN reads: on link tasks without the edges that are held out, and no labels.
+    A factorisation reads what the first layer of a GNN reads: on link tasks without the edges that are held out, and no
+    labels. What a registered model's training saw is compared with what is held out (`tasks/preprocess/vector_leaks`).
     """
 
     Config = EmbeddingConfig
@@ -36,6 +38,8 @@ class Embedding(StructureTransform):
         dim = self.config.dim
         if graph.get("graph_offsets") is not None:
             raise RecipeError("preprocess.transforms: embedding knows nodes of one graph, and this is a set of graphs")
+        if self.config.model is not None:
+            return Column("embedding", "numeric", vectors_of(self.config, graph).manifest.dim)
         if dim > graph.num_nodes:
             raise RecipeError(
                 f"preprocess.transforms: embedding has dim={dim}, more than the {graph.num_nodes:,} nodes of the "
@@ -45,10 +49,17 @@ class Embedding(StructureTransform):
             raise RecipeError("preprocess.transforms: embedding has no edges to read; remove it")
         return Column("embedding", "numeric", dim)
 
+    def reads(self, graph: GraphView) -> dict[str, Any]:
+        """Vectors of a registered model come by the nodes' ids; those of a method from the edges."""
+        return super().reads(graph) if self.config.model is None else matching_digests(graph)
+
     def prepare(self, graph: GraphView) -> None:
         """Compute the vectors of all nodes, into a file that jobs read their rows from."""
-        options: Any = self.config.model_options()
-        model: type[FactoredModel] = MODELS.get(self.config.model)
+        if self.config.model is not None:
+            vectors_of(self.config, graph).place(self._place(graph))
+            return
+        options: Any = self.config.method_options()
+        model: type[FactoredModel] = MODELS.get(self.config.method)
         arrays = factor_graph(graph, symmetric=graph.symmetric, seed=self.config.seed, weighted=options.weighted)
         vectors = model.factor(options, arrays, self.config.seed, lambda what: None)
         if options.normalize:
@@ -69,3 +80,10 @@ class Embedding(StructureTransform):
 
     def _place(self, graph: GraphView) -> Path:
         return Path(graph.folder) / file_name("embedding-scratch.npy")
+
+
+@TRANSFORMS.register("served_embedding")
+class ServedEmbedding(Embedding):
+    """The transform embedding where nothing is held out; `graphmill predict` puts it into recipes."""
+
+    Config = ServedEmbeddingConfig

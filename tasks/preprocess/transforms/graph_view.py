@@ -23,6 +23,10 @@ class GraphView:
     entries: dict[str, ArrayEntry]
     num_nodes: int
     symmetric: bool
+    dataset: str = ""
+    """Folder of the ingest artifact: ids of nodes."""
+    home: str = ""
+    """Root of the home: artifacts that transforms name."""
 
     def get(self, name: str) -> Array | None:
         """Return an array, memory-mapped, or None."""
@@ -40,8 +44,8 @@ class GraphView:
     @cached_property
     def digests(self) -> dict[str, Any]:
         """Digests of the arrays that a transform of structure may read."""
-        return {
-            name: file_digest(Path(self.folder) / self.entries[name].path)
-            for name in _STRUCTURE
-            if name in self.entries
-        }
+        return {name: self.digest(name) for name in _STRUCTURE if name in self.entries}
+
+    def digest(self, name: str) -> str:
+        """Return the digest of an array's file."""
+        return file_digest(Path(self.folder) / self.entries[name].path)

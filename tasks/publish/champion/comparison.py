@@ -31,6 +31,7 @@ from tasks.publish.champion.gate import Candidate, Compared, controls_of, record
 from tasks.publish.champion.trained import trained_on
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import ModelVersion, fetch_model
+from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names
@@ -104,6 +105,7 @@ class Challenge:
             raise StageError(str(error)) from error
         try:
             published = champion_files(tracker, champion)
+            provide_vectors(published.recipe, self.context.home, map_shards=self.context.map_shards)
             graph = prepare_for(published, self.recipe, self.parents["ingest"], self.context)
         except UntrustedCodeError as error:
             return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)

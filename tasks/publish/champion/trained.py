@@ -22,7 +22,7 @@ from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.home import Home
-from tasks.storage.ids import IdMap
+from tasks.storage.ids import IdMap, tables_give_ids
 from tasks.storage.manifests import DatasetManifest, PartitionManifest
 
 HASHES, FACTS = "trained.npy", "trained.json"
@@ -67,12 +67,8 @@ def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = Fal
 def row_names(graph: Parent, ingest: Parent) -> str:
     """Return what the hashes are of: `ids`, or `numbers of DIGEST`, which mean something in that data only."""
     manifest: DatasetManifest = ingest.manifest
-    options = manifest.config.get("dataset", {})
-    if options.get("name") == "tables":
-        nodes = [one for one in options.get("nodes") or () if one["type"] == manifest.target_type]
-        # Ids 0, 1, 2, ... need no table, and are the user's own too.
-        if all(one["id"] is not None or one["count"] is not None for one in nodes):
-            return "ids"
+    if tables_give_ids(manifest, manifest.target_type):
+        return "ids"
     tables = ["ids/graphs"] if graph.manifest.task == "graph" else [f"ids/{t.name}" for t in manifest.node_types]
     wanted = [f"ids/{manifest.target_type}"] if graph.manifest.task == "node" else tables
     return "ids" if set(wanted) <= manifest.tables.keys() else f"numbers of {manifest.digest}"

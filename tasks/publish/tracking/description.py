@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.changes import all_options, changed_options
@@ -38,13 +38,22 @@ def parameters(recipe: Recipe) -> dict[str, str]:
 
 
 def describe(
-    recipe: Recipe, data: DatasetManifest, evaluation: EvalReport, version: str, gate: Mapping[str, Any]
+    recipe: Recipe,
+    data: DatasetManifest,
+    evaluation: EvalReport,
+    version: str,
+    gate: Mapping[str, Any],
+    notes: Sequence[str] = (),
 ) -> str:
-    """Return a description in Markdown: what was trained on what, its metrics beside the controls', what differs."""
+    """Return a description in Markdown: what was trained on what, its metrics beside the controls', what differs.
+
+    `notes` are sentences that a reader of the metrics has to know.
+    """
     moment = f", as of {recipe.snapshot.as_of}" if recipe.snapshot.as_of else ""
     size = f"{data.num_nodes:,} nodes, {data.num_edges:,} edges"
     lines = [f"**{recipe.name}**{f': {recipe.description}' if recipe.description else ''}", ""]
     lines += [f"{recipe.model.name} on {data.dataset}{moment} ({size})", "", *_metrics(evaluation), ""]
+    lines += [line for note in notes for line in (note, "")]
     if version:
         champion = "champion" if gate.get("promoted") else "not champion"
         lines += [f"Version {version}: {champion}, {gate.get('reason', '')}", ""]

@@ -12,6 +12,7 @@ from tasks.publish.tracking.description import describe
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, RunStatus, Tracker
 from tasks.publish.tracking.store_uris import tracking_uri
+from tasks.publish.vectors import vector_notes
 from tasks.stage import Parent
 from tasks.storage.artifacts import file_lock
 from tasks.storage.home import Home
@@ -64,7 +65,8 @@ def log_found(
     tracker.open_run(parents["train"].manifest.key, recipe.name, context, trains=False)
     log_run(tracker, recipe, dict(parents))
     log_finals(tracker, dict(parents))
-    tracker.describe(describe(recipe, parents["ingest"].manifest, parents["evaluate"].manifest, "", {}))
+    notes, data, evaluation = vector_notes(parents), parents["ingest"].manifest, parents["evaluate"].manifest
+    tracker.describe(describe(recipe, data, evaluation, "", {}, notes))
     tracker.set_tags({"graphmill.published_in": published_in, "graphmill.cached": "true"})
     tracker.close("FINISHED")
     return tracker.run_id, tracker.run_url

@@ -1,0 +1,36 @@
+"""Vectors of registered models that are features of a recipe, made as a task of the flow that wants them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from configs.schema import Recipe
+from flows.hooks import describe
+from flows.shards import make_map_shards
+from flows.terminal.progress import ReporterListener
+from tasks.calls import stage_record
+from tasks.publish.vectors import provide_vectors
+from tasks.storage.home import Home
+from tasks.storage.manifests import VECTORS
+
+
+class Use(Protocol):
+    """Whoever reads vectors."""
+
+    recipe: Recipe
+    home: Home
+
+    @property
+    def listener(self) -> ReporterListener:
+        """Who hears how it goes."""
+
+
+@task(name=VECTORS, task_run_name=VECTORS, persist_result=False, cache_policy=NO_CACHE)
+def make_vectors(use: Use) -> None:
+    """Make the vectors that features are taken from, as far as the home lacks them."""
+    use.listener.begin(VECTORS)
+    for outcome in provide_vectors(use.recipe, use.home, use.listener, make_map_shards(use.recipe.preprocess)):
+        use.listener.end(VECTORS, f"{describe(stage_record(outcome))}, of {outcome.manifest.recipe}")
