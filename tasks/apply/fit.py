@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
+from tasks.preprocess.transforms.configs import from_methods
 from tasks.storage.manifests import GraphManifest
 
 if TYPE_CHECKING:
@@ -53,4 +56,19 @@ def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> 
             f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
             "be used on its training data only. Train on the new data, or train a model on features of the nodes (the "
             "transform degree makes one)"
+        )
+
+
+def refuse_computed_vectors(transforms: Iterable[ComponentConfig]) -> None:
+    """Refuse a model's transforms that compute vectors of the graph. Raises RecipeError.
+
+    Another graph's vectors are as wide, so nothing else would notice that their axes are others. That holds for fastrp
+    too: it projects nodes by their numbers, and a node more or less shifts them.
+    """
+    for one in from_methods(transforms):
+        raise RecipeError(
+            f"the model was trained on vectors that the transform embedding (method={one.method}) computed from its "
+            "training's graph; those of another graph or snapshot have other axes, so its predictions would be "
+            "nonsense. Predict on the training data, train anew on this data, or train with vectors of a registered "
+            "model, which stay as they are: embedding with model: NAME@VERSION instead of method"
         )

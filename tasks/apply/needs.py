@@ -17,18 +17,21 @@ import numpy as np
 from configs.base import ComponentConfig, cache_view
 from configs.errors import DataError, RecipeError
 from configs.schema import Recipe
+from tasks.apply.fit import refuse_computed_vectors
 from tasks.apply.learned import Learned, learn, learned_transforms, recode_transform
 from tasks.apply.states import read_values, write_values
+from tasks.preprocess.stage import snapshot_view
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
-from tasks.storage.ids import class_names
+from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 from tasks.storage.stored import of_kind
 
 FILES = "data"
 _TAKE_UNKNOWN = ("codes", "one_hot")  # transforms that have a place for categories that the training did not see
 _LISTED = 5
+_LATER = {"labels", "structure"}  # what an earlier graphmill did not record
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class DataNeeds:
     learned: tuple[Learned, ...]
     labels: list[str] | None = None
     """Names of the label columns in the order of the model's scores, where they are known."""
+    structure: str | None = None
+    """What names its nodes' number and its edges (`tasks.storage.ids.structure_digest`), where it is known."""
 
     @classmethod
     def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> DataNeeds:
@@ -64,6 +69,7 @@ class DataNeeds:
             category_names(store),
             learned,
             label_columns(ingest),
+            structure_digest(ingest),
         )
 
     def write(self, folder: Path) -> None:
@@ -82,8 +88,7 @@ class DataNeeds:
             values = read_values(folder, FILES)
         except FileNotFoundError:
             return None
-        # An earlier graphmill did not record the labels' names.
-        if isinstance(values, dict) and set(values) | {"labels"} != {field.name for field in fields(cls)}:
+        if isinstance(values, dict) and set(values) | _LATER != {field.name for field in fields(cls)}:
             return None  # it recorded other things
         return of_kind(cls, values, folder / f"{FILES}.json")
 
@@ -142,6 +147,8 @@ def adapted_recipe(
             "the model's data was prepared by an earlier graphmill, which did not note how the transform hops scaled "
             "it; prepare it again (graphmill run RECIPE --force preprocess) and take the new version"
         )
+    if not _same_graph(recipe, trained, needs, store, same_tables):
+        refuse_computed_vectors(trained.preprocess.transforms)
     recoded = []
     if not same_tables:
         check_tables(needs, store.manifest, recipe.dataset.name)
@@ -152,6 +159,16 @@ def adapted_recipe(
     # Inference reads the graph as one piece: nobody has to split it.
     partition = recipe.partition.model_copy(update={"num_parts": 1})
     return recipe.model_copy(update={"preprocess": preprocess, "partition": partition})
+
+
+def _same_graph(recipe: Recipe, trained: Recipe, needs: DataNeeds, store: DatasetStore, same_tables: bool) -> bool:
+    """Whether messages pass between the same nodes over the same edges as in the training."""
+    if snapshot_view(recipe) != snapshot_view(trained):
+        return False
+    # Of nodes at all times, labels, features and the split may be others. Held-out links are no edges, and times of
+    # nodes say which edges there are.
+    by_edges = needs.task == store.manifest.task == "node" and recipe.snapshot.as_of is None
+    return same_tables or (by_edges and structure_digest(store.manifest) == needs.structure)
 
 
 def _check_classes(needs: DataNeeds, trained: Recipe, store: DatasetStore) -> None:

@@ -253,6 +253,66 @@ def test_other_options_and_other_tables_are_refused(
         adapted(home, trained, needs, recipe_of(tmp_path / "newer", dataset=dataset, **change))
 
 
+def embedded(folder: Path, method: str = "fastrp", **changes: Any) -> Recipe:
+    transforms = [{"name": "one_hot"}, {"name": "embedding", "method": method, "dim": 6}]
+    return recipe_of(folder, **{"transforms": transforms, **changes})
+
+
+@pytest.mark.parametrize("method", ["prone", "fastrp", "netmf"])
+def test_vectors_computed_from_another_graph_are_refused(home: Home, tmp_path: Path, method: str) -> None:
+    write_tables(tmp_path / "old")
+    trained = Prepared(home, embedded(tmp_path / "old", method))
+    needs = trained.needs(tmp_path / "model")
+    write_tables(tmp_path / "newer", seed=3)
+    message = rf"the transform embedding \(method={method}\) .* Predict on the training data, train anew .*NAME@VERSION"
+    with pytest.raises(RecipeError, match=message):
+        adapted(home, trained, needs, embedded(tmp_path / "newer", method))
+    itself = adapted(home, trained, needs, trained.recipe)
+    np.testing.assert_allclose(itself.graph["feat"], trained.graph["feat"], atol=1e-5)
+
+
+def test_vectors_computed_from_another_snapshot_are_refused(home: Home, tmp_path: Path) -> None:
+    write_tables(tmp_path / "old", more=N)
+    recipe = embedded(tmp_path / "old", snapshot={"as_of": 60})
+    trained = Prepared(home, recipe)
+    needs = trained.needs(tmp_path / "model")
+    for moment in ({"as_of": 130}, {}):
+        newer = embedded(tmp_path / "old", snapshot=moment)
+        with pytest.raises(RecipeError, match="those of another graph or snapshot have other axes"):
+            adapted_recipe(newer, recipe, needs, trained.dataset, same_tables=True)
+    assert adapted_recipe(recipe, recipe, needs, trained.dataset, same_tables=True)
+    # The same edges, and perhaps other times.
+    with pytest.raises(RecipeError, match="those of another graph or snapshot have other axes"):
+        adapted_recipe(recipe, recipe, needs, trained.dataset)
+
+
+def test_vectors_of_the_same_graph_with_other_labels_and_cells(home: Home, tmp_path: Path) -> None:
+    write_tables(tmp_path / "old")
+    trained = Prepared(home, embedded(tmp_path / "old"))
+    needs = trained.needs(tmp_path / "model")
+    write_tables(tmp_path / "newer")
+    nodes = tmp_path / "newer" / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace('"round"', '"square"').replace('"dog"', '"cat"', 5))
+    other = adapted(home, trained, needs, embedded(tmp_path / "newer", dataset={"split": {"by": "ratio", "seed": 8}}))
+    assert other.dataset.manifest.digest != trained.dataset.manifest.digest
+    np.testing.assert_allclose(other.graph["feat"][:, -6:], trained.graph["feat"][:, -6:], atol=1e-5)
+
+
+def test_an_earlier_graphmill_did_not_note_the_graph(home: Home, tmp_path: Path) -> None:
+    write_tables(tmp_path / "old")
+    trained = Prepared(home, embedded(tmp_path / "old"))
+    trained.needs(tmp_path / "model")
+    told = tmp_path / "model" / "data.json"
+    values = json.loads(told.read_text())
+    del values["structure"]
+    told.write_text(json.dumps(values))
+    needs = DataNeeds.read(tmp_path / "model")
+    assert needs is not None
+    assert adapted_recipe(trained.recipe, trained.recipe, needs, trained.dataset, same_tables=True)
+    with pytest.raises(RecipeError, match="those of another graph or snapshot have other axes"):
+        adapted_recipe(trained.recipe, trained.recipe, needs, trained.dataset)
+
+
 def test_hops_are_scaled_as_in_the_training(home: Home, tmp_path: Path) -> None:
     """Without edges a path is all zeros: what its columns become is the training's scale alone."""
     hops = [{"name": "standardize"}, {"name": "hops", "features": "in", "labels": "in"}]

@@ -156,6 +156,18 @@ def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_
     assert find_version(open_tracker(tracked_home), "customers@champion").version == "2"
 
 
+def test_a_model_of_computed_vectors_gives_way_to_one_of_another_snapshot(tracked_home: Home, data: Path) -> None:
+    """On the same graph, though split in another way, it is measured."""
+    line = Line(tracked_home)
+    options = ("preprocess.transforms=[standardize, {name: embedding, method: fastrp, dim: 8}]", "snapshot.as_of=null")
+    line.run(year(data, 2023, *options))
+    again = line.run(year(data, 2023, *options, split={"seed": 5}))["publish"].manifest.gate
+    assert (again["why_not"], again["champion"] is None) == ("", False)
+    newest = line.run(year(data, 2024, options[0]))["publish"].manifest
+    assert newest.champion
+    assert "cannot score the data of customers as of 2024: the model was trained on vectors that" in newest.warnings[0]
+
+
 def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(
     tracked_home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

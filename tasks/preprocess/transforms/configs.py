@@ -92,7 +92,8 @@ class EmbeddingConfig(ComponentConfig):
     vectors: str | None = Field(default=None, pattern=r"^[0-9a-f]{24}$")
     """model: name of the vectors in the home; filled in, with the version, when a run begins."""
     method: str | None = None
-    """Without a model: prone (the default), fastrp or netmf; of links that are held out it reads nothing."""
+    """Without a model: prone (the default), fastrp or netmf; of links that are held out it reads nothing. A model that
+    was trained with such vectors predicts for the graph of its training only."""
     dim: int | None = Field(default=None, ge=1, le=65_536)
     """method: width of the vectors; null: 64. A registered model has its own."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -167,6 +168,11 @@ OF_MODELS = ("allow_leak", "most_missing", "vectors")
 def from_models(transforms: Iterable[ComponentConfig]) -> list[EmbeddingConfig]:
     """Return those of some transforms that take the vectors of a registered model."""
     return [one for one in transforms if isinstance(one, EmbeddingConfig) and one.model is not None]
+
+
+def from_methods(transforms: Iterable[ComponentConfig]) -> list[EmbeddingConfig]:
+    """Return those of some transforms that compute vectors of the graph itself."""
+    return [one for one in transforms if isinstance(one, EmbeddingConfig) and one.model is None]
 
 
 def _methods() -> list[str]:
