@@ -48,6 +48,7 @@ _PROGRAMS = frozenset(
         "tasks.train.worker",
         "tests.flows.runner_script",
         "tests.process_facts",
+        "tests.train.grid_ranks",
         "tests.train.two_ranks",
         "tests.train.unequal_ranks",
     }

@@ -13,20 +13,19 @@ import torch
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
-from models.kernels.row_layout import Rule
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
 from tasks.train.families import family_of
 from tasks.train.heads import fit_head
-from tasks.train.job import BEST, LAST, RESULT, Job
+from tasks.train.job import BEST, RESULT, Job
 from tasks.train.loaders.pairs import PairData
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables.grid import BlockTable, Negatives, block_rows
-from tasks.train.tables.pools import draw_pool
+from tasks.train.tables.negatives import Negatives
+from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import make_settings
 from tasks.train.tables.trainer import Trainer
 from tests.registered import models_of
@@ -34,21 +33,14 @@ from tests.support import as_partition, link_graph, node_graph
 from tests.train.in_process import make_job, own_settings
 
 
-@pytest.mark.parametrize("num_blocks", [1, 2, 3, 7])
-def test_every_node_has_a_row_of_one_block(num_blocks: int) -> None:
-    assert sum(block_rows(100, num_blocks, block) for block in range(num_blocks)) == 100
-    table = BlockTable(100, 5, num_blocks, "float32", Rule())
-    table.set_uniform(3)
-    whole = np.stack([table.blocks[v % num_blocks].read()[v // num_blocks] for v in range(100)])
-    for first, count in ((0, 100), (0, 1), (13, 29), (99, 1), (50, 0)):
-        assert np.array_equal(table.read(first, count), whole[first : first + count])
-
-
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 4, 5, 8])
-def test_rounds_meet_all_pairs_of_blocks_once(num_blocks: int, shared: bool) -> None:
+def test_rounds_meet_all_pairs_of_blocks_once(num_blocks: int, shared: bool, workers: int) -> None:
     strategy = BlockGrid(BlockGridConfig(blocks=num_blocks), Ranks())
-    rounds = strategy.rounds(shared=shared)
+    rounds = strategy.rounds(num_blocks, workers, shared=shared)
+    if num_blocks >= workers * (2 if shared else 1):
+        assert max(map(len, rounds)) >= workers
     met = [pair for pairs in rounds for pair in pairs]
     assert sorted(met) == [(i, j) for i in range(num_blocks) for j in range(num_blocks)]
     for pairs in rounds:
@@ -68,7 +60,9 @@ def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) 
 def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int) -> None:
     parent = node_graph(tmp_path)
     loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
-    pool = draw_pool(loader, range(4, 7), num_blocks, np.int32)
+    owners = np.zeros((num_blocks, num_blocks), np.int64)
+    draws = PoolDraws(loader, owners, Ranks(), np.int32, lambda _, count, dtype: np.empty(count, dtype))
+    pool = draws.draw(range(4, 7))
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for chunk in range(4, 7):
         ends = np.empty((2, loader.room), np.int32)
@@ -77,8 +71,10 @@ def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_
             bucket.append((u // num_blocks, v // num_blocks))
     assert len(pool) == sum(map(len, expected.values()))
     for (row, column), pairs in expected.items():
-        part = slice(pool.starts[row, column], pool.ends[row, column])
-        assert list(zip(pool.rows[part].tolist(), pool.columns[part].tolist(), strict=True)) == pairs
+        parts = pool.parts(row, column, 1000)
+        assert max(part.stop - part.start for part in parts) <= 1000
+        found = [pair for p in parts for pair in zip(pool.rows[p].tolist(), pool.columns[p].tolist(), strict=True)]
+        assert found == pairs
 
 
 def test_negatives_come_by_degree_within_a_block() -> None:
@@ -116,7 +112,7 @@ def recipe(**changes: Any) -> Any:
 
 def train(job: Job[Any]) -> dict[str, Any]:
     with own_settings():
-        Trainer(job, Ranks()).run()
+        family_of(job.train).train(job, Ranks())
     return json.loads((job.work / RESULT).read_text())
 
 
@@ -131,6 +127,8 @@ class StoppedError(Exception):
         ({"order": "both"}, {"strategy": {"blocks": 3}, "optimizer": "adagrad"}),
         ({"order": "first"}, {"precision": "bfloat16", "strategy": {"blocks": 2}, "threads": 2}),
         ({"shared_negatives": 8}, {"optimizer": "adam", "loader": "edges"}),
+        ({"order": "both"}, {"strategy": {"memory": 25_000}, "optimizer": "momentum"}),
+        ({}, {"strategy": {"memory": 12_000, "blocks": 9}, "threads": 2}),
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_bits(
@@ -154,19 +152,19 @@ def test_an_interrupted_training_ends_with_the_same_bits(
             train(broken)
     result = train(broken)
     assert result["best_metric"] > 0.5
-    for name in (LAST, BEST):
-        states = [torch.load(job.work / name, weights_only=True) for job in (whole, broken)]
-        parts = [state["tables"] if name == LAST else {"model": state["model"]} for state in states]
-        for table, tensors in parts[0].items():
-            for key, tensor in tensors.items():
-                assert torch.equal(tensor, parts[1][table][key]), (table, key)
+    states = [torch.load(job.work / BEST, weights_only=True)["model"] for job in (whole, broken)]
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][key]), key
+    files = [sorted((job.work / "blocks").iterdir()) for job in (whole, broken)]
+    assert [path.name for path in files[0]] == [path.name for path in files[1]]
+    assert all(one.read_bytes() == other.read_bytes() for one, other in zip(*files, strict=True))
     lines = [
         [json.loads(line) for line in (job.work / "metrics.jsonl").read_text().splitlines()] for job in (whole, broken)
     ]
     assert [line["train/loss"] for line in lines[0] if "train/loss" in line] == [
         line["train/loss"] for line in lines[1] if "train/loss" in line
     ]
-    assert lines[0][0]["train/loss"] > lines[0][-2]["train/loss"]
+    assert lines[0][-2]["train/loss"] < 6 * np.log(2)  # of rows of zeros, with five negatives
 
 
 @pytest.mark.parametrize("options", [{"blocks": 1}, {"blocks": 4}])
@@ -198,11 +196,11 @@ def test_vectors_of_length_1_and_what_is_kept(tmp_path: Path) -> None:
 
 def test_settings_cut_a_training_into_pools() -> None:
     manifest: Any = type("Graph", (), {"num_nodes": 1000, "num_edges": 5000})
-    made = make_settings(recipe(train={"samples": 1e7}).train, manifest, 16_000.0)
+    made = make_settings(recipe(train={"samples": 1e7}).train, manifest, 16_000.0, 1)
     assert made.total_chunks == 625
     assert made.chunks_a_pool == 4
     assert made.num_pools == 157
-    few = make_settings(recipe(train={"samples": 1}).train, manifest, 16_000.0)
+    few = make_settings(recipe(train={"samples": 1}).train, manifest, 16_000.0, 1)
     assert (few.total_chunks, few.num_pools) == (1, 1)
 
 
@@ -258,17 +256,25 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "shared", "message"),
     [
-        ({"strategy": {"name": "block_grid", "blocks": 301}}, "blocks=301 is more than the 300 nodes"),
-        ({"num_ranks": 2}, "one process so far"),
+        ({"strategy": {"name": "block_grid", "blocks": 301}}, False, "blocks=301 is more than the 300 nodes"),
+        (
+            {"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}},
+            False,
+            "few for 3 ranks; give 3 or more",
+        ),
+        ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 5}}, True, "give 6 or more, twice as many as"),
+        ({"num_ranks": 301}, False, "blocks=301 is more than the 300 nodes"),
     ],
 )
-def test_what_a_grid_cannot_do_is_refused_before_it_starts(options: Any, message: str, tmp_path: Path) -> None:
+def test_what_a_grid_cannot_do_is_refused_before_it_starts(
+    options: Any, shared: bool, message: str, tmp_path: Path
+) -> None:
     asked = recipe(train=options)
     ranks = Ranks(0, asked.train.num_ranks)
     with pytest.raises(RecipeError, match=message):
-        BlockGrid(asked.train.strategy, ranks).check(node_graph(tmp_path).manifest)
+        BlockGrid(asked.train.strategy, ranks).check(node_graph(tmp_path).manifest, shared=shared)
 
 
 @pytest.mark.parametrize("name", ["skipgram", "prone"])

@@ -16,18 +16,23 @@ ROOT = Path(__file__).parents[2]
 
 def run_two_ranks(module: str, *jobs: Job) -> None:
     """Run `module` as ranks 0 and 1 over the jobs, one after the other; what they print shows when one fails."""
+    run_ranks(module, 2, *jobs)
+
+
+def run_ranks(module: str, count: int, *jobs: Job) -> None:
+    """Run `module` as so many ranks over the jobs, one after the other."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = [sys.executable, "-m", module, *(str(job.save()) for job in jobs)]
     ranks = [
         subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
+            env={**environment, "RANK": str(rank), "WORLD_SIZE": str(count)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(count)
     ]
     try:
         said = [rank.communicate(timeout=120)[0] for rank in ranks]
@@ -35,7 +40,7 @@ def run_two_ranks(module: str, *jobs: Job) -> None:
         for rank in ranks:
             rank.kill()
             rank.communicate()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+    assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(said)
 
 
 def end() -> NoReturn:

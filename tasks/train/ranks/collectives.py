@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.train.strategies.base import Ranks
@@ -80,6 +82,34 @@ def average_(tensors: Sequence[Tensor]) -> None:
     flat /= dist.get_world_size()
     for tensor, mean in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(mean.view_as(tensor))
+
+
+def move(arrays: Sequence[NDArray[Any]], source: int, target: int) -> None:
+    """Send arrays from one rank to another, which fills its own; only these two call it, and in the same order."""
+    for array in arrays:
+        sent = torch.from_numpy(array.reshape(-1).view(np.uint8))
+        if dist.get_rank() == source:
+            dist.send(sent, target)
+        else:
+            dist.recv(sent, source)
+
+
+def exchange(items: NDArray[Any], counts: Sequence[int], received: Sequence[int], out: NDArray[Any]) -> None:
+    """Send each rank its part of `items` and write what comes from each into `out`, both in the order of the ranks.
+
+    Args:
+        items: any dtype of fixed size (n,), `counts[r]` items for rank r one after the other.
+        counts: items to send to each rank.
+        received: items that come from each rank.
+        out: as `items`, (sum of received,).
+    """
+    size = items.dtype.itemsize
+    dist.all_to_all_single(
+        torch.from_numpy(out.view(np.uint8)),
+        torch.from_numpy(items.view(np.uint8)),
+        [size * count for count in received],
+        [size * count for count in counts],
+    )
 
 
 def gather_rows(ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,46 +8,80 @@ from tasks.storage.manifests import GraphManifest
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.configs import BlockGridConfig
 
+Round = list[tuple[int, int]]
+"""Pairs of a block of centres and one of contexts that share no block."""
+
 
 @STRATEGIES.register("block_grid")
 class BlockGrid:
-    """GraphVite's grid (arXiv:1903.00757, section 3.2): blocks of centres against blocks of contexts."""
+    """GraphVite's grid (arXiv:1903.00757, section 3.2): blocks of centres against blocks of contexts.
+
+    `shared` in its functions: some table is for both ends. (i, j) and (j, i) and any other pair with i or j must not
+    meet then, and half as many pairs are trained side by side.
+    """
 
     def __init__(self, config: BlockGridConfig, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
 
-    @property
-    def num_blocks(self) -> int:
-        """Blocks of each table."""
-        return self.config.blocks or 1
+    def least_blocks(self, *, shared: bool, threads: int = 1) -> int:
+        """Return the blocks of each table with which all threads of all ranks have a pair."""
+        return self.ranks.world_size * threads * (2 if shared else 1)
 
-    def check(self, manifest: GraphManifest) -> None:
+    def check(self, manifest: GraphManifest, *, shared: bool) -> None:
         """Raise RecipeError for what cannot work on a graph. Asked before any worker starts."""
-        if self.num_blocks > manifest.num_nodes:
+        blocks, least = self.config.blocks, self.least_blocks(shared=shared)
+        if blocks is not None and self.ranks.world_size > 1 and blocks < least:
+            both = ", twice as many as ranks, for some rows are for centres and contexts both" if shared else ""
             raise RecipeError(
-                f"train.strategy.blocks={self.num_blocks} is more than the {manifest.num_nodes:,} nodes of "
-                f"{manifest.dataset}; lower it"
+                f"train.strategy.blocks={blocks} is too few for {self.ranks.world_size} ranks; give {least} or "
+                f"more{both}, or none"
             )
-        if self.ranks.world_size > 1:
+        if max(blocks or 1, least if self.ranks.world_size > 1 else 1) > manifest.num_nodes:
             raise RecipeError(
-                "train.strategy=block_grid trains in one process so far: set train.num_ranks=1 and "
-                "train.num_machines=1; its threads (train.threads) share the work"
+                f"train.strategy.blocks={blocks or least} is more than the {manifest.num_nodes:,} nodes of "
+                f"{manifest.dataset}; lower it, or train.num_ranks"
             )
 
-    def rounds(self, *, shared: bool) -> list[list[tuple[int, int]]]:
-        """Return which pairs of blocks are trained side by side: lists whose pairs share no block, all pairs once.
+    def rank_of(self, place: int) -> int:
+        """Return which rank trains the pair at a place in a round."""
+        return place % self.ranks.world_size
 
-        `shared`: some table is for both ends. (i, j) and (j, i) and any other pair with i or j must not meet then: a
-        list is a round of a tournament, half as wide.
+    def rounds(self, num_blocks: int, workers: int, *, shared: bool) -> list[Round]:
+        """Return all pairs of blocks, each once, in rounds of about so many as there are workers.
+
+        Groups of as many blocks as a round touches at once meet group by group, so that few blocks change from a round
+        to the next: those that have no room in memory are read and written as seldom as can be.
         """
-        n = self.num_blocks
-        if not shared:
-            return [[(row, (row + offset) % n) for row in range(n)] for offset in range(n)]
-        found = [[(block, block) for block in range(n)]]
-        players = n + n % 2  # an odd one out meets the number n, which is nobody
-        for number in range(players - 1):
-            met = [(number, players - 1)]
-            met += [((number + k) % (players - 1), (number - k) % (players - 1)) for k in range(1, players // 2)]
-            met = [(i, j) for i, j in met if max(i, j) < n]
-            found += [met, [(j, i) for i, j in met]]
-        return [pairs for pairs in found if pairs]
+        # A tournament of 2 w blocks has w pairs in a round.
+        wide = min(num_blocks, 2 * workers if shared and workers > 1 else workers)
+        groups = [range(low, min(low + wide, num_blocks)) for low in range(0, num_blocks, wide)]
+        found: list[Round] = []
+        for number, rows in enumerate(groups):
+            # There and back: the last group of columns of a row of groups is the first of the next.
+            for columns in groups if number % 2 == 0 else groups[::-1]:
+                found += _within(rows) if shared and rows == columns else _across(rows, columns)
+        return found
+
+
+def _across(rows: range, columns: range) -> list[Round]:
+    """Return the pairs of a row with a column, neither of them twice in a round."""
+    count = max(len(rows), len(columns))
+    met = [[(i, (i + offset) % count) for i in range(count)] for offset in range(count)]
+    return [
+        [(rows[i], columns[j]) for i, j in pairs if i < len(rows) and j < len(columns)]
+        for pairs in met
+        if any(i < len(rows) and j < len(columns) for i, j in pairs)
+    ]
+
+
+def _within(blocks: range) -> list[Round]:
+    """Return the pairs of some blocks with each other and themselves, no block twice in a round: a tournament."""
+    n = len(blocks)
+    found = [[(block, block) for block in blocks]]
+    players = n + n % 2  # an odd one out meets the number n, which is nobody
+    for number in range(players - 1):
+        met = [(number, players - 1)]
+        met += [((number + k) % (players - 1), (number - k) % (players - 1)) for k in range(1, players // 2)]
+        pairs = [(blocks[i], blocks[j]) for i, j in met if max(i, j) < n]
+        found += [pairs, [(j, i) for i, j in pairs]]
+    return [pairs for pairs in found if pairs]

@@ -43,7 +43,11 @@ class BlockGridConfig(StrategyConfig):
     families: ClassVar[tuple[str, ...]] = ("table",)
 
     blocks: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Blocks of each table; null: 1 where one process trains it in memory. With one block threads write to the same
-    rows without locks, which is fastest and not the same from run to run; with more, runs are equal to the bit."""
+    """Blocks of each table; null: 1 where one process trains it in memory, else what ranks and memory ask for. With one
+    block threads write to the same rows without locks, which is fastest and not the same from run to run; with more,
+    runs are equal to the bit."""
+    memory: float | None = Field(default=None, ge=1, le=1e15)
+    """Bytes of memory that the tables may take on a rank: blocks that have no room lie in files beside the checkpoint;
+    null: about half of what the machine has free."""
     pool: float | None = Field(default=None, ge=1, le=1e12)
     """Positive samples that are drawn, sorted by block and trained at a time; null: by the graph's size."""

@@ -9,13 +9,15 @@ from configs.registry import STRATEGIES
 from configs.schema import Recipe
 from configs.training import TableTrainConfig
 from models.facts import GraphFacts
-from models.kernels.row_layout import Rule, row_bytes
+from models.kernels.row_layout import Rule
 from models.vector_configs import SampledConfig, VectorsConfig
+from tasks.processes.memory import available_bytes
 from tasks.sizes import PROCESS_BYTES, Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import AnyJob, Job
+from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
@@ -33,9 +35,15 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to draw samples from; look at preprocess and components")
+    if train.num_machines > 1 and not train.shared_home:
+        raise RecipeError(
+            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
+            "that they share and leave train.shared_home=true, or set train.num_machines=1"
+        )
     ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
     strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
-    strategy.check(manifest)
+    assert isinstance(recipe.model, SampledConfig)
+    strategy.check(manifest, shared=any(pairing.shared for pairing in recipe.model.pairings()))
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.strategy.name}")
 
 
@@ -46,9 +54,17 @@ def trainings(job: Job[TableTrainConfig]) -> list[AnyJob]:
 
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
+    import torch
+
+    from tasks.train.ranks.collectives import joined
     from tasks.train.tables.trainer import Trainer
 
-    Trainer(job, ranks).run()
+    with joined(ranks, torch.device("cpu")):
+        trainer = Trainer(job, ranks)
+        trainer.run()
+        vectors = trainer.vectors()
+    if ranks.is_main:
+        trainer.finish(vectors)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
@@ -56,8 +72,9 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
     assert isinstance(recipe.model, SampledConfig)
-    tables = [(pairing.width, 1 if pairing.shared else 2) for pairing in recipe.model.pairings()]
-    numbers = sum(width * count for width, count in tables) * counts.num_nodes
-    rows = sum(row_bytes(width, train.precision, Rule(train.optimizer)) * count for width, count in tables)
-    vectors = 4 * sum(width for width, _ in tables)
-    return f"{numbers:,} numbers", 2 * PROCESS_BYTES + counts.num_nodes * (rows + vectors)
+    pairings, rule = recipe.model.pairings(), Rule(train.optimizer)
+    numbers = sum(pairing.width * (1 if pairing.shared else 2) for pairing in pairings) * counts.num_nodes
+    tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
+    memory = train.num_ranks * table_memory(train, available_bytes())
+    in_memory = tables + 4 * sum(pairing.width for pairing in pairings) * counts.num_nodes
+    return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + (in_memory if tables <= memory else memory)

@@ -1,4 +1,4 @@
-"""Tables cut into blocks of rows: node v is row v // n of block v % n.
+"""Tables cut into blocks of rows, of which each rank has some: node v is row v // n of block v % n.
 
 So every block has the same number of nodes, give or take one, with all kinds of degrees among them, whatever order the
 nodes stand in; and no table says where a node is.
@@ -6,18 +6,19 @@ nodes stand in; and no table says where a node is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from models.kernels.row_layout import Precision, Rule
 from models.kernels.row_tables import RowTable
 from models.vector_configs import Pairing
-from models.vectors import SampledModel
+from models.vectors import Meeting, SampledModel
 from tasks.arrays import Array, blocks
-from tasks.sampling.alias import alias_table
+from tasks.train.ranks.collectives import from_all, move
+from tasks.train.strategies.base import Ranks
+from tasks.train.strategies.block_grid import Round
+from tasks.train.tables.block_files import BlockFiles, Key
 
 _READ_ROWS = 1 << 16
 
@@ -27,104 +28,174 @@ def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
     return (num_nodes - block + num_blocks - 1) // num_blocks
 
 
-class BlockTable:
-    """A table of one row a node, in blocks, in memory."""
+@dataclass(frozen=True)
+class Tables:
+    """All that says what the tables of a training are, before anything is learnt."""
 
-    def __init__(self, num_nodes: int, width: int, num_blocks: int, precision: Precision, rule: Rule) -> None:
-        """Make rows of zeros."""
-        self.num_nodes, self.width, self.num_blocks = num_nodes, width, num_blocks
-        self.blocks = [
-            RowTable.zeros(block_rows(num_nodes, num_blocks, block), width, precision, rule)
-            for block in range(num_blocks)
-        ]
+    pairings: list[Pairing]
+    num_nodes: int
+    num_blocks: int
+    precision: Precision
+    rule: Rule
+    seed: int
 
-    def set_uniform(self, seed: int) -> None:
-        """Draw the first rows."""
-        for block, table in enumerate(self.blocks):
-            table.set_uniform(seed + block)
+    def names(self, pairing: Pairing) -> tuple[str, str]:
+        """Return the names of a pairing's tables, of centres and of contexts: the same where they are one."""
+        centres = f"{pairing.name}.centres"
+        return centres, centres if pairing.shared else f"{pairing.name}.contexts"
 
-    def read(self, first: int, count: int) -> Array:
-        """Return the rows of nodes first to first + count - 1: float32 (count, width)."""
-        found = np.empty((count, self.width), np.float32)
-        for block, table in enumerate(self.blocks):
-            start = (block - first) % self.num_blocks  # of the nodes asked for, the first in this block
-            rows = len(range(start, count, self.num_blocks))
-            begin = (first + start) // self.num_blocks
-            found[start :: self.num_blocks] = table.read(slice(begin, begin + rows))
-        return found
+    def widths(self) -> dict[str, int]:
+        """Return the width of each table, by name."""
+        return {name: pairing.width for pairing in self.pairings for name in self.names(pairing)}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return views of all that a checkpoint must hold."""
-        found = {}
-        for block, table in enumerate(self.blocks):
-            for name, array in table.arrays().items():
-                found[f"{block}.{name}"] = torch.from_numpy(array.view(np.int16) if array.dtype == np.uint16 else array)
-        return found
+    def empty(self, key: Key) -> RowTable:
+        """Return a block of zeros."""
+        name, block = key
+        rows = block_rows(self.num_nodes, self.num_blocks, block)
+        return RowTable.zeros(rows, self.widths()[name], self.precision, self.rule)
+
+    def first(self, key: Key) -> RowTable:
+        """Return a block as it begins: rows of centres are drawn as word2vec's, rows of contexts are 0."""
+        table = self.empty(key)
+        for number, pairing in enumerate(self.pairings):
+            if key[0] == self.names(pairing)[0]:
+                table.set_uniform(self.seed + number * self.num_blocks + key[1])
+        return table
 
     @property
     def numbers(self) -> int:
         """Numbers that are learnt."""
-        return self.num_nodes * self.width
-
-    def restore(self, saved: dict[str, Tensor]) -> None:
-        """Take over what `tensors` gave."""
-        for name, own in self.tensors().items():
-            own.copy_(saved[name])
+        return self.num_nodes * sum(self.widths().values())
 
 
 class Grid:
-    """The tables of a training."""
+    """The blocks that this rank has: as many in memory as there is room for, the others in files."""
 
-    def __init__(
-        self, pairings: list[Pairing], num_nodes: int, num_blocks: int, precision: Precision, rule: Rule, seed: int
-    ) -> None:
-        """Make the tables: rows of centres are drawn as word2vec's, rows of contexts begin at 0."""
-        self.pairings, self.num_nodes, self.num_blocks = pairings, num_nodes, num_blocks
-        self.centres: dict[str, BlockTable] = {}
-        self.contexts: dict[str, BlockTable] = {}
-        for number, pairing in enumerate(pairings):
-            table = BlockTable(num_nodes, pairing.width, num_blocks, precision, rule)
-            table.set_uniform(seed + number * num_blocks)
-            self.centres[pairing.name] = self.contexts[pairing.name] = table
-            if not pairing.shared:
-                self.contexts[pairing.name] = BlockTable(num_nodes, pairing.width, num_blocks, precision, rule)
+    def __init__(self, tables: Tables, ranks: Ranks, files: BlockFiles, room: int | None = None) -> None:
+        """`room`: blocks that may lie in memory at a time; None: all."""
+        self.tables, self.ranks, self.files, self.room = tables, ranks, files, room
+        self.version = 0
+        """What blocks are written as: the number of pools that are trained, the one that is being trained included."""
+        self._loaded: dict[Key, RowTable] = {}  # in the order of their last use
+        self._versions: dict[Key, int] = {}
+        """Of the blocks that a file holds as they are now."""
+        self._saved: dict[Key, int] = {}
+        """Of the last checkpoint's files, all ranks' together."""
+        self._holders: dict[Key, int] = {}
 
-    def meeting(self, row: int, column: int) -> dict[str, tuple[RowTable, RowTable]]:
-        """Return what pairs of a centre in block `row` and a context in block `column` meet in, by pairing."""
-        return {
-            pairing.name: (self.centres[pairing.name].blocks[row], self.contexts[pairing.name].blocks[column])
-            for pairing in self.pairings
-        }
+    def keys(self, row: int, column: int) -> list[Key]:
+        """Return the blocks that pairs of a centre in block `row` and a context in block `column` meet in."""
+        found = []
+        for pairing in self.tables.pairings:
+            centres, contexts = self.tables.names(pairing)
+            found += [(centres, row), (contexts, column)]
+        return list(dict.fromkeys(found))
 
-    def tables(self) -> dict[str, BlockTable]:
-        """Return each table once, by name."""
+    def meeting(self, row: int, column: int) -> Meeting:
+        """Return the loaded blocks of `keys`, by pairing."""
         found = {}
-        for pairing in self.pairings:
-            found[f"{pairing.name}.centres"] = self.centres[pairing.name]
-            if not pairing.shared:
-                found[f"{pairing.name}.contexts"] = self.contexts[pairing.name]
+        for pairing in self.tables.pairings:
+            centres, contexts = self.tables.names(pairing)
+            found[pairing.name] = self._loaded[centres, row], self._loaded[contexts, column]
         return found
 
-    def vectors(self, model: type[SampledModel], config: Any) -> Array:
-        """Return what the model makes of each node's rows: float32 (N, dim)."""
-        found = np.empty((self.num_nodes, config.dim), np.float32)
-        for part in blocks(self.num_nodes, _READ_ROWS):
-            first, count = part.start, part.stop - part.start
-            rows = {
-                name: (self.centres[name].read(first, count), self.contexts[name].read(first, count))
-                for name in self.centres
-            }
-            found[part] = model.vectors(config, rows)
+    def bring(self, owners: Mapping[Key, int]) -> None:
+        """Move blocks to the ranks that want them; all ranks call this together, with the same blocks in one order."""
+        for key, rank in owners.items():
+            holder = self._holders.get(key, rank)
+            self._holders[key] = rank
+            if holder == rank:
+                continue
+            if self.ranks.rank == holder:
+                self.load([key])
+                move(_arrays(self._loaded.pop(key)), holder, rank)
+                self._forget_file(key)
+            elif self.ranks.rank == rank:
+                self._make_room([key])
+                self._versions.pop(key, None)
+                table = self._loaded[key] = self.tables.empty(key)
+                move(_arrays(table), holder, rank)
+
+    def bring_round(self, met: Round, rank_of: Any) -> None:
+        """Move the blocks of a round to the ranks that train them."""
+        self.bring({key: rank_of(place) for place, pair in enumerate(met) for key in self.keys(*pair)})
+
+    def load(self, keys: Iterable[Key], *, to_change: bool = False) -> None:
+        """Have blocks in memory, all of them at a time; others leave it where there is no room."""
+        wanted = list(dict.fromkeys(keys))
+        self._make_room(wanted)
+        for key in wanted:
+            table = self._loaded.pop(key, None)
+            if table is None and key in self._versions:
+                table = self.tables.empty(key)
+                self.files.read(key, self._versions[key], table)
+            self._loaded[key] = table if table is not None else self.tables.first(key)
+            if to_change:
+                self._forget_file(key)
+
+    def save(self) -> dict[str, int]:
+        """Write what no file holds as it is; return the version of each block of all ranks, for `restore`."""
+        for key in self._loaded:
+            self._write(key)
+        self.files.sync()
+        own = {f"{name}.{block}": version for (name, block), version in self._versions.items()}
+        found: dict[str, int] = {}
+        for rank, versions in enumerate(from_all(own)):
+            for text, version in versions.items():
+                if self._holders.get(_key(text), rank) == rank:
+                    found[text] = version
         return found
 
+    def saved(self, versions: Mapping[str, int]) -> None:
+        """Remove all files but those of a checkpoint that is written; rank 0 calls this for all."""
+        self._saved = {_key(text): version for text, version in versions.items()}
+        if self.ranks.is_main:
+            self.files.keep_only(self._saved)
 
-class Negatives:
-    """Tables to draw the rows of negatives from, a block of contexts each, by degree^power."""
+    def restore(self, versions: Mapping[str, int]) -> None:
+        """Go on from the files of a checkpoint: any rank reads any block's."""
+        self.saved(versions)
+        self._versions = dict(self._saved)
 
-    def __init__(self, degree: Array, num_blocks: int, power: float) -> None:
-        """`degree`: integer or float (N,). Blocks whose nodes have no edge draw all of their rows alike."""
-        self.tables = []
-        for block in range(num_blocks):
-            weights = np.asarray(degree[block::num_blocks], np.float64) ** power
-            weights[np.asarray(degree[block::num_blocks]) <= 0] = 0  # 0^0 is 1
-            self.tables.append(alias_table(weights if weights.any() else np.ones_like(weights)))
+    def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
+        """Write what the model makes of each node's rows into float32 (N, dim), on rank 0; all ranks call this."""
+        tables = self.tables
+        for block in range(tables.num_blocks):
+            keys = self.keys(block, block)
+            self.bring(dict.fromkeys(keys, 0))
+            if not self.ranks.is_main:
+                continue
+            self.load(keys)
+            met, own = self.meeting(block, block), found[block :: tables.num_blocks]
+            for part in blocks(len(own), _READ_ROWS):
+                rows = {name: (centres.read(part), contexts.read(part)) for name, (centres, contexts) in met.items()}
+                own[part] = model.vectors(config, rows)
+
+    def _make_room(self, wanted: list[Key]) -> None:
+        if self.room is None:
+            return
+        more = sum(key not in self._loaded for key in wanted)
+        for key in [key for key in self._loaded if key not in wanted]:
+            if len(self._loaded) + more <= self.room:
+                return
+            self._write(key)
+            del self._loaded[key]
+
+    def _write(self, key: Key) -> None:
+        if key not in self._versions:
+            self.files.write(key, self.version, self._loaded[key])
+            self._versions[key] = self.version
+
+    def _forget_file(self, key: Key) -> None:
+        version = self._versions.pop(key, None)
+        if version is not None and self._saved.get(key) != version:
+            self.files.remove(key, version)
+
+
+def _key(text: str) -> Key:
+    name, _, block = text.rpartition(".")
+    return name, int(block)
+
+
+def _arrays(table: RowTable) -> list[Array]:
+    return list(table.arrays().values())

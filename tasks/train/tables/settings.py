@@ -1,17 +1,26 @@
-"""What `null` in a recipe comes to on a graph: how many samples, how they are cut into pools."""
+"""What `null` in a recipe comes to on a graph: how many samples, cut into which pools, and tables cut into blocks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from configs.errors import RecipeError
 from configs.training import TableTrainConfig
+from models.kernels.row_layout import Precision, Rule, row_bytes
+from models.vector_configs import Pairing
 from tasks.storage.manifests import GraphManifest
+
+if TYPE_CHECKING:
+    from tasks.train.strategies.block_grid import BlockGrid
 
 _POOLS = 500
 """Of a training: with several blocks, how often all of them are gone through."""
 _LEAST_PAIRS = 1 << 16
+_TABLES_SHARE = 0.5
+"""Of the memory that is free."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +37,71 @@ class Settings:
         return -(-self.total_chunks // self.chunks_a_pool)
 
 
+@dataclass(frozen=True)
+class TableSizes:
+    """Bytes of a training's tables."""
+
+    all_tables: int
+    """Of all rows together."""
+    largest: int
+    """Of the largest table's rows."""
+    keys: int
+    """Blocks that a pair of blocks meets in, at most."""
+
+    @classmethod
+    def of(cls, pairings: Sequence[Pairing], num_nodes: int, precision: Precision, rule: Rule) -> TableSizes:
+        """Measure tables of so many rows."""
+        rows = [row_bytes(pairing.width, precision, rule) * num_nodes for pairing in pairings]
+        tables = [size * (1 if pairing.shared else 2) for size, pairing in zip(rows, pairings, strict=True)]
+        return cls(sum(tables), max(rows), 2 * len(rows))
+
+
 def usual_samples(manifest: GraphManifest) -> float:
     """Return the positive samples of a training whose recipe does not say: 2,000 a node, 200 an edge at least."""
     return float(max(2000 * manifest.num_nodes, 200 * manifest.num_edges))
 
 
-def make_settings(train: TableTrainConfig, manifest: GraphManifest, expected: float) -> Settings:
+def make_settings(train: TableTrainConfig, manifest: GraphManifest, expected: float, num_blocks: int) -> Settings:
     """Cut a training into chunks of `expected` pairs and pools of chunks."""
     strategy: Any = train.strategy
     samples = train.samples or usual_samples(manifest)
     total = max(1, math.ceil(samples / expected))
-    blocks = strategy.blocks or 1
     pool = strategy.pool or max(samples / _POOLS, _LEAST_PAIRS)
-    return Settings(blocks, total, min(total, max(1, round(pool / expected))))
+    return Settings(num_blocks, total, min(total, max(1, round(pool / expected))))
+
+
+def table_memory(train: TableTrainConfig, free_bytes: int) -> int:
+    """Return the bytes that the tables may take on a rank, of what its machine has free."""
+    strategy: Any = train.strategy
+    return int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks)
+
+
+def choose_blocks(strategy: BlockGrid, sizes: TableSizes, memory: int, threads: int, *, shared: bool) -> int:
+    """Return how many blocks each table has."""
+    if strategy.config.blocks is not None:
+        return strategy.config.blocks
+    world = strategy.ranks.world_size
+    fits = sizes.all_tables <= memory * world
+    if fits and world == 1:
+        return 1
+    # With several ranks, or with files, each thread of each rank has a pair of blocks.
+    least = strategy.least_blocks(shared=shared, threads=threads)
+    return least if fits else max(least, math.ceil(threads * sizes.keys * sizes.largest / memory))
+
+
+def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, world: int) -> int | None:
+    """Return how many blocks of tables lie in a rank's memory at a time; None: all that it has.
+
+    Raises RecipeError: not even what its threads train at once has room.
+    """
+    if sizes.all_tables <= memory * world:
+        return None
+    least = threads * sizes.keys
+    room = memory * num_blocks // sizes.largest
+    if room < least:
+        raise RecipeError(
+            f"train.strategy.blocks={num_blocks} makes blocks of {sizes.largest / num_blocks / 1e6:,.1f} MB, and the "
+            f"{least} that {threads} threads train at once have no room in {memory / 1e6:,.1f} MB; give "
+            f"{math.ceil(least * sizes.largest / memory)} blocks or more, or none, or raise train.strategy.memory"
+        )
+    return room

@@ -1,0 +1,79 @@
+"""Blocks of tables as files: what a checkpoint holds, and what has no room in memory.
+
+A file is written once and never changed. Its name has a version, the pool after which the block is as it says, so that
+the files of the last checkpoint stay as they are while the training goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from configs.errors import IntegrityError
+from models.kernels.row_tables import RowTable
+
+Key = tuple[str, int]
+"""A block: the name of its table, and its number."""
+
+
+class BlockFiles:
+    """A folder of blocks; ranks share it, and no two write the same block at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._unsynced: set[Path] = set()
+
+    def write(self, key: Key, version: int, table: RowTable) -> None:
+        """Write a block; `sync` brings it to the disk."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(key, version)
+        with path.open("wb") as file:
+            for array in table.arrays().values():
+                file.write(memoryview(array.data).cast("B"))
+        self._unsynced.add(path)
+
+    def read(self, key: Key, version: int, table: RowTable) -> None:
+        """Fill a table. Raises IntegrityError: the file is not there, or not as long as it was."""
+        path = self._path(key, version)
+        wanted = sum(array.nbytes for array in table.arrays().values())
+        size = path.stat().st_size if path.exists() else 0
+        if size != wanted:
+            raise IntegrityError(
+                f"{path} has {size:,} bytes instead of {wanted:,}: it was cut off after the checkpoint was written; "
+                f"remove {self.folder.parent} to train anew"
+            )
+        with path.open("rb", buffering=0) as file:
+            for array in table.arrays().values():
+                rest = memoryview(array.data).cast("B")
+                while rest:
+                    rest = rest[file.readinto(rest) :]
+
+    def sync(self) -> None:
+        """Return when all that was written is on the disk."""
+        for path in [*self._unsynced, self.folder]:
+            if path.exists():
+                opened = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(opened)
+                finally:
+                    os.close(opened)
+        self._unsynced.clear()
+
+    def remove(self, key: Key, version: int) -> None:
+        """Remove a block's file, if there is one."""
+        self._path(key, version).unlink(missing_ok=True)
+
+    def keep_only(self, versions: Mapping[Key, int]) -> None:
+        """Remove all files but these."""
+        wanted = {self._path(*item) for item in versions.items()}
+        for path in self._files():
+            if path not in wanted:
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterable[Path]:
+        return list(self.folder.iterdir()) if self.folder.exists() else []
+
+    def _path(self, key: Key, version: int) -> Path:
+        name, block = key
+        return self.folder / f"{name}.{block}.{version}"
