@@ -7,7 +7,7 @@ exist in its recipes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -166,6 +166,15 @@ class TableTrainConfig(TrainBase, _TableOptions):
     """Training of tables of rows by samples of pairs."""
 
     family: ClassVar[str] = "table"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_of_the_usual_component(cls, data: Any) -> Any:
+        """Take `strategy: {blocks: 4}` for options of this family's strategy: without a name others' would be meant."""
+        if not isinstance(data, dict):
+            return data
+        unnamed = [key for key in ("loader", "schedule", "strategy") if isinstance(data.get(key), dict)]
+        return {**data, **{key: {"name": cls.model_fields[key].default, **data[key]} for key in unnamed}}
 
 
 class FactorTrainConfig(TrainBase):

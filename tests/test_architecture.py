@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import resource
 import subprocess
 import sys
 import tomllib
@@ -81,18 +80,13 @@ def test_the_stage_that_starts_workers_imports_no_torch() -> None:
     assert not [name for name in ("torch", "numba") if name in loaded]
 
 
-def test_help_answers_in_a_moment() -> None:
-    """Under half a second of CPU; the best of three, since other work shares the machine."""
-    best = 9.0
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [sys.executable, "-m", "flows.cli", "--help"], capture_output=True, env=environment(), cwd=ROOT
-        )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert done.returncode == 0
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert best < 0.5
+def test_help_loads_little() -> None:
+    """Of what it takes the time is imports (`benchmarks.overhead` measures it), and these can be counted."""
+    command = [sys.executable, "-X", "importtime", "-m", "flows.cli", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=ROOT)
+    assert done.returncode == 0
+    loaded = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert len(loaded) < 450
 
 
 def test_prefect_and_mlflow_stay_in_their_rooms() -> None:

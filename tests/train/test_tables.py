@@ -288,3 +288,10 @@ def test_tasks_on_graphs_are_refused_wherever_they_are_first_seen(tmp_path: Path
     context: Any = None  # nothing is said before
     with pytest.raises(RecipeError, match=message):
         family_of(asked.train).announce(context, asked, data)  # type: ignore[arg-type]
+
+
+def test_options_without_a_name_are_those_of_the_usual_component() -> None:
+    made = recipe(train={"strategy": {"blocks": 3}, "loader": {"length": 8}, "schedule": {"warmup_steps": 2}}).train
+    assert (made.strategy.name, made.strategy.blocks) == ("block_grid", 3)
+    assert (made.loader.name, made.loader.length) == ("walks", 8)
+    assert (made.schedule.name, made.schedule.warmup_steps) == ("linear", 2)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 _POOLS = 500
 """Of a training: with several blocks, how often all of them are gone through."""
-_LEAST_PAIRS = 1 << 16
+_POOLS_BEYOND_MEMORY = 10
+"""The same where all blocks are read and written each time."""
+_LEAST_PAIRS, _MOST_PAIRS = 1 << 16, 1 << 30
 _TABLES_SHARE = 0.5
 """Of the memory that is free."""
 
@@ -61,12 +63,15 @@ def usual_samples(manifest: GraphManifest) -> float:
     return float(max(2000 * manifest.num_nodes, 200 * manifest.num_edges))
 
 
-def make_settings(train: TableTrainConfig, manifest: GraphManifest, expected: float, num_blocks: int) -> Settings:
+def make_settings(
+    train: TableTrainConfig, manifest: GraphManifest, expected: float, num_blocks: int, *, beyond_memory: bool = False
+) -> Settings:
     """Cut a training into chunks of `expected` pairs and pools of chunks."""
     strategy: Any = train.strategy
     samples = train.samples or usual_samples(manifest)
     total = max(1, math.ceil(samples / expected))
-    pool = strategy.pool or max(samples / _POOLS, _LEAST_PAIRS)
+    pools = _POOLS_BEYOND_MEMORY if beyond_memory else _POOLS
+    pool = strategy.pool or min(max(samples / pools, _LEAST_PAIRS), _MOST_PAIRS)
     return Settings(num_blocks, total, min(total, max(1, round(pool / expected))))
 
 

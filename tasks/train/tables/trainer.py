@@ -41,7 +41,7 @@ from tasks.train.tables.block_files import BlockFiles
 from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.negatives import Negatives, degrees
 from tasks.train.tables.pools import Pool, PoolDraws
-from tasks.train.tables.settings import TableSizes, choose_blocks, choose_room, make_settings, table_memory
+from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, make_settings, table_memory
 from tasks.train.vectors import finish_vectors
 
 TableJob = Job[TableTrainConfig]
@@ -92,9 +92,12 @@ class Trainer:
         sizes = TableSizes.of(pairings, manifest.num_nodes, self.config.precision, rule)
         memory = from_main(table_memory(self.config, available_bytes()))
         chosen = choose_blocks(self.strategy, sizes, memory, threads, shared=self.shared)
-        blocks = int(from_main(state.get("num_blocks", min(chosen, manifest.num_nodes))))
+        made = state.get("settings", {})
+        blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
         room = choose_room(blocks, sizes, memory, threads, world)
-        self.settings = make_settings(self.config, manifest, self.loader.expected, blocks)
+        expected, beyond_memory = self.loader.expected, room is not None
+        usual = make_settings(self.config, manifest, expected, blocks, beyond_memory=beyond_memory)
+        self.settings = Settings(**made) if made else usual
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room)
         self.negatives = Negatives(degrees(self.store), blocks, self.options.negative_power)
@@ -250,7 +253,7 @@ class Trainer:
             state = {
                 "config_digest": self.job.digest,
                 "progress": asdict(self.progress),
-                "num_blocks": self.settings.num_blocks,
+                "settings": asdict(self.settings),
                 "blocks": versions,
             }
             checkpoint.save_atomic(state, self.job.work / LAST)
