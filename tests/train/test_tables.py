@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from configs.errors import RecipeError
+from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
+from models.kernels.row_layout import Rule
+from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.checkpoint import load_model
@@ -26,7 +29,7 @@ from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.pools import PoolDraws
-from tasks.train.tables.settings import make_settings
+from tasks.train.tables.settings import TableSizes, choose_blocks, choose_room, make_settings
 from tasks.train.tables.trainer import Trainer
 from tests.registered import models_of
 from tests.support import as_partition, link_graph, node_graph
@@ -295,3 +298,43 @@ def test_options_without_a_name_are_those_of_the_usual_component() -> None:
     assert (made.strategy.name, made.strategy.blocks) == ("block_grid", 3)
     assert (made.loader.name, made.loader.length) == ("walks", 8)
     assert (made.schedule.name, made.schedule.warmup_steps) == ("linear", 2)
+
+
+def test_a_block_that_was_cut_off_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recipe(train={"checkpoint_minutes": 1e-9, "strategy": {"blocks": 2, "pool": 100_000}})
+    job = make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    saved = Trainer._save_last
+
+    def save_and_stop(self: Trainer) -> None:
+        saved(self)
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_last", save_and_stop)
+        with pytest.raises(StoppedError):
+            train(job)
+    (file,) = (job.work / "blocks").glob("second.contexts.1.*")
+    os.truncate(file, file.stat().st_size - 1)
+    with pytest.raises(IntegrityError, match=rf"{file.name} has 9,599 bytes instead of 9,600: it was cut off"):
+        train(job)
+
+
+def test_memory_decides_how_many_blocks_lie_there() -> None:
+    pairings = [Pairing("first", 16, shared=True), Pairing("second", 16)]
+    sizes = TableSizes.of(pairings, 1000, "float32", Rule())
+    assert (sizes.all_tables, sizes.largest, sizes.keys) == (3 * 64_000, 64_000, 4)
+    one, two = (BlockGrid(BlockGridConfig(), Ranks(0, world)) for world in (1, 2))
+    assert choose_blocks(one, sizes, 192_000, 2, shared=True) == 1
+    assert choose_room(1, sizes, 192_000, 2, 1) is None
+    assert choose_blocks(two, sizes, 96_000, 2, shared=True) == 8  # a pair for each thread of each rank, no block twice
+    assert choose_room(8, sizes, 96_000, 2, 2) is None
+    assert choose_blocks(one, sizes, 50_000, 2, shared=True) == 11
+    assert choose_room(11, sizes, 50_000, 2, 1) == 8
+    with pytest.raises(RecipeError, match=r"blocks=10 makes blocks of 0.0 MB, and the 8 .* give 11 blocks or more"):
+        choose_room(10, sizes, 50_000, 2, 1)
+
+
+def test_beyond_memory_all_blocks_are_gone_through_less_often() -> None:
+    manifest: Any = type("Graph", (), {"num_nodes": 1000, "num_edges": 5000})
+    made = make_settings(recipe(train={"samples": 9.6e6}).train, manifest, 16_000.0, 9, beyond_memory=True)
+    assert (made.num_blocks, made.num_pools) == (9, 10)
