@@ -12,6 +12,7 @@ from pathlib import Path
 
 from configs.errors import IntegrityError
 from models.kernels.row_tables import RowTable
+from tasks.storage.file_names import file_name
 
 Key = tuple[str, int]
 """A block: the name of its table, and its number."""
@@ -76,4 +77,4 @@ class BlockFiles:
 
     def _path(self, key: Key, version: int) -> Path:
         name, block = key
-        return self.folder / f"{name}.{block}.{version}"
+        return self.folder / file_name(f"{name}.{block}.{version}")

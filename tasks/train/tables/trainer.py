@@ -28,6 +28,7 @@ from tasks.processes.device import use_threads
 from tasks.processes.memory import available_bytes
 from tasks.sampling.alias import draw_many
 from tasks.sampling.neighbors import derive_key
+from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
@@ -119,7 +120,7 @@ class Trainer:
             return np.empty(count, dtype)
         folder = self.job.work / _SCRATCH
         folder.mkdir(exist_ok=True)
-        return np.memmap(folder / f"{self.ranks.rank}-{name}", dtype, "w+", shape=(count,))
+        return np.memmap(folder / file_name(f"{name}.{self.ranks.rank}"), dtype, "w+", shape=(count,))
 
     def run(self) -> None:
         """Train pool by pool, to the last checkpoint."""
