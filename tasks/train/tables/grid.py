@@ -20,7 +20,8 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
 
-_READ_ROWS = 1 << 16
+_READ_BYTES = 1 << 23
+"""Of rows that are read at a time: copies of them are made on the way."""
 
 
 def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
@@ -167,7 +168,7 @@ class Grid:
                 continue
             self.load(keys)
             met, own = self.meeting(block, block), found[block :: tables.num_blocks]
-            for part in blocks(len(own), _READ_ROWS):
+            for part in blocks(len(own), max(1, _READ_BYTES // (4 * config.dim))):
                 rows = {name: (centres.read(part), contexts.read(part)) for name, (centres, contexts) in met.items()}
                 own[part] = model.vectors(config, rows)
 
