@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from io import FileIO
 from pathlib import Path
 
 from configs.errors import IntegrityError
 from models.kernels.row_tables import RowTable
+from tasks.arrays import Array
 from tasks.storage.file_names import file_name
 
 Key = tuple[str, int]
@@ -36,19 +38,19 @@ class BlockFiles:
 
     def read(self, key: Key, version: int, table: RowTable) -> None:
         """Fill a table. Raises IntegrityError: the file is not there, or not as long as it was."""
-        path = self._path(key, version)
         wanted = sum(array.nbytes for array in table.arrays().values())
-        size = path.stat().st_size if path.exists() else 0
-        if size != wanted:
-            raise IntegrityError(
-                f"{path} has {size:,} bytes instead of {wanted:,}: it was cut off after the checkpoint was written; "
-                f"remove {self.folder.parent} to train anew"
-            )
-        with path.open("rb", buffering=0) as file:
+        with self._open(key, version, wanted) as file:
             for array in table.arrays().values():
-                rest = memoryview(array.data).cast("B")
-                while rest:
-                    rest = rest[file.readinto(rest) :]
+                _fill(array, file)
+
+    def read_rows(self, key: Key, version: int, table: RowTable, first: int, wanted: int) -> None:
+        """Fill the values of a smaller table with a block's rows from `first` on. Raises IntegrityError, as `read`.
+
+        `wanted`: bytes of the whole block.
+        """
+        with self._open(key, version, wanted) as file:
+            file.seek(first * table.stride * table.values.itemsize)
+            _fill(table.values[: table.num_rows * table.stride], file)
 
     def sync(self) -> None:
         """Return when all that was written is on the disk."""
@@ -72,9 +74,25 @@ class BlockFiles:
             if path not in wanted:
                 path.unlink(missing_ok=True)
 
+    def _open(self, key: Key, version: int, wanted: int) -> FileIO:
+        path = self._path(key, version)
+        size = path.stat().st_size if path.exists() else 0
+        if size != wanted:
+            raise IntegrityError(
+                f"{path} has {size:,} bytes instead of {wanted:,}: it was cut off after the checkpoint was written; "
+                f"remove {self.folder.parent} to train anew"
+            )
+        return FileIO(path)
+
     def _files(self) -> Iterable[Path]:
         return list(self.folder.iterdir()) if self.folder.exists() else []
 
     def _path(self, key: Key, version: int) -> Path:
         name, block = key
         return self.folder / file_name(f"{name}.{block}.{version}")
+
+
+def _fill(array: Array, file: FileIO) -> None:
+    rest = memoryview(array.data).cast("B")
+    while rest:
+        rest = rest[file.readinto(rest) :]

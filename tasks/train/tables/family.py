@@ -62,9 +62,8 @@ def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     with joined(ranks, torch.device("cpu")):
         trainer = Trainer(job, ranks)
         trainer.run()
-        vectors = trainer.vectors()
     if ranks.is_main:
-        trainer.finish(vectors)
+        trainer.finish()
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from models.kernels.row_layout import Precision, Rule
+from models.kernels.row_layout import Precision, Rule, row_bytes
 from models.kernels.row_tables import RowTable
 from models.vector_configs import Pairing
 from models.vectors import Meeting, SampledModel
@@ -20,8 +20,8 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
 
-_READ_BYTES = 1 << 23
-"""Of rows that are read at a time: copies of them are made on the way."""
+_VECTOR_BYTES = 1 << 26
+"""Of vectors that are made at a time, from rows of all blocks."""
 
 
 def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
@@ -52,8 +52,7 @@ class Tables:
     def empty(self, key: Key) -> RowTable:
         """Return a block of zeros."""
         name, block = key
-        rows = block_rows(self.num_nodes, self.num_blocks, block)
-        return RowTable.zeros(rows, self.widths()[name], self.precision, self.rule)
+        return RowTable.zeros(self.rows(block), self.widths()[name], self.precision, self.rule)
 
     def first(self, key: Key) -> RowTable:
         """Return a block as it begins: rows of centres are drawn as word2vec's, rows of contexts are 0."""
@@ -62,6 +61,14 @@ class Tables:
             if key[0] == self.names(pairing)[0]:
                 table.set_uniform(self.seed + number * self.num_blocks + key[1])
         return table
+
+    def rows(self, block: int) -> int:
+        """Return how many rows a block has."""
+        return block_rows(self.num_nodes, self.num_blocks, block)
+
+    def block_bytes(self, key: Key) -> int:
+        """Return the bytes of a block."""
+        return self.rows(key[1]) * row_bytes(self.widths()[key[0]], self.precision, self.rule)
 
     @property
     def numbers(self) -> int:
@@ -159,18 +166,29 @@ class Grid:
         self._versions = dict(self._saved)
 
     def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
-        """Write what the model makes of each node's rows into float32 (N, dim), on rank 0; all ranks call this."""
-        tables = self.tables
-        for block in range(tables.num_blocks):
-            keys = self.keys(block, block)
-            self.bring(dict.fromkeys(keys, 0))
-            if not self.ranks.is_main:
-                continue
-            self.load(keys)
-            met, own = self.meeting(block, block), found[block :: tables.num_blocks]
-            for part in blocks(len(own), max(1, _READ_BYTES // (4 * config.dim))):
-                rows = {name: (centres.read(part), contexts.read(part)) for name, (centres, contexts) in met.items()}
-                own[part] = model.vectors(config, rows)
+        """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
+
+        One pass over all files and over `found`, for either may have no room in memory; the blocks leave it.
+        """
+        self._loaded.clear()
+        num_nodes, num_blocks = self.tables.num_nodes, self.tables.num_blocks
+        most = max(1, _VECTOR_BYTES // (4 * config.dim * num_blocks))
+        for part in blocks(block_rows(num_nodes, num_blocks, 0), most):
+            for block in range(num_blocks):
+                own = found[block::num_blocks][part]
+                if len(own):
+                    own[:] = model.vectors(config, self._saved_rows(block, slice(part.start, part.start + len(own))))
+
+    def _saved_rows(self, block: int, part: slice) -> dict[str, tuple[Array, Array]]:
+        """Return rows of a block as the last checkpoint has them, of centres and of contexts, by pairing."""
+        read = {}
+        for key in self.keys(block, block):
+            width, size = self.tables.widths()[key[0]], self.tables.block_bytes(key)
+            some = RowTable.zeros(part.stop - part.start, width, self.tables.precision)
+            self.files.read_rows(key, self._saved[key], some, part.start, size)
+            read[key] = some.read()
+        names = {pairing.name: self.tables.names(pairing) for pairing in self.tables.pairings}
+        return {name: (read[centres, block], read[contexts, block]) for name, (centres, contexts) in names.items()}
 
     def _make_room(self, wanted: list[Key]) -> None:
         if self.room is None:

@@ -144,16 +144,17 @@ class Trainer:
         self._save_last()
 
     def vectors(self) -> Array:
-        """Return the vectors, float32 (N, dim), on rank 0; in a file where the tables have no room in memory."""
+        """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""
         self.journal.write_progress("making vectors of the rows", force=True)
-        shape = (self.store.manifest.num_nodes, self.options.dim) if self.ranks.is_main else (0, self.options.dim)
-        vectors = self._allocate("vectors", shape[0] * shape[1], np.float32).reshape(shape)
+        num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
+        vectors = self._allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
         self.grid.vectors(self.model, self.options, vectors)
         return vectors
 
-    def finish(self, vectors: Array) -> None:
-        """Fit a head and write the outcome; rank 0 does so when the others have left."""
-        finish_vectors(self.job, Ranks(), self.store, vectors, self.journal, self.grid.tables.numbers)
+    def finish(self) -> None:
+        """Make the vectors, fit a head and write the outcome; rank 0 does so when the others have left."""
+        numbers = self.grid.tables.numbers
+        finish_vectors(self.job, Ranks(), self.store, self.vectors(), self.journal, numbers)
 
     # ---- steps
 
