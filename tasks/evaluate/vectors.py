@@ -12,6 +12,7 @@ from models.factorization import left_factor
 from models.vectors import VectorModel
 from tasks.arrays import Array, sample_rows
 from tasks.evaluators.label_shares import f1_by_share
+from tasks.sampling.degrees import degrees
 from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
@@ -69,7 +70,7 @@ def _classes(store: GraphStore, num_classes: int) -> tuple[Array, Tensor | None]
 
 def lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
     """Return, for degrees in powers of two, nodes and the quartiles of their vectors' lengths."""
-    degree = np.diff(np.asarray(store["csc_indptr"]))
+    degree = degrees(store)
     place = np.ceil(np.log2(degree + 1)).astype(np.int64)  # 0, 1, 2-3, 4-7, ...
     rows = []
     for power in np.unique(place):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from tasks.evaluators.evaluators import Evaluator, make_evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.processes.mapped import rows_at_random
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import finish_job, report_progress
 
@@ -80,7 +81,7 @@ class Evaluation:
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
         predictions = {"node": self._nodes, "link": self._links, "graph": self._graphs}[manifest.task]
-        with self.writer, fitted_controls(self.opened, self.job.work) as controls:
+        with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
                 measured[split] = self._measure(prediction)
                 for name, values in controls.measured(split, prediction, self._measure):
@@ -101,6 +102,10 @@ class Evaluation:
             "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
             "rows": self.rows,
         }
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Read the rows of a model's table, where it has one, as they are asked for."""
+        return rows_at_random(self.model.table) if self.model.table is not None else nullcontext()
 
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""

@@ -11,15 +11,16 @@ from torch import Tensor
 from models.logistic import fit_logistic
 from models.output_heads import LinkHead, NodeHead
 from models.vectors import VectorModel
-from tasks.arrays import sample_rows
+from tasks.arrays import Array, blocks, sample_rows
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
-_MOST_ROWS = 200_000
-"""Rows that a head is fitted to; of more, so many are drawn."""
+_MOST_ROWS, _MOST_BYTES = 200_000, 1 << 27
+"""Rows that a head is fitted to, and their bytes; of more, so many are drawn."""
+_ROWS_A_READ = 8192
 _PAIR_SEED = 20_261_123
 
 Score = Callable[[], float]
@@ -71,27 +72,41 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
 def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     """Return vectors (n, D) and labels (n, C) of training nodes: 0 or 1 for each class, or numbers; NaN: none."""
     assert isinstance(model.head, NodeHead)
-    nodes = sample_rows(np.asarray(store["train_idx"]), _MOST_ROWS)
+    nodes = sample_rows(np.asarray(store["train_idx"]), _most_rows(model, 1))
     label = targets(store.manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
         known = label >= 0
         nodes, label = nodes[known.numpy()], label[known]
         label = torch.nn.functional.one_hot(label, model.facts.out_dim).float()
-    return model.table[torch.from_numpy(nodes.astype(np.int64))].float(), label
+    return _rows(model, nodes), label
 
 
 def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each."""
-    edges = sample_rows(np.asarray(store["train_edges"]), _MOST_ROWS)
+    edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2))
     manifest = store.manifest
     drawn = draw_pool(
         len(SPLITS), len(edges), manifest.num_nodes, _PAIR_SEED, graph_pairs(store.get), directed=not manifest.symmetric
     )
-    source = np.concatenate([edges[:, 0], drawn["src"]]).astype(np.int64)
-    target = np.concatenate([edges[:, 1], drawn["dst"]]).astype(np.int64)
+    source = np.concatenate([edges[:, 0], drawn["src"]])
+    target = np.concatenate([edges[:, 1], drawn["dst"]])
     is_edge = torch.zeros(len(source), 1)
     is_edge[: len(edges)] = 1
-    return model.table[torch.from_numpy(source)] * model.table[torch.from_numpy(target)], is_edge
+    return _rows(model, source).mul_(_rows(model, target)), is_edge
+
+
+def _most_rows(model: VectorModel, vectors_each: int) -> int:
+    return max(1, min(_MOST_ROWS, _MOST_BYTES // (4 * model.table.shape[1] * vectors_each)))
+
+
+def _rows(model: VectorModel, nodes: Array) -> Tensor:
+    """Return a copy of nodes' vectors, float32 (n, D); read in the order of the table, which may lie in a file."""
+    order = np.argsort(nodes, kind="stable")
+    found = torch.empty(len(nodes), model.table.shape[1])
+    for part in blocks(len(nodes), _ROWS_A_READ):
+        place = order[part]
+        found[torch.from_numpy(place)] = model.table[torch.from_numpy(nodes[place].astype(np.int64))].float()
+    return found
 
 
 def _fit_members(x: Tensor, y: Tensor, strength: float) -> tuple[Tensor, Tensor]:

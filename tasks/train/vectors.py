@@ -8,6 +8,7 @@ from torch import Tensor
 
 from models.vectors import VectorModel
 from tasks.arrays import Array
+from tasks.processes.mapped import rows_at_random
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
@@ -41,12 +42,13 @@ def finish_vectors(
         return validation.score(validation.measure(model))
 
     wanted: float | None = getattr(job.model, "strength", None)
-    strength = fit_head(model, store, wanted, score if validation else None)
+    with rows_at_random(table):
+        strength = fit_head(model, store, wanted, score if validation else None)
+        metrics = validation.measure(model) if validation else {}
     if strength is not None:
         print(f"head: C = {strength:g}")
     progress.epoch, progress.best_epoch = 1, 1
     if validation is not None:
-        metrics = validation.measure(model)
         progress.best_metric = validation.score(metrics)
         journal.record({f"valid/{name}": number for name, number in metrics.items()})
     state = checkpoint.best_state(model, job.digest, 1, progress.best_metric)

@@ -338,3 +338,20 @@ def test_beyond_memory_all_blocks_are_gone_through_less_often() -> None:
     manifest: Any = type("Graph", (), {"num_nodes": 1000, "num_edges": 5000})
     made = make_settings(recipe(train={"samples": 9.6e6}).train, manifest, 16_000.0, 9, beyond_memory=True)
     assert (made.num_blocks, made.num_pools) == (9, 10)
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_a_table_in_a_file_beyond_memory_gives_the_same_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    """Its rows are read in parts, page by page where little memory is free, and come back in their order."""
+    graph = written((node_graph if task == "node" else link_graph)(tmp_path / "graph"))
+    asked = recipe(train={"samples": 1e5, "strategy": {"blocks": 4, "memory": 12_000}})
+    whole, parts = (make_job(asked, graph, tmp_path / name) for name in ("whole", "parts"))
+    train(whole)
+    monkeypatch.setattr("tasks.train.heads._ROWS_A_READ", 7)
+    monkeypatch.setattr("tasks.processes.mapped.available_bytes", lambda: 0)
+    train(parts)
+    states = [torch.load(job.work / BEST, weights_only=True)["model"] for job in (whole, parts)]
+    for key, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][key]), key

@@ -10,6 +10,7 @@ from configs.registry import MODELS
 from configs.training import FactorTrainConfig
 from models.vectors import FactoredModel
 from tasks.processes.device import use_threads
+from tasks.sampling.degrees import warn_of_isolated
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
@@ -31,6 +32,7 @@ def compute(job: Job[FactorTrainConfig], ranks: Ranks) -> None:
             f"model.dim={options.dim} is more than the {store.manifest.num_nodes:,} nodes of {store.manifest.dataset}; "
             "lower it"
         )
+    warn_of_isolated(store, "say nothing")
     began = time.perf_counter()
 
     def say(what: str) -> None:

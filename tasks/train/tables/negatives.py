@@ -6,7 +6,6 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.sampling.alias import alias_table
-from tasks.storage.graph_store import GraphStore
 
 
 class Negatives:
@@ -19,9 +18,3 @@ class Negatives:
             weights = np.asarray(degree[block::num_blocks], np.float64) ** power
             weights[np.asarray(degree[block::num_blocks]) <= 0] = 0  # 0^0 is 1
             self.tables.append(alias_table(weights if weights.any() else np.ones_like(weights)))
-
-
-def degrees(store: GraphStore) -> Array:
-    """Return how many edges begin or end at each node, a loop twice: int64 (N,)."""
-    into = np.diff(np.asarray(store["csc_indptr"]))
-    return into if store.manifest.symmetric else into + np.diff(np.asarray(store["csr_indptr"]))

@@ -27,6 +27,7 @@ from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.processes.memory import available_bytes
 from tasks.sampling.alias import draw_many
+from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
@@ -40,7 +41,7 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid, Round
 from tasks.train.tables.block_files import BlockFiles
 from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.negatives import Negatives, degrees
+from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.pools import Pool, PoolDraws
 from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, make_settings, table_memory
 from tasks.train.vectors import finish_vectors
@@ -113,6 +114,7 @@ class Trainer:
             print(f"tables: {sizes.all_tables / 1e6:,.1f} MB in {blocks} x {blocks} blocks, {where}")
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
+            warn_of_isolated(self.store, "stay as they are drawn at first")
 
     def _allocate(self, name: str, count: int, dtype: Any) -> Array:
         """Return room for a pool: in a file where the tables have no room in memory."""

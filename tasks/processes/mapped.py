@@ -1,0 +1,39 @@
+"""Files that are mapped into memory and read in no order."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from tasks.processes.memory import available_bytes
+
+_SHARE = 0.5
+"""Of the memory that is free: a larger file will not stay there."""
+
+
+@contextlib.contextmanager
+def rows_at_random(table: Tensor) -> Iterator[None]:
+    """Let the kernel read only the pages that are touched of a table that is a file's map and larger than memory.
+
+    It reads 32 pages and more for each that is touched otherwise, which pays where the others stay to be used.
+    """
+    if table.nbytes <= _SHARE * available_bytes():
+        yield
+        return
+    _advise(table, mmap.MADV_RANDOM)
+    try:
+        yield
+    finally:
+        _advise(table, mmap.MADV_NORMAL)
+
+
+def _advise(table: Tensor, advice: int) -> None:
+    """Tell the kernel how a tensor's pages will be read; it may take no notice."""
+    first = -(-table.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = table.data_ptr() + table.nbytes - first
+    if length > 0:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(length), advice)
