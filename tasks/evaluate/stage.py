@@ -88,4 +88,4 @@ def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]
     return lines
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 5, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 6, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ from tasks.storage.manifests import SPLITS
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SPLITS_A_SHARE = 3
 _MOST_LABELLED, _MOST_CLASSES = 20_000, 200
-_STRENGTH = 10.0
-"""C for vectors of length 1."""
 _POINTS, _CLASSES_SHOWN = 3000, 8
 _EQUAL = 1e-3
 """Lengths that differ by less are all the same."""
@@ -35,16 +34,11 @@ def describe_vectors(model: VectorModel, store: GraphStore, names: list[str] | N
         found["lengths"] = lengths_by_degree(lengths, store)
     nodes, members = _classes(store, model.facts.out_dim)
     if members is not None:
-        known = f1_by_share(
-            _rows(model, nodes), members, SHARES, splits=_SPLITS_A_SHARE, strength=_STRENGTH, known_counts=True
-        )
+        known = f1_by_share(_rows(model, nodes), members, SHARES, splits=_SPLITS_A_SHARE, known_counts=True)
         found["label_shares"] = {
             "rows": len(nodes),
             "splits": _SPLITS_A_SHARE,
-            "shares": [
-                {"share": one.share, "micro": one.micro, "micro_spread": one.micro_spread, "macro": one.macro}
-                for one in known
-            ],
+            "shares": [asdict(one) for one in known],
         }
     found["map"] = vector_map(model, store, names)
     return found
