@@ -44,9 +44,9 @@ class VectorsConfig(ComponentConfig):
     """Width of a node's vector."""
     normalize: bool = True
     """Give every node's vector the length 1: lengths say little but how often a node was met."""
-    score: Literal["hadamard", "cosine", "dot"] = "hadamard"
+    score: Literal["hadamard", "mlp", "cosine", "dot"] = "hadamard"
     """Link tasks: what scores a pair. hadamard: a logistic model on the product of both vectors, column by column,
-    fitted to training edges and as many drawn pairs."""
+    fitted to training edges and as many drawn pairs; mlp: an MLP of three layers on that product, as OGB's examples."""
     strength: float | None = Field(default=None, gt=0, le=1e12)
     """C of the logistic model that reads the vectors: how much labels count against its L2 penalty; null: the best of
     0.01, 0.1, 1, 10 and 100 on the validation split."""

@@ -52,6 +52,8 @@ class VectorModel(GraphModel):
     def make_head(self) -> NodeHead | LinkHead:
         """Return the head of the task."""
         if self.facts.task == "link":
+            if self.config.score == "mlp":
+                return LinkHead(self.config.dim, 2 * self.config.dim, "mlp", 3, 0.0)
             kind = "mlp" if self.config.score == "hadamard" else self.config.score
             return LinkHead(self.config.dim, self.config.dim, kind, 1, 0.0)
         return NodeHead(self.config.dim, self.facts.out_dim)

@@ -1,4 +1,4 @@
-"""The head of learnt vectors: a logistic model of the classes, a linear one of numbers, or one of pairs."""
+"""The head of learnt vectors: a logistic model of the classes, a linear one of numbers, or a model of pairs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
+from tasks.train.pair_head import fit_pair_mlp
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 _MOST_ROWS, _MOST_BYTES = 200_000, 1 << 27
@@ -37,10 +38,13 @@ def fit_head(model: VectorModel, store: GraphStore, strength: float | None, scor
         score: of the validation split; None: there is none, and 1 is taken.
 
     Returns:
-        The strength that was taken; None: the head has nothing to fit.
+        The strength that was taken; None: the head has none.
     """
     if isinstance(model.head, LinkHead):
         if model.head.mlp is None:
+            return None
+        if model.config.score == "mlp":
+            fit_pair_mlp(model, store, score)
             return None
         x, y = _pairs(model, store)
         linear = model.head.mlp[0]

@@ -180,7 +180,7 @@ def test_vectors_tell_planted_classes(tmp_path: Path, model: Any, loader: str, o
     assert train(job)["best_metric"] > 0.6
 
 
-@pytest.mark.parametrize("score", ["hadamard", "cosine", "dot"])
+@pytest.mark.parametrize("score", ["hadamard", "mlp", "cosine", "dot"])
 def test_vectors_tell_edges(tmp_path: Path, score: str) -> None:
     asked = recipe(model={"score": score}, train={"samples": 2e5}, evaluate={"evaluator": "rocauc"})
     job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
