@@ -9,7 +9,7 @@ from models.vectors import VectorModel
 from tasks.evaluators.metrics import Array
 from tasks.storage.graph_store import slices
 
-_PAIRS_AT_A_TIME = 1 << 16
+_NUMBERS_AT_A_TIME = 1 << 22
 _TINY = 1e-30
 
 
@@ -20,7 +20,7 @@ def scores_by_vectors(model: VectorModel, pairs: Array) -> dict[str, Array]:
     """
     found = {name: np.empty(len(pairs), np.float32) for name in ("dot", "cosine")}
     table, lengths = model.table, model.lengths
-    for part in slices(len(pairs), _PAIRS_AT_A_TIME):
+    for part in slices(len(pairs), max(1, _NUMBERS_AT_A_TIME // table.shape[1])):
         ends = torch.from_numpy(np.asarray(pairs[part], np.int64))
         source, target = (table[ends[:, column]].float() for column in (0, 1))
         product = (source * target).sum(1)

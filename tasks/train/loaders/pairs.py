@@ -39,8 +39,11 @@ class PairLoader:
     def walks(self, **options: Any) -> Walks:
         """Return walks over the graph's edges, by their weights where the recipe and the graph have it so."""
         store = self.data.store
+        weight = out_weights(store, symmetric=store.manifest.symmetric) if self.config.edge_weights else None
+        way_out = "look at preprocess and at components.keep"
+        if weight is not None:
+            way_out += ", or leave the weights alone with train.loader.edge_weights=false"
         try:
-            weight = out_weights(store, symmetric=store.manifest.symmetric) if self.config.edge_weights else None
             return Walks(store["csr_indptr"], store["csr_indices"], key=self.data.key, weight=weight, **options)
         except ValueError as error:
-            raise DataError(f"{store.manifest.dataset}: {error}; look at preprocess and at components.keep") from error
+            raise DataError(f"{store.manifest.dataset}: {error}; {way_out}") from error
