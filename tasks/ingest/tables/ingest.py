@@ -221,7 +221,10 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
         elif node_set.index.count:
             node_set.index.sort()
         elif not intake.problems:
-            raise DataError(f"there are no edges, and {kind} nodes come from them; give some, or a table of nodes", path=config.edges[0].files[0])
+            raise DataError(
+                f"there are no edges, and {kind} nodes come from them; give some, or a table of nodes",
+                path=config.edges[0].files[0],
+            )
         table = node_set.config
         if table is not None and table.id and node_set.index.is_text:
             intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)

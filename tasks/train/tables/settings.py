@@ -62,8 +62,8 @@ class TableSizes:
 def usual_samples(manifest: GraphManifest) -> float:
     """Return the positive samples of a training whose recipe does not say.
 
-    2,000 a node and 200 an edge at least; on small graphs, where that takes a minute, 400 an edge: on BlogCatalog (668 k
-    directed edges) fewer cost F1.
+    2,000 a node and 200 an edge at least; on small graphs, where that takes a minute, 400 an edge: on BlogCatalog
+    (668 k directed edges) fewer cost F1.
     """
     small = min(400 * manifest.num_edges, _SMALL_SAMPLES)
     return float(max(2000 * manifest.num_nodes, 200 * manifest.num_edges, small))
