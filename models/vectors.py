@@ -16,6 +16,7 @@ from models.block import Batch
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
+from models.kernels.device_tables import DeviceTable
 from models.kernels.row_tables import RowTable
 from models.output_heads import LinkHead, NodeHead
 
@@ -86,8 +87,23 @@ class Samples:
     """Rows of the contexts' tables (n / shared_negatives rounded up, negatives)."""
 
 
+@dataclass(frozen=True)
+class DeviceSamples:
+    """Samples on a device, in C chunks with room for n positive ones each."""
+
+    centres: Tensor
+    """Rows of the centres' tables, int32 or int64 (C, n)."""
+    contexts: Tensor
+    """Rows of the contexts' tables, likewise."""
+    negatives: Tensor
+    """Rows of the contexts' tables (C, n / shared_negatives rounded up, negatives)."""
+    counts: Tensor
+    """int64 (C,), how many positive samples of each chunk there are."""
+
+
 Meeting = Mapping[str, tuple[RowTable, RowTable]]
 """By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
+DeviceMeeting = Mapping[str, tuple[DeviceTable, DeviceTable]]
 
 
 class SampledModel(VectorModel):
@@ -118,7 +134,24 @@ class SampledModel(VectorModel):
         raise AssertionError(f"{cls.__name__} defines no learn")
 
     @classmethod
-    def loss(cls, config: Any, tables: Meeting, samples: Samples) -> float:
+    def learn_on_device(
+        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
+    ) -> None:
+        """Take a step for each positive sample, in place, on a GPU; a model that does not say how trains on CPUs.
+
+        Args:
+            config: the model's options.
+            tables: what the samples' nodes meet in.
+            samples: what is learnt from, in chunks.
+            rates: learning rate of each chunk, float32 (C,).
+            noise: as in `learn`.
+
+        Raises RecipeError: the model learns on CPUs only.
+        """
+        raise RecipeError(f"model.name={config.name} learns on CPUs only; set train.device=cpu")
+
+    @classmethod
+    def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:
         """Return the mean loss of the positive samples; arguments as in `learn`."""
         raise AssertionError(f"{cls.__name__} defines no loss")
 
