@@ -152,7 +152,10 @@ class Contest:
                 row = tables[0].values.shape[1] * tables[0].values.element_size()
                 traffic = 2 * row * pairs * (2 + negatives / group)
                 name = f"{precision}, {'added' if adds else 'written'}, {negatives} negatives of {group} pairs"
-                found[f"{name}, {concurrency.programs} programs"] = pairs / seconds / 1e6, traffic / seconds / 1e9
+                found[f"{name}, {concurrency.programs:,} programs at most"] = (
+                    pairs / seconds / 1e6,
+                    traffic / seconds / 1e9,
+                )
         return found
 
     def whole(self) -> dict[str, Any]:

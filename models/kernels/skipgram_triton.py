@@ -33,10 +33,8 @@ _WARP_NUMBERS = 1024
 _WIDEST = 1024
 """Columns that the kernel for rows takes at a time."""
 _SCRATCH_NUMBERS = 1 << 25
-_PROGRAMS_A_PROCESSOR = 32
-"""As many blocks of threads as a multiprocessor of Hopper holds at once."""
-_CPU_PROGRAMS = 8
-"""In Triton's interpreter, which takes one after another."""
+_NO_LIMIT = 2**31 - 1
+"""Programs: one for each part of the pairs, and the device takes as many at once as it holds."""
 _ROWS_A_PROGRAM = 16
 """Rows of a table for each row that programs which write rows hold at a time; with fewer, too many steps are lost.
 
@@ -57,14 +55,11 @@ class Concurrency:
 
     @classmethod
     def of(cls, context: DeviceTable, num_negatives: int) -> Concurrency:
-        """Return what suits a table of contexts: all programs that the device holds, or as many as its rows bear."""
-        device, adds = context.values.device, context.values.dtype == torch.float32
-        programs = _CPU_PROGRAMS
-        if device.type == "cuda":
-            programs = _PROGRAMS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
-        if not adds or context.rule.name != "sgd":
-            programs = min(programs, len(context.values) // (_ROWS_A_PROGRAM * (num_negatives + 1)))
-        return cls(max(1, programs), adds)
+        """Return what suits a table of contexts: no limit where no step is lost, else as many as its rows bear."""
+        adds = context.values.dtype == torch.float32
+        if adds and context.rule.name == "sgd":
+            return cls(_NO_LIMIT, adds)
+        return cls(max(1, len(context.values) // (_ROWS_A_PROGRAM * (num_negatives + 1))), adds)
 
 
 @dataclass(frozen=True)
@@ -133,6 +128,7 @@ def train_pairs(
         return
     num_negatives, device = negatives.shape[-1], centres.device
     concurrency = concurrency or Concurrency.of(context, num_negatives)
+    assert not concurrency.adds or context.values.dtype == torch.float32, "no rounding by chance in additions"
     pairs = _Pairs(
         centres.contiguous().view(chunks, room),
         contexts.contiguous().view(chunks, room),

@@ -191,11 +191,9 @@ def test_rows_bear_fewer_programs_that_write_than_that_add() -> None:
         made = DeviceTable.of(RowTable.zeros(num_rows, 4, precision, Rule(rule)), DEVICE)
         return Concurrency.of(made, 5).programs
 
-    many = programs(2, "float32")
-    assert many > 1
+    assert programs(2, "float32") > 10**9
     assert programs(2, "bfloat16") == 1
     assert programs(16 * 6 * 3, "bfloat16") == programs(16 * 6 * 3, "float32", "adam") == 3
-    assert programs(16 * 6 * 2 * many, "bfloat16") == many
 
 
 def test_nothing_to_train() -> None:
