@@ -65,7 +65,8 @@ class SkipGram(SampledModel):
         """Return skip-gram's loss, the mean over the orders."""
         drawn = np.repeat(samples.negatives, config.shared_negatives, 0)[: len(samples.centres)]
         pairs = samples.centres, samples.contexts
-        losses = [pair_loss(*tables[name], *pairs, drawn, config.negative_weight) for name in tables]
+        weight = config.negative_weight
+        losses = [pair_loss(own, others, *pairs, drawn, weight) for own, others in tables.values()]
         return sum(losses) / len(losses)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class SampledModel(VectorModel):
     def learn_on_device(
         cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
     ) -> None:
-        """Take a step for each positive sample, in place, on a GPU; a model that does not say how trains on CPUs.
+        """Take a step for each positive sample, in place, on a GPU; a model that does not define this trains on CPUs.
 
         Args:
             config: the model's options.
@@ -145,10 +146,14 @@ class SampledModel(VectorModel):
             samples: what is learnt from, in chunks.
             rates: learning rate of each chunk, float32 (C,).
             noise: as in `learn`.
-
-        Raises RecipeError: the model learns on CPUs only.
         """
-        raise RecipeError(f"model.name={config.name} learns on CPUs only; set train.device=cpu")
+        raise AssertionError(f"{cls.__name__} defines no learn_on_device")
+
+    @classmethod
+    def learns_on_device(cls) -> bool:
+        """Whether `learn_on_device` is defined."""
+        own, none = (getattr_static(each, "learn_on_device") for each in (cls, SampledModel))
+        return own is not none
 
     @classmethod
     def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:

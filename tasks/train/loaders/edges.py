@@ -31,9 +31,10 @@ class EdgePairs(PairLoader):
         self.drawn.fill_edges(chunk * _CHUNK_PAIRS, centres, contexts)
         return _CHUNK_PAIRS
 
-    def on_device(self, device: torch.device) -> DevicePairs:
-        """Return what draws edges on a device."""
-        return _EdgesOnDevice(self, device)
+    def on_device(self, device: torch.device, memory: int) -> DevicePairs:
+        """Return what draws edges on a device, if the graph has room there."""
+        has_room = self.drawn.num_bytes <= memory
+        return _EdgesOnDevice(self, device) if has_room else super().on_device(device, memory)
 
 
 class _EdgesOnDevice:

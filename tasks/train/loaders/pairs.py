@@ -49,8 +49,11 @@ class PairLoader:
         """Write the pairs of a chunk, of the ids' dtype, into arrays (room,); return their number."""
         raise AssertionError(f"{type(self).__name__} defines no fill")
 
-    def on_device(self, device: torch.device) -> DevicePairs:
-        """Return what makes the same pairs on a device. Here: it takes them from the CPU, made by all threads."""
+    def on_device(self, device: torch.device, memory: int) -> DevicePairs:
+        """Return what makes the same pairs on a device, where so many bytes are free for what it draws from.
+
+        Here, and where that has no room: it takes them from the CPU, made by all threads.
+        """
         return _CopiedPairs(self, device)
 
     def walks(self, **options: Any) -> Walks:

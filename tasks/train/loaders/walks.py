@@ -49,9 +49,10 @@ class WalkPairs(PairLoader):
         """Of the draws of windows: the walks take two."""
         return self.data.key + 2
 
-    def on_device(self, device: torch.device) -> DevicePairs:
-        """Return what walks on a device."""
-        return _WalksOnDevice(self, device)
+    def on_device(self, device: torch.device, memory: int) -> DevicePairs:
+        """Return what walks on a device, if the graph has room there."""
+        has_room = self.drawn.num_bytes <= memory
+        return _WalksOnDevice(self, device) if has_room else super().on_device(device, memory)
 
 
 class _WalksOnDevice:
