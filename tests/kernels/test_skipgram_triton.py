@@ -14,9 +14,9 @@ from models.kernels.row_tables import RowTable
 from models.kernels.skipgram import pair_loss, reference_train_pairs
 from tasks.arrays import Array
 from tests.kernels.test_skipgram import RULES, samples, table
-from tests.triton_device import DEVICE, MARKS
+from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
-pytestmark = MARKS
+pytestmark = MARKS_OF_TABLES
 
 
 def on_device(array: Array) -> Tensor:

@@ -15,9 +15,9 @@ from tasks.sampling import alias, fast_random
 from tasks.sampling.walk_pairs import most_pairs, walk_pairs
 from tasks.sampling.walks import Walks
 from tests.sampling.test_walks import Csr, csr, random_csr
-from tests.triton_device import DEVICE, MARKS
+from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
-pytestmark = MARKS
+pytestmark = MARKS_OF_TABLES
 KEYS = [5, 2**62 + 12345]
 
 

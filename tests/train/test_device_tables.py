@@ -1,4 +1,4 @@
-"""Tables trained on a device: the chunks of the CPU's trainer, and rows near those that it comes to."""
+"""Tables trained on a device: the samples of the CPU's trainings, and rows near those that these come to."""
 
 from __future__ import annotations
 
@@ -11,53 +11,54 @@ import numpy as np
 import pytest
 import torch
 
-from configs.errors import RecipeError
-from models.vectors import SampledModel
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
+from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders import edges as edge_loader
+from tasks.train.families import family_of
+from tasks.train.job import RESULT, Job
 from tasks.train.loaders import walks as walk_loader
 from tasks.train.loaders.pairs import PairLoader
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables import device as device_training
-from tasks.train.tables.device import NEGATIVES, DeviceTraining, Objective, ResidentBlocks, negative_keys
-from tasks.train.tables.pools import draw_pool
+from tasks.train.tables.block_files import Key
+from tasks.train.tables.device import negative_keys
+from tasks.train.tables.grid import Tables
+from tasks.train.tables.objective import NEGATIVES
+from tasks.train.tables.place import Place
 from tasks.train.tables.trainer import Trainer
 from tests.support import node_graph
+from tests.train.device_trainings import MEMORY, VARIABLE, WALKS, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings
-from tests.train.test_tables import make_loader, recipe, written
-from tests.triton_device import DEVICE, MARKS
+from tests.train.test_grid_ranks import vectors
+from tests.train.test_tables import StoppedError, make_loader, written
+from tests.train.two_processes import run_ranks
+from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
-pytestmark = MARKS
+pytestmark = MARKS_OF_TABLES
 CHUNKS = range(3, 5)
+Rows = dict[Key, Array]
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The CPU's trainer is exact with one thread only."""
+def _small_trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With one thread, so that the CPU's are exact."""
+    shrink(monkeypatch)
     with own_settings():
         yield
 
 
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pair takes the interpreter a hundredth of a second."""
-    monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 40)
-    monkeypatch.setattr(edge_loader, "_CHUNK_PAIRS", 40)
-    monkeypatch.setattr(device_training, "PART_PAIRS", 16)
-
-
-WALKS: dict[str, Any] = {"name": "walks", "length": 8, "window": 2}
+@pytest.fixture
+def graph(tmp_path: Path) -> Parent:
+    return written(node_graph(tmp_path / "graph"))
 
 
 @pytest.mark.parametrize(
     "options", ["edges", WALKS, {**WALKS, "start": "degree", "shrink": True, "forward": True, "q": 2.0}]
 )
-def test_pairs_are_those_of_the_cpu(tmp_path: Path, options: Any) -> None:
-    parent = node_graph(tmp_path)
-    loader: PairLoader = make_loader(GraphStore(parent.folder, parent.manifest), options)
-    made = [loader.on_device(DEVICE), PairLoader.on_device(loader, DEVICE)]
+def test_pairs_are_those_of_the_cpu(graph: Parent, options: Any) -> None:
+    loader: PairLoader = make_loader(GraphStore(graph.folder, graph.manifest), options)  # type: ignore[arg-type]
+    made = [loader.on_device(DEVICE, MEMORY), loader.on_device(DEVICE, 1000)]
+    assert type(made[0]) is not type(made[1])  # of which the graph has no room on the device
     for centres, contexts, counts in (pairs.fill(CHUNKS) for pairs in made):
         for number, chunk in enumerate(CHUNKS):
             expected = np.empty((2, loader.room), np.int32)
@@ -67,103 +68,139 @@ def test_pairs_are_those_of_the_cpu(tmp_path: Path, options: Any) -> None:
             assert np.array_equal(found.cpu().numpy(), expected[:, :count])
 
 
-def test_keys_of_negatives_are_those_of_the_trainer() -> None:
+def test_keys_of_negatives_are_those_of_the_cpu() -> None:
     expected = [derive_key(11, NEGATIVES, chunk, 0, 0) for chunk in range(70, 90)]
     assert negative_keys(11, range(70, 90)).tolist() == expected
 
 
-def trainers(tmp_path: Path, model: dict[str, Any], options: dict[str, Any], **given: Any) -> tuple[Trainer, Any, Any]:
-    """The trainer, another one with the same tables, and the training of these on the device."""
-    asked = recipe(model={"dim": 8, "negatives": 2, **model}, train={"loader": WALKS, "learning_rate": 0.5, **options})
-    graph = written(node_graph(tmp_path / "graph"))
-    cpu, other = (Trainer(make_job(asked, graph, tmp_path / name), Ranks()) for name in ("cpu", "device"))
-    rng = np.random.default_rng(0)
-    for name, table in cpu.grid.tables().items():
-        for own, its in zip(table.blocks, other.grid.tables()[name].blocks, strict=True):
-            own.write(slice(None), rng.normal(size=(own.num_rows, own.width)).astype(np.float32) / 3)
-            its.values[:] = own.values
-    objective = Objective(other.model, other.options, other.job.seed)
-    return cpu, other, DeviceTraining(other.loader, other.grid, other.negatives, objective, DEVICE, **given)
+def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> Trainer:
+    """Train to the end on the device, with so much memory there, or on the CPU."""
+    place = Place(torch.device("cpu")) if memory is None else Place(DEVICE, memory)
+    trainer = Trainer(make_job(asked, graph, work), Ranks(), place)
+    trainer.run()
+    return trainer
 
 
-def rows(trainer: Trainer) -> list[Array]:
-    return [table.read(0, table.num_nodes) for table in trainer.grid.tables().values()]
+def rows(trainer: Trainer) -> Rows:
+    """All blocks' rows."""
+    grid, found = trainer.grid, {}
+    for block in range(grid.tables.num_blocks):
+        for key in grid.keys(block, block):
+            grid.load([key])
+            found[key] = grid.block(key).read()
+    return found
+
+
+def losses(trainer: Trainer) -> list[float]:
+    lines = [json.loads(line) for line in (trainer.job.work / "metrics.jsonl").read_text().splitlines()]
+    return [line["train/loss"] for line in lines if "train/loss" in line]
+
+
+def distance(one: Rows, other: Rows) -> float:
+    """Root of the sum of squares of all differences."""
+    return float(np.sqrt(sum(np.square(one[key] - other[key]).sum() for key in one)))
+
+
+def first_rows(trainer: Trainer) -> Rows:
+    tables = trainer.grid.tables
+    return {key: tables.first(key).read() for b in range(tables.num_blocks) for key in trainer.grid.keys(b, b)}
+
+
+def assert_near(ours: Trainer, theirs: Trainer) -> None:
+    """Two trainings end close to each other, by how far they came."""
+    begin, found, expected = first_rows(ours), rows(ours), rows(theirs)
+    assert distance(found, expected) < 0.05 * distance(begin, expected)
+    assert losses(ours) == pytest.approx(losses(theirs), rel=0.01)
+    assert ours.progress.run_totals[-3] == theirs.progress.run_totals[-3]
 
 
 @pytest.mark.parametrize(
-    ("model", "options"),
+    ("model", "options", "memory"),
     [
-        ({"order": "both"}, {}),
-        ({"shared_negatives": 4, "negative_weight": 2.0}, {"loader": "edges", "precision": "bfloat16"}),
-        ({"negatives": 1}, {"optimizer": "adagrad", "learning_rate": 0.1}),
+        ({"order": "both"}, {}, MEMORY),
+        # The graph has no room beside the tables.
+        ({"shared_negatives": 4, "negative_weight": 2.0}, {"loader": "edges", "learning_rate": 0.1}, 42_000),
+        ({"negatives": 1}, {"optimizer": "adagrad", "learning_rate": 0.1, "precision": "bfloat16"}, MEMORY),
+        ({}, {"strategy": {"blocks": 2, "pool": 50}, "loader": "edges"}, MEMORY),
+        # Two of four blocks have room.
+        ({"order": "first"}, {"strategy": {"blocks": 4}, "optimizer": "adam", "learning_rate": 0.05}, 30_000),
+        ({"order": "both"}, {"strategy": {"blocks": 4, "memory": 40_000}, "precision": "bfloat16"}, MEMORY),
     ],
 )
-def test_chunks_bring_rows_to_where_the_cpu_brings_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: dict[str, Any], options: dict[str, Any]
+def test_trainings_end_near_the_cpus(
+    tmp_path: Path, graph: Parent, model: dict[str, Any], options: dict[str, Any], memory: int
 ) -> None:
-    monkeypatch.setattr(device_training, "_LAUNCH_PAIRS", 1)
-    cpu, other, training = trainers(tmp_path, model, {"threads": 1, **options})
-    before = rows(cpu)
-    pairs = cpu._train_chunks(CHUNKS)
-    assert training.train_chunks(CHUNKS, np.array([other._rate(chunk) for chunk in CHUNKS])) == pairs
-    losses = _loss(cpu, cpu.grid.meeting(0, 0)), _loss(other, training.blocks.meeting(0, 0))
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)
-    training.blocks.copy_back()
-    rough = 0.02 if cpu.config.precision == "bfloat16" else 0.005
-    for first, ours, theirs in zip(before, rows(cpu), rows(other), strict=True):
-        assert np.abs(ours - first).max() > 10 * rough
-        # Not all are equal: here a pair whose negatives hold its context, or one twice, has all slopes before any step.
-        assert np.quantile(np.abs(ours - theirs), 0.95) < rough
+    """Not with its bits: here a pair whose negatives hold its context, or one twice, has all slopes before any step."""
+    asked = small_recipe(model, options)
+    ours, theirs = (train(asked, graph, tmp_path / name, each) for name, each in (("device", memory), ("cpu", None)))
+    assert_near(ours, theirs)
+    assert theirs.settings == ours.settings
 
 
-def _loss(trainer: Trainer, tables: Any) -> float:
-    centres, contexts = np.random.default_rng(1).integers(300, size=(2, 500))
-    drawn = trainer._draw_negatives(500, (1, 2, 3), 0)
-    return trainer.model.loss(trainer.options, tables, centres, contexts, drawn)
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="steps without locks differ from run to run")
+def test_where_blocks_lie_makes_no_difference(tmp_path: Path, graph: Parent) -> None:
+    """All on the device, as many as a pair of blocks meets in, and the others in files or not."""
+    found = []
+    for memory, cpu_memory in ((MEMORY, None), (28_000, None), (28_000, 30_000)):
+        asked = small_recipe({}, {"strategy": {"blocks": 3, "memory": cpu_memory}})
+        trainer = train(asked, graph, tmp_path / f"{memory} {cpu_memory}", memory)
+        assert (trainer.grid.room is None) == (cpu_memory is None)
+        found.append((rows(trainer), losses(trainer)))
+    for others, their_losses in found[1:]:
+        assert distance(found[0][0], others) == 0
+        assert their_losses == found[0][1]
 
 
-@pytest.mark.parametrize("most_blocks", [None, 2])
-def test_buckets_of_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_blocks: int | None) -> None:
-    from tasks.train.tables import trainer as cpu_training
+@pytest.mark.parametrize("strategy", [{}, {"blocks": 3}, {"blocks": 4, "memory": 30_000}])
+def test_an_interrupted_training_goes_on_from_its_checkpoint(
+    tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+) -> None:
+    asked = small_recipe({}, {"strategy": strategy, "checkpoint_minutes": 1e-9})
+    whole = train(asked, graph, tmp_path / "whole", MEMORY)
+    saved = Trainer._save_last
 
-    monkeypatch.setattr(device_training, "_LAUNCH_PAIRS", 32)
-    monkeypatch.setattr(cpu_training, "_CHUNK_PAIRS", 16)
-    strategy = {"name": "block_grid", "blocks": 2}
-    cpu, other, training = trainers(tmp_path, {}, {"threads": 1, "strategy": strategy}, most_blocks=most_blocks)
-    cpu._train_pool(CHUNKS)
-    pool = draw_pool(other.loader, CHUNKS, 2, np.int32)
-    for row, column in ((0, 0), (1, 1), (0, 1), (1, 0)):
-        training.train_bucket(pool, row, column, CHUNKS.start, other._rate(CHUNKS.start))
-    training.blocks.copy_back()
-    for ours, theirs in zip(rows(cpu), rows(other), strict=True):
-        assert np.quantile(np.abs(ours - theirs), 0.95) < 0.005
+    def save_and_stop(self: Trainer) -> None:
+        saved(self)
+        if self.progress.step == 2:
+            raise StoppedError
 
-
-def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path) -> None:
-    strategy = {"name": "block_grid", "blocks": 3}
-    _, other, _ = trainers(tmp_path, {"order": "both"}, {"strategy": strategy})
-    blocks = ResidentBlocks(other.grid, DEVICE, most=4)
-    for row, column in ((0, 0), (1, 2), (1, 0), (0, 0)):
-        for own, others in blocks.meeting(row, column).values():
-            own.values[0, 0] += 1
-            others.values[1, 0] += 10
-    blocks.copy_back()
-    changed = {
-        name: [block.read()[:2, 0].round(-1) for block in table.blocks] for name, table in other.grid.tables().items()
-    }
-    assert changed["second.contexts"][0][1] == 30
-    assert changed["second.contexts"][2][1] == 10
-    assert changed["first.centres"][1][1] == 0
-    with pytest.raises(AssertionError, match="3 blocks meet, of 2"):
-        ResidentBlocks(other.grid, DEVICE, most=2).meeting(0, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_last", save_and_stop)
+        with pytest.raises(StoppedError):
+            train(asked, graph, tmp_path / "broken", MEMORY)
+    # What goes on is rows that were learnt: none that are drawn anew.
+    monkeypatch.setattr(Tables, "first", Tables.empty)
+    broken = train(asked, graph, tmp_path / "broken", MEMORY)
+    monkeypatch.undo()
+    assert broken.progress.step == whole.progress.step == 3
+    shrink(monkeypatch)
+    assert_near(broken, whole)
+    if DEVICE.type == "cpu":  # the interpreter takes steps in one order
+        assert distance(rows(broken), rows(whole)) == 0
+        assert losses(broken) == losses(whole)
 
 
-def test_a_model_without_a_kernel_says_so(tmp_path: Path) -> None:
-    _, other, _ = trainers(tmp_path, {}, {})
-    objective = Objective(SampledModel, other.options, 0)
-    training = DeviceTraining(other.loader, other.grid, other.negatives, objective, DEVICE)
-    with pytest.raises(RecipeError, match=r"model.name=skipgram learns on CPUs only; set train.device=cpu"):
-        training.train_chunks(CHUNKS, np.ones(2, np.float32))
+def test_a_family_trains_on_the_device(tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_on(monkeypatch, MEMORY)
+    job = make_job(small_recipe({}, {}), graph, tmp_path / "work")
+    family_of(job.train).train(job, Ranks())
+    result = json.loads((job.work / RESULT).read_text())
+    assert result["device"] == str(DEVICE)
+    assert result["rows"] == pytest.approx(78, rel=0.2)
+    assert vectors(job).norm(dim=1).numpy() == pytest.approx(np.ones(300), abs=1e-5)
+
+
+def test_ranks_train_the_same_rounds(tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each on a device, with blocks that travel between them, one of them in files."""
+    found: list[Job] = []
+    for name, memory in (("cpu", 0), ("device", MEMORY)):
+        asked = small_recipe({"order": "both"}, {"strategy": {"blocks": 4, "memory": 40_000}, "num_ranks": 2})
+        found.append(make_job(asked, graph, tmp_path / name))
+        monkeypatch.setenv(VARIABLE, str(memory))
+        run_ranks("tests.train.device_trainings", 2, found[-1])
+    expected, ours = (vectors(job) for job in found)
+    assert torch.linalg.norm(ours - expected) < 0.05 * torch.linalg.norm(expected)
+    assert not torch.equal(ours, expected)  # the steps were Triton's
 
 
 def test_the_benchmark_runs(
@@ -174,8 +211,9 @@ def test_the_benchmark_runs(
     monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 6)
     sizes = ["--nodes", "200", "--edges", "800", "--dim", "4", "--length", "3", "--samples", "6", "--rounds", "1"]
     folders = ["--out", str(tmp_path), "--home", str(tmp_path / "home")]
-    tables.main([*sizes, *folders, "--device", DEVICE.type])
-    found = json.loads((tmp_path / "tables.json").read_text())
-    assert "negatives are the same on both sides" in capsys.readouterr().out
-    assert found["whole"]["finite"]
-    assert len(found["steps"]) == 9
+    for blocks in ("1", "2"):
+        tables.main([*sizes, *folders, "--blocks", blocks, "--device", DEVICE.type])
+        found = json.loads((tmp_path / "tables.json").read_text())
+        assert "negatives are the same on both sides" in capsys.readouterr().out
+        assert found["whole"]["finite"]
+        assert len(found["steps"]) == 9
