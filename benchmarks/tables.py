@@ -28,13 +28,15 @@ from configs.load import build_recipe
 from configs.schema import Recipe
 from models.kernels.device_tables import DeviceTable
 from models.kernels.row_tables import RowTable
+from models.vectors import Meeting
+from tasks.processes.memory import available_bytes
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.device import DeviceTraining, Objective, negative_keys
-from tasks.train.tables.pools import draw_pool
+from tasks.train.tables.device import negative_keys
+from tasks.train.tables.place import Place
 from tasks.train.tables.trainer import Trainer
 
 RESULTS = Path(__file__).parent / "results"
@@ -62,12 +64,12 @@ class Contest:
         work.mkdir(parents=True, exist_ok=True)
         manifest = PartitionManifest.model_validate_json((folder / "manifest.json").read_text())
         job = Job.make(recipe, folder, manifest.digest, work)
-        self.cpu, self.other = Trainer(job, Ranks()), Trainer(job, Ranks())
-        objective = Objective(self.other.model, self.other.options, job.seed)
+        place = Place.on_gpu(device) if device.type == "cuda" else Place(device, available_bytes())
+        self.cpu, self.other = Trainer(job, Ranks()), Trainer(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader
-        self.training = DeviceTraining(self.loader, self.other.grid, self.other.negatives, objective, device)
         self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))
-        self.pairs = self.loader.on_device(device)
+        assert place.memory is not None
+        self.pairs = self.loader.on_device(device, place.memory)
 
     def seconds(self, run: Callable[[], Any], rounds: int) -> float:
         """The fewest seconds of a call, after one that compiles."""
@@ -94,7 +96,7 @@ class Contest:
         count = self.loader.fill(3, *ends)
         same = counts.item() == count
         same &= all(np.array_equal(one[0, :count].cpu(), end[:count]) for one, end in zip(drawn, ends, strict=True))
-        expected = self.cpu._draw_negatives(count, (3, 0, 0), 0)
+        expected = self.cpu.engine.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
         found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
         keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
         table = table_tensor(self.other.negatives.tables[0], self.device)
@@ -127,7 +129,7 @@ class Contest:
         from models.kernels.skipgram_triton import Concurrency, train_pairs
 
         centres, contexts, counts = self.pairs.fill(self.chunks)
-        num_nodes, pairs = self.cpu.grid.num_nodes, int(counts.sum())
+        num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())
         found = {}
         for precision, adds in (("float32", True), ("float32", False), ("bfloat16", False)):
             made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
@@ -161,44 +163,33 @@ class Contest:
     def whole(self) -> dict[str, Any]:
         """Train all samples on both sides."""
         settings = self.other.settings
-        found: dict[str, Any] = {"loss before": self.loss(self.cpu, self.cpu.grid.meeting)}
+        found: dict[str, Any] = {"loss before": self.loss(self.cpu)}
         for name, trainer in (("device", self.other), ("CPU", self.cpu)):
+            train = trainer._train_chunks if settings.num_blocks == 1 else trainer._train_pool
             began, pairs = time.perf_counter(), 0
             for first in range(0, settings.total_chunks, settings.chunks_a_pool):
-                pool = range(first, min(first + settings.chunks_a_pool, settings.total_chunks))
-                pairs += self.train_pool(pool) if name == "device" else train_pool_on_cpu(trainer, pool)
+                pairs += train(range(first, min(first + settings.chunks_a_pool, settings.total_chunks)))[1]
+            self.wait()
             found[f"{name}, M pairs/s"] = pairs / (time.perf_counter() - began) / 1e6
-            meeting = self.training.blocks.meeting if name == "device" else trainer.grid.meeting
-            found[f"{name}, loss after"] = self.loss(trainer, meeting)
-        self.training.blocks.copy_back()
+            found[f"{name}, loss after"] = self.loss(trainer)
         found["finite"] = all(
-            np.isfinite(table.read(0, min(1000, table.num_nodes))).all() for table in self.other.grid.tables().values()
+            np.isfinite(table.read(slice(0, 1000))).all() for pair in self.block(self.other).values() for table in pair
         )
         return found
 
-    def train_pool(self, chunks: range) -> int:
-        trainer = self.other
-        if trainer.settings.num_blocks == 1:
-            return self.training.train_chunks(chunks, np.array([trainer._rate(chunk) for chunk in chunks]))
-        pool = draw_pool(self.loader, chunks, trainer.grid.num_blocks, trainer.id_type)
-        for met in trainer.strategy.rounds(shared=False):
-            for row, column in met:
-                self.training.train_bucket(pool, row, column, chunks.start, trainer._rate(chunks.start))
-        self.wait()
-        return len(pool)
+    def block(self, trainer: Trainer) -> Meeting:
+        """The blocks that pairs of block 0 with itself meet in, as they are now."""
+        trainer.grid.load(trainer.grid.keys(0, 0))
+        return trainer.grid.meeting(0, 0)
 
-    def loss(self, trainer: Trainer, meeting: Any) -> float:
+    def loss(self, trainer: Trainer) -> float:
         """Of fresh pairs whose ends both lie in block 0."""
         ends = np.empty((2, self.loader.room), self.cpu.id_type)
         count = min(self.loader.fill(10**9, *ends), LOSS_PAIRS)
-        blocks = trainer.grid.num_blocks
+        blocks = trainer.settings.num_blocks
         centres, contexts = ends[:, :count][:, (ends[:, :count] % blocks == 0).all(0)] // blocks
-        drawn = trainer._draw_negatives(len(centres), (10**9, 0, 0), 0)
-        return trainer.model.loss(trainer.options, meeting(0, 0), centres, contexts, drawn)
-
-
-def train_pool_on_cpu(trainer: Trainer, chunks: range) -> int:
-    return trainer._train_chunks(chunks) if trainer.settings.num_blocks == 1 else trainer._train_pool(chunks)
+        samples = trainer.engine.objective.samples(centres, contexts, (10**9, 0, 0), 0)
+        return trainer.model.loss(trainer.options, self.block(trainer), samples)
 
 
 def main(arguments: list[str] | None = None) -> None:

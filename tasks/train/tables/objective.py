@@ -89,6 +89,8 @@ class Objective:
 class Engine(Protocol):
     """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
 
+    objective: Objective
+
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Draw the chunks of a grid of one block and take their steps.
 

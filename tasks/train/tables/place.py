@@ -28,6 +28,11 @@ class Place:
     memory: int | None = None
     """Bytes that tables and graph may take on the device; None: it is the CPU, whose threads take the steps."""
 
+    @classmethod
+    def on_gpu(cls, device: torch.device) -> Place:
+        """Return a GPU, as much of whose memory as is free now."""
+        return cls(device, int(_SHARE * torch.cuda.mem_get_info(device)[0]))
+
     @property
     def workers(self) -> int:
         """Pairs of blocks that are trained side by side."""
@@ -56,4 +61,4 @@ def choose_place(train: TableTrainConfig, model: type[SampledModel], local_rank:
         return Place(device)
     if reason:
         raise RecipeError(f"train.device=cuda: {reason}; set train.device=cpu")
-    return Place(device, int(_SHARE * torch.cuda.mem_get_info(device)[0]))
+    return Place.on_gpu(device)
