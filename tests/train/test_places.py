@@ -16,7 +16,7 @@ from models.vectors import SampledModel
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import place, trainer
+from tasks.train.tables import grid, place, trainer
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.device import ResidentBlocks
@@ -129,12 +129,12 @@ def change(blocks: ResidentBlocks, row: int, column: int) -> None:
         others.values[1, 0] += 10
 
 
-def changed(grid: Grid, *keys: Key) -> list[list[float]]:
+def changed(of: Grid, *keys: Key) -> list[list[float]]:
     """The numbers that `change` adds to, without what they began with: that is 1/8 at most."""
     found = []
     for key in keys:
-        grid.load([key])
-        found.append(grid.block(key).read()[:, 0].round().tolist())
+        of.load([key])
+        found.append(of.block(key).read()[:, 0].round().tolist())
     return found
 
 
@@ -142,31 +142,46 @@ def changed(grid: Grid, *keys: Key) -> list[list[float]]:
 @pytest.mark.parametrize("most", [4, 5, 100])
 def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path, most: int, room: int | None) -> None:
     """On the device, in memory and in files."""
-    grid = make_grid(tmp_path, room)
-    blocks = ResidentBlocks(grid, CPU, most)
+    made = make_grid(tmp_path, room)
+    blocks = ResidentBlocks(made, CPU, most)
     for number, (row, column) in enumerate(((0, 0), (1, 2), (1, 0), (0, 0))):
-        grid.version = number
+        made.version = number
         change(blocks, row, column)
-    found = changed(grid, ("second.centres", 0), ("second.centres", 1), ("second.contexts", 0), ("second.contexts", 2))
+    found = changed(made, ("second.centres", 0), ("second.centres", 1), ("second.contexts", 0), ("second.contexts", 2))
     assert found == [[2, 0], [2, 0], [0, 30], [0, 10]]
-    assert changed(grid, *(("first.centres", block) for block in range(3))) == [[2, 30], [2, 0], [0, 10]]
+    assert changed(made, *(("first.centres", block) for block in range(3))) == [[2, 30], [2, 0], [0, 10]]
 
 
 def test_files_and_other_ranks_get_what_the_device_learnt(tmp_path: Path) -> None:
-    grid = make_grid(tmp_path)
-    blocks = ResidentBlocks(grid, CPU, 100)
+    made = make_grid(tmp_path)
+    blocks = ResidentBlocks(made, CPU, 100)
     for version in (1, 2):
-        grid.version = version
+        made.version = version
         change(blocks, 0, 1)
-        versions = grid.save()
-        grid.saved(versions)
+        versions = made.save()
+        made.saved(versions)
     other = make_grid(tmp_path)
     other.restore(versions)
     assert changed(other, ("second.centres", 0), ("second.contexts", 1)) == [[2, 0], [0, 20]]
 
 
+def test_another_rank_is_sent_what_the_device_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sent = make_grid(tmp_path), []
+    made.ranks = Ranks(0, 2)
+    blocks = ResidentBlocks(made, CPU, 100)
+    made.bring(dict.fromkeys(made.keys(0, 1), 0))
+    change(blocks, 0, 1)
+    monkeypatch.setattr(
+        grid, "move", lambda arrays, *ranks: sent.append((arrays[0].reshape(2, -1)[:, 0].round(), ranks))
+    )
+    made.bring({("second.contexts", 1): 1})
+    ((numbers, ranks),) = sent
+    assert (numbers.tolist(), ranks) == ([0, 10], (0, 1))
+    blocks.give_back(("second.contexts", 1))  # is not here any more
+
+
 def test_blocks_that_meet_have_room_together(tmp_path: Path) -> None:
-    grid = make_grid(tmp_path)
-    grid.load(grid.keys(0, 1), to_change=True)
+    made = make_grid(tmp_path)
+    made.load(made.keys(0, 1), to_change=True)
     with pytest.raises(AssertionError, match="4 blocks meet, of 3"):
-        ResidentBlocks(grid, CPU, most=3).meeting(0, 1)
+        ResidentBlocks(made, CPU, most=3).meeting(0, 1)
