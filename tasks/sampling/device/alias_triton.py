@@ -30,13 +30,14 @@ def draw_many(table: Tensor, states: Tensor, out: Tensor) -> None:
     """
     rows, count = out.shape
     if out.numel():
-        _draw[(rows, triton.cdiv(count, _DRAWS))](table, len(table), states, out, count, DRAWS=_DRAWS)
+        # CUDA takes 65,535 programs along the second axis: a launch has fewer rows, and a row may have more draws.
+        _draw[(triton.cdiv(count, _DRAWS), rows)](table, len(table), states, out, count, DRAWS=_DRAWS)
 
 
 @triton.jit(do_not_specialize=["num_items", "count"])
 def _draw(table, num_items: tl.int64, states, out, count: tl.int64, DRAWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    row = tl.program_id(0)
-    i = tl.program_id(1).to(tl.int64) * DRAWS + tl.arange(0, DRAWS)
+    row = tl.program_id(1)
+    i = tl.program_id(0).to(tl.int64) * DRAWS + tl.arange(0, DRAWS)
     state = tl.load(states + row).to(tl.uint64, bitcast=True) + (i + 1).to(tl.uint64) * STEP
     item = draw(table, num_items, state, i < count)
     tl.store(out + row * count + i, item.to(out.dtype.element_ty), mask=i < count)

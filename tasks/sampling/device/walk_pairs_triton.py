@@ -59,7 +59,7 @@ def fill_pairs(
         tokens, counts, before, ends, centres, contexts, walks * length, centres.shape[1],
         TOKENS=_FILLED // offsets, OFFSETS=offsets,
     )  # fmt: skip
-    return ends[:, -1].contiguous()
+    return ends[:, -1].clone()  # of one chunk alone, `contiguous` would be a view that keeps all of `ends`
 
 
 @triton.jit(do_not_specialize=["window", "key", "first", "num_walks", "length"])
