@@ -105,6 +105,7 @@ class DeviceSamples:
 Meeting = Mapping[str, tuple[RowTable, RowTable]]
 """By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
 DeviceMeeting = Mapping[str, tuple[DeviceTable, DeviceTable]]
+"""A meeting on a device."""
 
 
 class SampledModel(VectorModel):
@@ -118,7 +119,8 @@ class SampledModel(VectorModel):
                 alpha: float = 0.1
                 \"\"\"Options of its own.\"\"\"
 
-    and the three functions below; `Config.pairings` names the tables that are learnt.
+    and `learn`, `loss` and `vectors`, as below; with `learn_on_device` it trains on GPUs too. `Config.pairings` names
+    the tables that are learnt.
     """
 
     @classmethod
