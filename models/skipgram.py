@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from configs.registry import MODELS
 from models.kernels.skipgram import pair_loss, train_pairs
 from models.vector_configs import SkipGramConfig
-from models.vectors import Meeting, SampledModel, Samples
+from models.vectors import DeviceMeeting, DeviceSamples, Meeting, SampledModel, Samples
 
 _TINY = 1e-30
 
@@ -39,11 +40,33 @@ class SkipGram(SampledModel):
             )
 
     @classmethod
-    def loss(cls, config: Any, tables: Meeting, samples: Samples) -> float:
+    def learn_on_device(
+        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
+    ) -> None:
+        """Take skip-gram's steps on a GPU."""
+        from models.kernels.skipgram_triton import train_pairs as train_pairs_triton
+
+        for own, others in tables.values():
+            train_pairs_triton(
+                own,
+                others,
+                samples.centres,
+                samples.contexts,
+                samples.negatives,
+                rate=rates,
+                counts=samples.counts,
+                group=config.shared_negatives,
+                negative_weight=config.negative_weight,
+                noise=noise,
+            )
+
+    @classmethod
+    def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:
         """Return skip-gram's loss, the mean over the orders."""
         drawn = np.repeat(samples.negatives, config.shared_negatives, 0)[: len(samples.centres)]
         pairs = samples.centres, samples.contexts
-        losses = [pair_loss(*tables[name], *pairs, drawn, config.negative_weight) for name in tables]
+        weight = config.negative_weight
+        losses = [pair_loss(own, others, *pairs, drawn, weight) for own, others in tables.values()]
         return sum(losses) / len(losses)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from models.block import Batch
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
+from models.kernels.device_tables import DeviceTable
 from models.kernels.row_tables import RowTable
 from models.output_heads import LinkHead, NodeHead
 
@@ -88,8 +90,24 @@ class Samples:
     """Rows of the contexts' tables (n / shared_negatives rounded up, negatives)."""
 
 
+@dataclass(frozen=True)
+class DeviceSamples:
+    """Samples on a device, in C chunks with room for n positive ones each."""
+
+    centres: Tensor
+    """Rows of the centres' tables, int32 or int64 (C, n)."""
+    contexts: Tensor
+    """Rows of the contexts' tables, likewise."""
+    negatives: Tensor
+    """Rows of the contexts' tables (C, n / shared_negatives rounded up, negatives)."""
+    counts: Tensor
+    """int64 (C,), how many positive samples of each chunk there are."""
+
+
 Meeting = Mapping[str, tuple[RowTable, RowTable]]
 """By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
+DeviceMeeting = Mapping[str, tuple[DeviceTable, DeviceTable]]
+"""A meeting on a device."""
 
 
 class SampledModel(VectorModel):
@@ -103,7 +121,8 @@ class SampledModel(VectorModel):
                 alpha: float = 0.1
                 \"\"\"Options of its own.\"\"\"
 
-    and the three functions below; `Config.pairings` names the tables that are learnt.
+    and `learn`, `loss` and `vectors`, as below; with `learn_on_device` it trains on GPUs too. `Config.pairings` names
+    the tables that are learnt.
     """
 
     @classmethod
@@ -120,7 +139,28 @@ class SampledModel(VectorModel):
         raise AssertionError(f"{cls.__name__} defines no learn")
 
     @classmethod
-    def loss(cls, config: Any, tables: Meeting, samples: Samples) -> float:
+    def learn_on_device(
+        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
+    ) -> None:
+        """Take a step for each positive sample, in place, on a GPU; a model that does not define this trains on CPUs.
+
+        Args:
+            config: the model's options.
+            tables: what the samples' nodes meet in.
+            samples: what is learnt from, in chunks.
+            rates: learning rate of each chunk, float32 (C,).
+            noise: as in `learn`.
+        """
+        raise AssertionError(f"{cls.__name__} defines no learn_on_device")
+
+    @classmethod
+    def learns_on_device(cls) -> bool:
+        """Whether `learn_on_device` is defined."""
+        own, none = (getattr_static(each, "learn_on_device") for each in (cls, SampledModel))
+        return own is not none
+
+    @classmethod
+    def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:
         """Return the mean loss of the positive samples; arguments as in `learn`."""
         raise AssertionError(f"{cls.__name__} defines no loss")
 

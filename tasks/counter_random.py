@@ -44,7 +44,8 @@ def below(seed, stream, counter, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _half_bits(n):  # type: ignore[no-untyped-def]
+def half_bits(n):  # type: ignore[no-untyped-def]
+    """Return half of the bits of the numbers that `permute` mixes for n of them."""
     half = 1
     while np.int64(1) << np.int64(2 * half) < n:
         half += 1
@@ -54,7 +55,7 @@ def _half_bits(n):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def permute(seed, n, i):  # type: ignore[no-untyped-def]
     """Return the image of `i` under a random bijection on 0..n-1."""
-    half = np.uint64(_half_bits(n))
+    half = np.uint64(half_bits(n))
     mask = (np.uint64(1) << half) - np.uint64(1)
     x = np.uint64(i)
     while True:
@@ -69,7 +70,7 @@ def permute(seed, n, i):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def unpermute(seed, n, j):  # type: ignore[no-untyped-def]
     """Invert `permute`."""
-    half = np.uint64(_half_bits(n))
+    half = np.uint64(half_bits(n))
     mask = (np.uint64(1) << half) - np.uint64(1)
     x = np.uint64(j)
     while True:

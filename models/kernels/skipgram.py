@@ -19,6 +19,7 @@ from llvmlite import binding
 from numba import njit
 from numpy.typing import NDArray
 
+from models.kernels.device_tables import DeviceTable
 from models.kernels.exponentials import exp
 from models.kernels.rounding import put
 from models.kernels.row_layout import Rule
@@ -97,8 +98,8 @@ def train_pairs(
 
 
 def pair_loss(
-    vertex: RowTable,
-    context: RowTable,
+    vertex: RowTable | DeviceTable,
+    context: RowTable | DeviceTable,
     centres: NDArray[Any],
     contexts: NDArray[Any],
     negatives: NDArray[Any],

@@ -20,7 +20,7 @@ from tasks.counter_random import GOLDEN, mix
 
 STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""
-_SECOND_MULTIPLIER = np.uint64(0xE7037ED1A0B428DB)
+SECOND_MULTIPLIER = np.uint64(0xE7037ED1A0B428DB)
 _instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
 _TWO_TO_MINUS_64 = 1.0 / 18446744073709551616.0
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
@@ -57,7 +57,7 @@ def stream(key, number):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def output(state):  # type: ignore[no-untyped-def]
     """Return 64 random bits."""
-    return _multiply_fold(state, state ^ _SECOND_MULTIPLIER)
+    return _multiply_fold(state, state ^ SECOND_MULTIPLIER)
 
 
 @njit(inline="always")

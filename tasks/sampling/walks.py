@@ -76,6 +76,14 @@ class Walks:
         self.back = None if is_first_order else 1.0 / p
         self.out = None if is_first_order else 1.0 / q
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all that draws read."""
+        steps = self.steps
+        weights = [] if steps is None else [steps.weight, steps.largest, steps.first, steps.tables]
+        table = [] if self.table is None else [self.table]
+        return sum(array.nbytes for array in (self.indptr, self.indices, self.starts, *table, *weights))
+
     def fill(self, first: int, tokens: Array) -> None:
         """Write walks number first, first + 1, ... into tokens (walks, length), of the dtype of `indices`.
 

@@ -23,9 +23,12 @@ _TINY = 1e-30
 
 
 def finish_vectors(
-    job: AnyJob, ranks: Ranks, store: GraphStore, vectors: Array | Tensor, journal: Journal, num_parameters: int
+    job: AnyJob, store: GraphStore, vectors: Array | Tensor, journal: Journal, num_parameters: int, device: str = "cpu"
 ) -> None:
-    """Fit the head to vectors, float32 (N, dim), measure the validation split, and write model and outcome."""
+    """Fit the head to vectors, float32 (N, dim), measure the validation split, and write model and outcome.
+
+    `device`: where the vectors were made, for the outcome.
+    """
     progress, manifest = journal.progress, store.manifest
     journal.write_progress("fitting the head", force=True)
     table = torch.from_numpy(vectors) if isinstance(vectors, np.ndarray) else vectors
@@ -35,7 +38,7 @@ def finish_vectors(
     model = set_around_table(job.model, graph_facts(manifest), table)
     assert isinstance(model, VectorModel)
     model.lengths = lengths
-    validation = Validation(job, ranks, store, torch.device("cpu")) if manifest.splits.get("valid") else None
+    validation = Validation(job, Ranks(), store, torch.device("cpu")) if manifest.splits.get("valid") else None
 
     def score() -> float:
         assert validation is not None
@@ -53,4 +56,4 @@ def finish_vectors(
         journal.record({f"valid/{name}": number for name, number in metrics.items()})
     state = checkpoint.best_state(model, job.digest, 1, progress.best_metric)
     checkpoint.save_atomic(state, job.work / BEST)
-    journal.finish(num_parameters, "cpu")
+    journal.finish(num_parameters, device)

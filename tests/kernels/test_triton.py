@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,21 +11,15 @@ from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.attention import reference_gat_attention
-from models.kernels.backends import has_triton
 from models.kernels.edge_dropout import EdgeDropout
 from models.kernels.gatv2 import reference_gatv2_attention
 from models.kernels.message import reference_message_sum, reference_power_aggregate, reference_softmax_aggregate
 from models.kernels.sddmm import dot_edges
 from models.kernels.spmm_max import max_rows, reference_max
 from tests.kernels.graphs import compare, numbers, random_graph
+from tests.triton_device import DEVICE, MARKS
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels' modules are imported
-pytestmark = [
-    pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install -e .[triton]"),
-    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # the interpreter's: overflow in hashes, 0 / 0 left unused
-]
+pytestmark = MARKS
 
 
 def on_device(operator: Callable[..., Tensor], adj: Adjacency) -> Callable[..., Tensor]:

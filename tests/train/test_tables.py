@@ -242,11 +242,11 @@ def test_every_factorisation_tells_classes_and_edges(tmp_path: Path, name: str, 
     graph = written((node_graph if task == "node" else link_graph)(tmp_path / "graph"))
     job: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "work")
     with own_settings():
-        compute(job, Ranks())
+        compute(job)
     assert json.loads((job.work / RESULT).read_text())["best_metric"] > (0.65 if task == "node" else 0.55)
     again: Any = make_job(build_recipe({**sections, **evaluate}), graph, tmp_path / "again")
     with own_settings():
-        compute(again, Ranks())
+        compute(again)
     models = [load_model(made.work / BEST) for made in (job, again)]
     assert torch.equal(*[model.table for model in models])  # type: ignore[arg-type]
 
@@ -255,7 +255,7 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
     sections = {"name": "demo", "dataset": "synthetic", "model": {"name": "prone", "dim": 1000}}
     job: Any = make_job(build_recipe(sections), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     with own_settings(), pytest.raises(RecipeError, match=r"model.dim=1000 is more than the 300 nodes"):
-        compute(job, Ranks())
+        compute(job)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
 from tasks.train.journal import Journal, Progress
-from tasks.train.strategies.base import Ranks
 from tasks.train.vectors import finish_vectors
 
 
-def compute(job: Job[FactorTrainConfig], ranks: Ranks) -> None:
+def compute(job: Job[FactorTrainConfig]) -> None:
     """Compute the vectors, fit a head to them, and write both. Raises RecipeError."""
     use_threads(job.train.threads)
     store = GraphStore.open(job.graph)
@@ -48,4 +47,4 @@ def compute(job: Job[FactorTrainConfig], ranks: Ranks) -> None:
     ]
     journal.note_checkpoint()
     checkpoint.save_atomic({"config_digest": job.digest, "vectors": vectors}, job.work / LAST)
-    finish_vectors(job, ranks, store, vectors, journal, vectors.numel())
+    finish_vectors(job, store, vectors, journal, vectors.numel())

@@ -41,7 +41,7 @@ def train(job: Job[FactorTrainConfig], ranks: Ranks) -> None:
     """Compute the vectors. Raises RecipeError."""
     from tasks.train.factors.compute import compute
 
-    compute(job, ranks)
+    compute(job)
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
-from configs.registry import STRATEGIES
+from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from configs.training import TableTrainConfig
 from models.facts import GraphFacts
@@ -57,10 +57,13 @@ def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     import torch
 
     from tasks.train.ranks.collectives import joined
+    from tasks.train.tables import place
     from tasks.train.tables.trainer import Trainer
 
+    chosen = place.choose_place(job.train, MODELS.get(job.model.name), ranks.local_rank)
+    # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
     with joined(ranks, torch.device("cpu")):
-        trainer = Trainer(job, ranks)
+        trainer = Trainer(job, ranks, chosen)
         trainer.run()
     if ranks.is_main:
         trainer.finish()

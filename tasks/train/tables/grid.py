@@ -6,7 +6,8 @@ nodes stand in; and no table says where a node is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from tasks.train.ranks.collectives import from_all, move
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
+from tasks.train.tables.settings import TableSizes
 
 _VECTOR_BYTES = 1 << 26
 """Of vectors that are made at a time, from rows of all blocks."""
@@ -71,6 +73,11 @@ class Tables:
         return self.rows(key[1]) * row_bytes(self.widths()[key[0]], self.precision, self.rule)
 
     @property
+    def num_bytes(self) -> int:
+        """Bytes of all blocks."""
+        return TableSizes.of(self.pairings, self.num_nodes, self.precision, self.rule).all_tables
+
+    @property
     def numbers(self) -> int:
         """Numbers that are learnt."""
         return self.num_nodes * sum(self.widths().values())
@@ -90,22 +97,26 @@ class Grid:
         self._saved: dict[Key, int] = {}
         """Of the last checkpoint's files, all ranks' together."""
         self._holders: dict[Key, int] = {}
+        self.take_back: Callable[[Key], None] = lambda key: None
+        """Called with a loaded block before its rows are read: who has newer ones, on a device, writes them there."""
 
     def keys(self, row: int, column: int) -> list[Key]:
         """Return the blocks that pairs of a centre in block `row` and a context in block `column` meet in."""
-        found = []
-        for pairing in self.tables.pairings:
-            centres, contexts = self.tables.names(pairing)
-            found += [(centres, row), (contexts, column)]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(itertools.chain(*self.key_pairs(row, column).values())))
+
+    def key_pairs(self, row: int, column: int) -> dict[str, tuple[Key, Key]]:
+        """Return the blocks of `keys` by pairing, of centres and of contexts."""
+        names = {pairing.name: self.tables.names(pairing) for pairing in self.tables.pairings}
+        return {name: ((centres, row), (contexts, column)) for name, (centres, contexts) in names.items()}
+
+    def block(self, key: Key) -> RowTable:
+        """Return a loaded block."""
+        return self._loaded[key]
 
     def meeting(self, row: int, column: int) -> Meeting:
-        """Return the loaded blocks of `keys`, by pairing."""
-        found = {}
-        for pairing in self.tables.pairings:
-            centres, contexts = self.tables.names(pairing)
-            found[pairing.name] = self._loaded[centres, row], self._loaded[contexts, column]
-        return found
+        """Return the loaded blocks of `key_pairs`."""
+        pairs = self.key_pairs(row, column)
+        return {name: (self.block(centres), self.block(contexts)) for name, (centres, contexts) in pairs.items()}
 
     def bring(self, owners: Mapping[Key, int]) -> None:
         """Move blocks to the ranks that want them; all ranks call this together, with the same blocks in one order."""
@@ -129,7 +140,10 @@ class Grid:
         self.bring({key: rank_of(place) for place, pair in enumerate(met) for key in self.keys(*pair)})
 
     def load(self, keys: Iterable[Key], *, to_change: bool = False) -> None:
-        """Have blocks in memory, all of them at a time; others leave it where there is no room."""
+        """Have blocks in memory, all of them at a time; others leave it where there is no room.
+
+        `to_change`: rows will be changed, here or on a device; else they are those of now, to be read.
+        """
         wanted = list(dict.fromkeys(keys))
         self._make_room(wanted)
         for key in wanted:
@@ -140,6 +154,8 @@ class Grid:
             self._loaded[key] = table if table is not None else self.tables.first(key)
             if to_change:
                 self._forget_file(key)
+            else:
+                self.take_back(key)
 
     def save(self) -> dict[str, int]:
         """Write what no file holds as it is; return the version of each block of all ranks, for `restore`."""
@@ -187,8 +203,7 @@ class Grid:
             some = RowTable.zeros(part.stop - part.start, width, self.tables.precision)
             self.files.read_rows(key, self._saved[key], some, part.start, size)
             read[key] = some.read()
-        names = {pairing.name: self.tables.names(pairing) for pairing in self.tables.pairings}
-        return {name: (read[centres, block], read[contexts, block]) for name, (centres, contexts) in names.items()}
+        return {name: (read[keys[0]], read[keys[1]]) for name, keys in self.key_pairs(block, block).items()}
 
     def _make_room(self, wanted: list[Key]) -> None:
         if self.room is None:
@@ -202,6 +217,7 @@ class Grid:
 
     def _write(self, key: Key) -> None:
         if key not in self._versions:
+            self.take_back(key)
             self.files.write(key, self.version, self._loaded[key])
             self._versions[key] = self.version
 

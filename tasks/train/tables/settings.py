@@ -87,17 +87,43 @@ def table_memory(train: TableTrainConfig, free_bytes: int) -> int:
     return int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks)
 
 
-def choose_blocks(strategy: BlockGrid, sizes: TableSizes, memory: int, threads: int, *, shared: bool) -> int:
-    """Return how many blocks each table has."""
+def choose_blocks(
+    strategy: BlockGrid,
+    sizes: TableSizes,
+    memory: int,
+    threads: int,
+    *,
+    shared: bool,
+    device_memory: int | None = None,
+) -> int:
+    """Return how many blocks each table has.
+
+    Args:
+        strategy: what the recipe says of blocks, and the ranks.
+        sizes: of the tables.
+        memory: bytes of CPU memory that the tables may take on a rank.
+        threads: pairs of blocks that a rank trains side by side.
+        shared: see `BlockGrid`.
+        device_memory: bytes that the tables may take on a rank's device; None: it trains on its CPU.
+    """
     if strategy.config.blocks is not None:
         return strategy.config.blocks
     world = strategy.ranks.world_size
     fits = sizes.all_tables <= memory * world
-    if fits and world == 1:
+    if fits and world == 1 and (device_memory is None or sizes.all_tables <= device_memory):
         return 1
     # With several ranks, or with files, each thread of each rank has a pair of blocks.
-    least = strategy.least_blocks(shared=shared, threads=threads)
-    return least if fits else max(least, math.ceil(threads * sizes.keys * sizes.largest / memory))
+    least = [strategy.least_blocks(shared=shared, threads=threads)]
+    if not fits:
+        least.append(_blocks_of_room(sizes, threads, memory))
+    if device_memory is not None:
+        least.append(_blocks_of_room(sizes, threads, device_memory))
+    return max(least)
+
+
+def _blocks_of_room(sizes: TableSizes, pairs: int, memory: int) -> int:
+    """Return into how many blocks tables are cut so that those of some pairs, side by side, have room in memory."""
+    return math.ceil(pairs * sizes.keys * sizes.largest / memory)
 
 
 def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, world: int) -> int | None:
@@ -113,6 +139,23 @@ def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, w
         raise RecipeError(
             f"train.strategy.blocks={num_blocks} makes blocks of {sizes.largest / num_blocks / 1e6:,.1f} MB, and the "
             f"{least} that {threads} threads train at once have no room in {memory / 1e6:,.1f} MB; give "
-            f"{math.ceil(least * sizes.largest / memory)} blocks or more, or none, or raise train.strategy.memory"
+            f"{_blocks_of_room(sizes, threads, memory)} blocks or more, or none, or raise train.strategy.memory"
+        )
+    return room
+
+
+def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
+    """Return how many blocks of tables lie on a rank's device at a time.
+
+    Raises RecipeError: not even what a pair of blocks meets in has room.
+    """
+    if sizes.all_tables <= memory:
+        return num_blocks * sizes.keys
+    room = memory * num_blocks // sizes.largest
+    if room < sizes.keys:
+        raise RecipeError(
+            f"train.strategy.blocks={num_blocks} makes blocks of {sizes.largest / num_blocks / 1e6:,.1f} MB, and the "
+            f"{sizes.keys} that are trained at once have no room in {memory / 1e6:,.1f} MB of the GPU's memory; give "
+            f"{_blocks_of_room(sizes, 1, memory)} blocks or more, or none, or set train.device=cpu"
         )
     return room

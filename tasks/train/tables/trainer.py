@@ -4,7 +4,9 @@ Everything random comes from counters (seed, pool, chunk). With one thread, or w
 killed and goes on from its last checkpoint takes the same steps as one that was left alone.
 
 Each rank trains the pairs of blocks that the strategy gives it, round by round; before a round blocks move to the ranks
-that train them. Where memory is too small, only the blocks that are trained lie there.
+that train them. Where memory is too small, only the blocks that are trained lie there. An engine takes the steps, on
+the CPU's threads or on a device; one on a device keeps rows there until the grid asks for them (`Grid.take_back`), and
+its steps are not the same from run to run.
 """
 
 from __future__ import annotations
@@ -16,17 +18,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, SCHEDULES, STRATEGIES
 from configs.training import TableTrainConfig
 from models.kernels.row_layout import Rule
-from models.kernels.threads import num_threads, run_each
-from models.vectors import SampledModel, Samples
+from models.vectors import SampledModel
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.processes.memory import available_bytes
-from tasks.sampling.alias import draw_many
 from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.file_names import file_name
@@ -35,31 +36,41 @@ from tasks.train import checkpoint
 from tasks.train.job import LAST, Job
 from tasks.train.journal import Journal, Progress
 from tasks.train.loaders.pairs import PairData, PairLoader
-from tasks.train.ranks.collectives import from_main, sum_over_ranks, wait_for_all
+from tasks.train.ranks.collectives import from_all, from_main, sum_over_ranks, wait_for_all
 from tasks.train.schedules.base import Schedule
 from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.block_grid import BlockGrid, Round
+from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.tables.block_files import BlockFiles
+from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.pools import Pool, PoolDraws
-from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, make_settings, table_memory
+from tasks.train.tables.objective import Engine, Objective
+from tasks.train.tables.place import Place
+from tasks.train.tables.pools import PoolDraws
+from tasks.train.tables.settings import (
+    Settings,
+    TableSizes,
+    choose_blocks,
+    choose_device_room,
+    choose_room,
+    make_settings,
+    table_memory,
+)
 from tasks.train.vectors import finish_vectors
 
 TableJob = Job[TableTrainConfig]
-_PAIRS, _NEGATIVES, _ROUNDING = 1, 2, 3  # purposes that keys are drawn for
-_CHUNK_PAIRS = 1 << 14
-_LOSS_PAIRS = 1 << 12
-"""Of a pool, whose loss is measured before they are trained."""
+_PAIRS = 1
+"""Purpose that a key is drawn for; the objective has the others."""
 _BLOCKS, _SCRATCH = "blocks", "scratch"
 
 
 class Trainer:
     """Trains the blocks of one rank."""
 
-    def __init__(self, job: TableJob, ranks: Ranks) -> None:
-        """Open the graph, make the tables, and restore the last checkpoint."""
+    def __init__(self, job: TableJob, ranks: Ranks, place: Place | None = None) -> None:
+        """Open the graph, make the tables, and restore the last checkpoint; `place` None: train on the CPU."""
         self.job, self.config, self.ranks = job, job.train, ranks
+        self.place = place or Place(torch.device("cpu"))
         use_threads(self.config.threads)
         self.store = GraphStore.open(job.graph)
         self.id_type = self.store["csr_indices"].dtype
@@ -89,21 +100,23 @@ class Trainer:
 
     def _make_tables(self, state: dict[str, Any]) -> None:
         """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
-        manifest, threads, world = self.store.manifest, num_threads(), self.ranks.world_size
+        manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
         pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
         sizes = TableSizes.of(pairings, manifest.num_nodes, self.config.precision, rule)
         memory = from_main(table_memory(self.config, available_bytes()))
-        chosen = choose_blocks(self.strategy, sizes, memory, threads, shared=self.shared)
+        device_memory = self._device_memory()
+        chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
         made = state.get("settings", {})
         blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
-        room = choose_room(blocks, sizes, memory, threads, world)
+        room = choose_room(blocks, sizes, memory, workers, world)
         expected, beyond_memory = self.loader.expected, room is not None
         usual = make_settings(self.config, manifest, expected, blocks, beyond_memory=beyond_memory)
         self.settings = Settings(**made) if made else usual
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room)
         self.negatives = Negatives(degrees(self.store), blocks, self.options.negative_power)
-        self.rounds = self.strategy.rounds(blocks, threads * world, shared=self.shared)
+        self.engine = self._make_engine(sizes, device_memory)
+        self.rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
         owners = np.empty((blocks, blocks), np.int64)
         for met in self.rounds:
             for place, pair in enumerate(met):
@@ -111,10 +124,32 @@ class Trainer:
         self.draws = PoolDraws(self.loader, owners, self.ranks, self.id_type, self._allocate)
         if self.ranks.is_main:
             where = f"{room} of them in memory at a time" if room else "in memory"
+            where += "" if device_memory is None else f", trained on {self.place.device}"
             print(f"tables: {sizes.all_tables / 1e6:,.1f} MB in {blocks} x {blocks} blocks, {where}")
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, "stay as they are drawn at first")
+
+    def _device_memory(self) -> int | None:
+        """Return the bytes that tables and graph may take on the device of any rank; None: ranks train on their CPUs.
+
+        Raises RecipeError: some have a device and some have none.
+        """
+        found = from_all(self.place.memory_beside_draws(self.store.manifest.num_nodes))
+        known = [memory for memory in found if memory is not None]
+        if known and len(known) < len(found):
+            raise RecipeError("some ranks have a GPU to train on and others have none; set train.device=cpu")
+        return min(known, default=None)
+
+    def _make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+        """Return what takes the steps; `device_memory`: bytes that tables and graph may take on the device."""
+        objective = Objective(self.model, self.options, self.loader, self.negatives, self.job.seed)
+        if device_memory is None:
+            return CpuEngine(objective, self.grid)
+        from tasks.train.tables.device import device_engine
+
+        room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
+        return device_engine(objective, self.grid, self.place.device, device_memory, room)
 
     def _allocate(self, name: str, count: int, dtype: Any) -> Array:
         """Return room for a pool: in a file where the tables have no room in memory."""
@@ -134,6 +169,7 @@ class Trainer:
             self.grid.version = progress.step + 1
             whole = settings.num_blocks == 1 and self.grid.room is None
             loss, pairs = self._train_chunks(chunks) if whole else self._train_pool(chunks)
+            self._check_loss(loss)
             progress.step += 1
             for totals in (progress.epoch_totals, progress.run_totals):
                 totals[-3] += pairs
@@ -155,8 +191,8 @@ class Trainer:
 
     def finish(self) -> None:
         """Make the vectors, fit a head and write the outcome; rank 0 does so when the others have left."""
-        numbers = self.grid.tables.numbers
-        finish_vectors(self.job, Ranks(), self.store, self.vectors(), self.journal, numbers)
+        numbers, place = self.grid.tables.numbers, str(self.place.device)
+        finish_vectors(self.job, self.store, self.vectors(), self.journal, numbers, place)
 
     # ---- steps
 
@@ -169,74 +205,25 @@ class Trainer:
         return self.config.learning_rate * self.schedule.factor((chunk - warmup) / left)
 
     def _train_chunks(self, chunks: range) -> tuple[float, int]:
-        """Train one block: threads draw chunks and train them at once, without locks; return the loss and the pairs."""
-        counts = np.zeros(len(chunks), np.int64)
+        """Train a grid of one block on chunks that are drawn as they are trained; return the loss and the pairs."""
         self.grid.load(self.grid.keys(0, 0), to_change=True)
-        tables = self.grid.meeting(0, 0)
-        centres, contexts = (np.empty(self.loader.room, self.id_type) for _ in range(2))
-        count = min(self.loader.fill(chunks.start, centres, contexts), _LOSS_PAIRS)
-        loss = self._loss(tables, centres[:count], contexts[:count], (chunks.start, -1, 0), 0)
-        self._check_loss(loss)
-
-        def work(number: int) -> None:
-            centres, contexts = (np.empty(self.loader.room, self.id_type) for _ in range(2))
-            chunk = chunks[number]
-            count = counts[number] = self.loader.fill(chunk, centres, contexts)
-            self._learn(tables, centres[:count], contexts[:count], (chunk, 0, 0), 0, self._rate(chunk))
-
-        run_each(work, len(chunks))
-        return loss, int(counts.sum())
+        return self.engine.train_chunks(chunks, np.array([self._rate(chunk) for chunk in chunks]))
 
     def _train_pool(self, chunks: range) -> tuple[float, int]:
         """Draw a pool, train it round by round; return all ranks' loss and pairs."""
-        pool = self.draws.draw(chunks)
+        pool, rate = self.draws.draw(chunks), self._rate(chunks.start)
         losses = np.zeros((self.settings.num_blocks, self.settings.num_blocks))
         for met in self.rounds:
             self.grid.bring_round(met, self.strategy.rank_of)
             own = [pair for place, pair in enumerate(met) if self.strategy.rank_of(place) == self.ranks.rank]
-            for low in range(0, len(own), num_threads()):
-                self._train_pairs(pool, own[low : low + num_threads()], chunks.start, losses)
+            for low in range(0, len(own), self.place.workers):
+                some = own[low : low + self.place.workers]
+                self.grid.load(itertools.chain.from_iterable(self.grid.keys(*pair) for pair in some), to_change=True)
+                found = self.engine.train_buckets(pool, some, chunks.start, rate)
+                for pair, loss in zip(some, found, strict=True):
+                    losses[pair] = loss
         total, pairs = sum_over_ranks([float((losses * pool.sizes).sum()), len(pool)])
-        loss = total / max(1, pairs)
-        self._check_loss(loss)
-        return loss, int(pairs)
-
-    def _train_pairs(self, pool: Pool, met: Round, chunk: int, losses: Array) -> None:
-        """Train some pairs of blocks, each on a thread; set the mean loss of each one's first: float64 (n, n)."""
-        self.grid.load(itertools.chain.from_iterable(self.grid.keys(*pair) for pair in met), to_change=True)
-        rate, n = self._rate(chunk), self.settings.num_blocks
-
-        def train(number: int) -> None:
-            row, column = met[number]
-            tables, bucket = self.grid.meeting(row, column), row * n + column
-            for place, part in enumerate(pool.parts(row, column, _CHUNK_PAIRS)):
-                rows, columns = pool.rows[part], pool.columns[part]
-                if not place:
-                    some, draws = max(1, _LOSS_PAIRS // n**2), (chunk, -1, bucket)
-                    losses[row, column] = self._loss(tables, rows[:some], columns[:some], draws, column)
-                self._learn(tables, rows, columns, (chunk, 1 + bucket, part.start), column, rate)
-
-        run_each(train, len(met))
-
-    def _learn(
-        self, tables: Any, centres: Array, contexts: Array, number: tuple[int, int, int], block: int, rate: float
-    ) -> None:
-        """Draw the negatives of some pairs, in a block of contexts, and take the steps."""
-        drawn = self._draw_negatives(len(centres), number, block)
-        noise = derive_key(self.job.seed, _ROUNDING, *number) | 1
-        self.model.learn(self.options, tables, Samples(centres, contexts, drawn), rate, noise)
-
-    def _draw_negatives(self, count: int, number: tuple[int, int, int], block: int) -> Array:
-        groups = -(-count // self.options.shared_negatives)
-        drawn = np.empty((groups, self.options.negatives), self.id_type)
-        key = derive_key(self.job.seed, _NEGATIVES, *number)
-        draw_many(self.negatives.tables[block], np.uint64(key), drawn.reshape(-1))
-        return drawn
-
-    def _loss(self, tables: Any, centres: Array, contexts: Array, number: tuple[int, int, int], block: int) -> float:
-        """Return the mean loss of some pairs that are about to be trained."""
-        drawn = self._draw_negatives(len(centres), number, block)
-        return self.model.loss(self.options, tables, Samples(centres, contexts, drawn))
+        return total / max(1, pairs), int(pairs)
 
     def _check_loss(self, loss: float) -> None:
         if not np.isfinite(loss):

@@ -1,0 +1,235 @@
+"""How fast tables are trained on a GPU: walks, pairs, negatives, steps, and all of it against this machine's CPU.
+
+    python -m benchmarks.tables [--nodes 1000000] [--edges 10000000] [--dim 128] [--samples 2e8] [--device cuda]
+
+Not yet run on a GPU. First one chunk is drawn on both sides, and must be the same bit by bit. Then each part is timed
+alone: millions of tokens, pairs or negatives a second, and of pairs trained with steps that are added or written, in
+both precisions, with negatives of a pair's own and shared ones; and how much of the memory's traffic that would be if
+no row were met twice. At last both sides train the same samples: millions of pairs a second, and the loss of fresh
+pairs before and after, which should be as low on both. Figures go to benchmarks/results/tables.json too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gnn_graphs import prepare
+from benchmarks.gnn_report import machine, print_machine
+from configs.load import build_recipe
+from configs.schema import Recipe
+from models.kernels.device_tables import DeviceTable
+from models.kernels.row_tables import RowTable
+from models.vectors import Meeting
+from tasks.processes.memory import available_bytes
+from tasks.storage.artifacts import write_atomic
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.job import Job
+from tasks.train.strategies.base import Ranks
+from tasks.train.tables.device import negative_keys
+from tasks.train.tables.place import Place
+from tasks.train.tables.trainer import Trainer
+
+RESULTS = Path(__file__).parent / "results"
+LOSS_PAIRS = 20_000
+
+
+def make_recipe(args: argparse.Namespace) -> Recipe:
+    walks = {"name": "walks", "length": args.length, "window": 5, "p": args.p, "q": args.q}
+    strategy = {"name": "block_grid", "blocks": args.blocks}
+    return build_recipe(
+        {
+            "name": "tables",
+            "dataset": {"name": "synthetic", "num_nodes": args.nodes, "num_edges": args.edges, "feature_dim": 0},
+            "partition": "none",
+            "model": {"name": "skipgram", "dim": args.dim, "shared_negatives": args.shared_negatives},
+            "train": {"samples": args.samples, "loader": walks, "strategy": strategy, "precision": args.precision},
+        }
+    )
+
+
+class Contest:
+    """A trainer on the CPU, and the same training on a device."""
+
+    def __init__(self, recipe: Recipe, folder: Path, work: Path, device: torch.device) -> None:
+        work.mkdir(parents=True, exist_ok=True)
+        manifest = PartitionManifest.model_validate_json((folder / "manifest.json").read_text())
+        job = Job.make(recipe, folder, manifest.digest, work)
+        place = Place.on_gpu(device) if device.type == "cuda" else Place(device, available_bytes())
+        self.cpu, self.other = Trainer(job, Ranks()), Trainer(job, Ranks(), place)
+        self.device, self.loader = device, self.other.loader
+        self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))
+        assert place.memory is not None
+        self.pairs = self.loader.on_device(device, place.memory)
+
+    def seconds(self, run: Callable[[], Any], rounds: int) -> float:
+        """The fewest seconds of a call, after one that compiles."""
+        run()
+        found = math.inf
+        for _ in range(rounds):
+            self.wait()
+            began = time.perf_counter()
+            run()
+            self.wait()
+            found = min(found, time.perf_counter() - began)
+        return found
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def check(self) -> None:
+        """Both sides draw the same pairs and negatives."""
+        from tasks.sampling.device.alias_triton import draw_many, table_tensor
+
+        *drawn, counts = self.pairs.fill(range(3, 4))
+        ends = np.empty((2, self.loader.room), self.cpu.id_type)
+        count = self.loader.fill(3, *ends)
+        same = counts.item() == count
+        same &= all(np.array_equal(one[0, :count].cpu(), end[:count]) for one, end in zip(drawn, ends, strict=True))
+        expected = self.cpu.engine.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
+        found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
+        keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
+        table = table_tensor(self.other.negatives.tables[0], self.device)
+        draw_many(table, keys, found.view(1, -1))
+        same &= np.array_equal(found.cpu(), expected)
+        if not same:
+            raise SystemExit("the device draws other pairs or negatives than the CPU: nothing below means anything")
+        print(f"a chunk of {count:,} pairs and its negatives are the same on both sides", flush=True)
+
+    def drawing(self, rounds: int) -> dict[str, float]:
+        """Millions a second of what is drawn."""
+        from tasks.sampling.device.alias_triton import draw_many, table_tensor
+
+        walks, chunks = self.pairs.walks, self.chunks  # type: ignore[attr-defined]
+        tokens = walks.indices.new_empty((len(chunks) * self.loader.num_walks, walks.length))  # type: ignore[attr-defined]
+        counts = self.pairs.fill(chunks)[2]
+        table = table_tensor(self.other.negatives.tables[0], self.device)
+        keys, drawn = (
+            torch.arange(len(chunks), device=self.device),
+            tokens.new_empty((len(chunks), 5 * self.loader.room)),
+        )
+        return {
+            "tokens of walks": tokens.numel() / self.seconds(lambda: walks.fill(0, tokens), rounds) / 1e6,
+            "pairs, with their walks": int(counts.sum()) / self.seconds(lambda: self.pairs.fill(chunks), rounds) / 1e6,
+            "negatives": drawn.numel() / self.seconds(lambda: draw_many(table, keys, drawn), rounds) / 1e6,
+        }
+
+    def steps(self, dim: int, rounds: int) -> dict[str, tuple[float, float]]:
+        """Millions of pairs trained a second, and GB/s of rows read and written, by how."""
+        from models.kernels.skipgram_triton import Concurrency, train_pairs
+
+        centres, contexts, counts = self.pairs.fill(self.chunks)
+        num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())
+        found = {}
+        for precision, adds in (("float32", True), ("float32", False), ("bfloat16", False)):
+            made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
+            tables = [DeviceTable.of(table, self.device) for table in made]
+            tables[0].values.uniform_(-0.5 / dim, 0.5 / dim)
+            for negatives, group in ((1, 1), (5, 1), (5, 16)):
+                groups = -(-centres.shape[1] // group)
+                drawn = torch.randint(num_nodes, (len(centres), groups, negatives), device=self.device).to(
+                    centres.dtype
+                )
+                usual = Concurrency.of(tables[1], negatives)
+                concurrency = Concurrency(usual.programs, adds)
+
+                def train(
+                    drawn: Any = drawn, group: int = group, concurrency: Any = concurrency, on: Any = tables
+                ) -> None:
+                    train_pairs(
+                        *on, centres, contexts, drawn, rate=0.01, counts=counts, group=group, concurrency=concurrency
+                    )
+
+                seconds = self.seconds(train, rounds)
+                row = tables[0].values.shape[1] * tables[0].values.element_size()
+                traffic = 2 * row * pairs * (2 + negatives / group)
+                name = f"{precision}, {'added' if adds else 'written'}, {negatives} negatives of {group} pairs"
+                found[f"{name}, {concurrency.programs:,} programs at most"] = (
+                    pairs / seconds / 1e6,
+                    traffic / seconds / 1e9,
+                )
+        return found
+
+    def whole(self) -> dict[str, Any]:
+        """Train all samples on both sides."""
+        settings = self.other.settings
+        found: dict[str, Any] = {"loss before": self.loss(self.cpu)}
+        for name, trainer in (("device", self.other), ("CPU", self.cpu)):
+            train = trainer._train_chunks if settings.num_blocks == 1 else trainer._train_pool
+            began, pairs = time.perf_counter(), 0
+            for first in range(0, settings.total_chunks, settings.chunks_a_pool):
+                pairs += train(range(first, min(first + settings.chunks_a_pool, settings.total_chunks)))[1]
+            self.wait()
+            found[f"{name}, M pairs/s"] = pairs / (time.perf_counter() - began) / 1e6
+            found[f"{name}, loss after"] = self.loss(trainer)
+        found["finite"] = all(
+            np.isfinite(table.read(slice(0, 1000))).all() for pair in self.block(self.other).values() for table in pair
+        )
+        return found
+
+    def block(self, trainer: Trainer) -> Meeting:
+        """The blocks that pairs of block 0 with itself meet in, as they are now."""
+        trainer.grid.load(trainer.grid.keys(0, 0))
+        return trainer.grid.meeting(0, 0)
+
+    def loss(self, trainer: Trainer) -> float:
+        """Of fresh pairs whose ends both lie in block 0."""
+        ends = np.empty((2, self.loader.room), self.cpu.id_type)
+        count = min(self.loader.fill(10**9, *ends), LOSS_PAIRS)
+        blocks = trainer.settings.num_blocks
+        centres, contexts = ends[:, :count][:, (ends[:, :count] % blocks == 0).all(0)] // blocks
+        samples = trainer.engine.objective.samples(centres, contexts, (10**9, 0, 0), 0)
+        return trainer.model.loss(trainer.options, self.block(trainer), samples)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--edges", type=int, default=10_000_000)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--length", type=int, default=40, help="nodes of a walk")
+    parser.add_argument("--p", type=float, default=1.0)
+    parser.add_argument("--q", type=float, default=1.0)
+    parser.add_argument(
+        "--blocks", type=int, default=1, help="of the whole training; pairs of several come from the CPU"
+    )
+    parser.add_argument("--shared-negatives", type=int, default=1, help="of the whole training")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="likewise")
+    parser.add_argument("--samples", type=float, default=2e8, help="likewise; 0: only the parts alone")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cuda", help="cpu: Triton's interpreter, where TRITON_INTERPRET=1 is set")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where the prepared graph is kept")
+    args = parser.parse_args(arguments)
+    facts = machine()
+    print_machine(facts)
+    recipe = make_recipe(args)
+    folder = prepare(recipe, Home.open(args.home))
+    contest = Contest(recipe, folder, args.out / "tables", torch.device(args.device))
+    contest.check()
+    results: dict[str, Any] = {"drawing": contest.drawing(args.rounds), "steps": contest.steps(args.dim, args.rounds)}
+    for name, rate in results["drawing"].items():
+        print(f"{name}: {rate:,.1f} M/s", flush=True)
+    for name, (rate, traffic) in results["steps"].items():
+        print(f"{name}: {rate:,.1f} M pairs/s, {traffic:,.0f} GB/s", flush=True)
+    if args.samples:
+        results["whole"] = contest.whole()
+        for name, value in results["whole"].items():
+            print(f"{name}: {value:,.4f}", flush=True)
+    options = {name: str(value) for name, value in vars(args).items()}
+    text = json.dumps({"machine": facts, "options": options, **results}, indent=1)
+    write_atomic(args.out / "tables.json", text.encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What is learnt from which samples, and by which random numbers: the same wherever the steps are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from models.vectors import DeviceMeeting, Meeting, SampledModel, Samples
+from tasks.arrays import Array
+from tasks.sampling.alias import draw_many
+from tasks.sampling.neighbors import derive_key
+from tasks.train.loaders.pairs import PairLoader
+from tasks.train.strategies.block_grid import Round
+from tasks.train.tables.negatives import Negatives
+from tasks.train.tables.pools import Pool
+
+NEGATIVES, ROUNDING = 2, 3
+"""Purposes that keys are drawn for; 1 is the samples'."""
+_PART_PAIRS = 1 << 14
+"""Pairs of a bucket whose negatives have a key of their own: with these they stay in a core's second-level cache."""
+_LOSS_PAIRS = 1 << 12
+"""Of a pool, whose loss is measured before they are trained."""
+
+Number = tuple[int, int, int]
+"""Of some pairs that are drawn for together: the first chunk of their pool, or their own; 0, or 1 and their bucket's
+number; where they begin in the pool."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is learnt."""
+
+    model: type[SampledModel]
+    options: Any
+    """The model's."""
+    loader: PairLoader
+    negatives: Negatives
+    seed: int
+
+    @property
+    def id_type(self) -> Any:
+        """Dtype of the numbers of nodes and rows."""
+        return self.loader.data.store["csr_indices"].dtype
+
+    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
+        """Return where the pairs of a bucket lie, in parts that are drawn for one by one."""
+        return pool.parts(row, column, _PART_PAIRS)
+
+    def key(self, number: Number) -> int:
+        """Return the key of the negatives of some pairs."""
+        return derive_key(self.seed, NEGATIVES, *number)
+
+    def noise(self, number: Number) -> int:
+        """Return the seed of what is rounded by chance in some pairs' steps."""
+        return derive_key(self.seed, ROUNDING, *number) | 1
+
+    def samples(self, centres: Array, contexts: Array, number: Number, block: int) -> Samples:
+        """Draw the negatives of pairs, rows (n,) each, in a block of contexts."""
+        groups = -(-len(centres) // self.options.shared_negatives)
+        drawn = np.empty((groups, self.options.negatives), self.id_type)
+        draw_many(self.negatives.tables[block], np.uint64(self.key(number)), drawn.reshape(-1))
+        return Samples(centres, contexts, drawn)
+
+    def chunk_loss(self, tables: Meeting | DeviceMeeting, chunk: int) -> float:
+        """Return the mean loss of a chunk's first pairs, in a grid of one block."""
+        ends = np.empty((2, self.loader.room), self.id_type)
+        centres, contexts = ends[:, : min(self.loader.fill(chunk, *ends), _LOSS_PAIRS)]
+        return self._loss(tables, centres, contexts, (chunk, -1, 0), 0)
+
+    def bucket_loss(
+        self, tables: Meeting | DeviceMeeting, pool: Pool, row: int, column: int, first_chunk: int
+    ) -> float:
+        """Return the mean loss of a bucket's first pairs; 0: it has none."""
+        n = len(self.negatives.tables)
+        for part in self.parts(pool, row, column)[:1]:
+            some = slice(part.start, min(part.stop, part.start + max(1, _LOSS_PAIRS // n**2)))
+            number = first_chunk, -1, row * n + column
+            return self._loss(tables, pool.rows[some], pool.columns[some], number, column)
+        return 0.0
+
+    def _loss(
+        self, tables: Meeting | DeviceMeeting, centres: Array, contexts: Array, number: Number, block: int
+    ) -> float:
+        return self.model.loss(self.options, tables, self.samples(centres, contexts, number, block))
+
+
+class Engine(Protocol):
+    """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
+
+    objective: Objective
+
+    def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
+        """Draw the chunks of a grid of one block and take their steps.
+
+        Args:
+            chunks: numbers of chunks, one after another.
+            rates: learning rate of each, float64 (chunks,).
+
+        Returns the mean loss of some of the pairs before their steps, and the number of all.
+        """
+        ...
+
+    def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
+        """Take the steps of the pairs of some buckets, which share no block.
+
+        Args:
+            pool: the pairs.
+            met: numbers of the buckets' blocks, no more than `Place.workers` buckets.
+            first_chunk: where the pool begins.
+            rate: learning rate.
+
+        Returns the mean loss of some pairs of each bucket before their steps.
+        """
+        ...

@@ -1,0 +1,64 @@
+"""Where the steps of a training of tables are taken: on the CPU's threads, or on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from configs.errors import RecipeError
+from configs.training import TableTrainConfig
+from models.kernels.backends import has_triton
+from models.kernels.threads import num_threads
+from models.vectors import SampledModel
+from tasks.processes.device import choose_device
+
+_SHARE = 0.8
+"""Of a device's free memory, for tables and the graph: the rest is for what is drawn at a time."""
+
+_NEGATIVE_BYTES = 8
+"""A node's, of the tables that negatives are drawn from."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank trains."""
+
+    device: torch.device
+    memory: int | None = None
+    """Bytes that tables and graph may take on the device; None: it is the CPU, whose threads take the steps."""
+
+    @classmethod
+    def on_gpu(cls, device: torch.device) -> Place:
+        """Return a GPU, as much of whose memory as is free now."""
+        return cls(device, int(_SHARE * torch.cuda.mem_get_info(device)[0]))
+
+    @property
+    def workers(self) -> int:
+        """Pairs of blocks that are trained side by side."""
+        return num_threads() if self.memory is None else 1
+
+    def memory_beside_draws(self, num_nodes: int) -> int | None:
+        """Return `memory` without what all negatives of so many nodes are drawn from, which lies on the device."""
+        return None if self.memory is None else max(1, self.memory - _NEGATIVE_BYTES * num_nodes)
+
+
+def choose_place(train: TableTrainConfig, model: type[SampledModel], local_rank: int) -> Place:
+    """Return where a rank trains: on a GPU only where `cuda` is asked for, as this path has not run on one yet.
+
+    Raises RecipeError: as `choose_device` does; or `cuda` is wanted, and the model or this installation has no steps
+    for GPUs.
+    """
+    if train.device == "auto":
+        return Place(torch.device("cpu"))
+    reason = None
+    if not model.learns_on_device():
+        reason = "this model learns on CPUs only"
+    elif not has_triton():
+        reason = "tables are trained there by Triton, which is not installed"
+    device = choose_device(train.device, local_rank)
+    if device.type == "cpu":
+        return Place(device)
+    if reason:
+        raise RecipeError(f"train.device=cuda: {reason}; set train.device=cpu")
+    return Place.on_gpu(device)

@@ -1,0 +1,75 @@
+"""Trainings of tables so small that Triton's interpreter takes seconds for one: a pair takes it a thirtieth of one.
+
+Also a program: `python -m tests.train.device_trainings JOB...` is what ranks run in test_device_tables.py, with
+torchrun's variables set, and DEVICE_MEMORY where they train on a device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.kernels.row_tables import RowTable
+from tasks.train.loaders import edges, walks
+from tasks.train.tables import objective, place
+from tasks.train.tables.block_files import Key
+from tasks.train.tables.grid import Tables
+from tasks.train.tables.place import Place
+from tests.train import grid_ranks
+from tests.train.test_tables import recipe
+from tests.triton_device import DEVICE
+
+MEMORY = 10**9
+"""Bytes on a device where all has room."""
+WALKS: dict[str, Any] = {"name": "walks", "length": 8, "window": 2}
+VARIABLE = "DEVICE_MEMORY"
+
+
+def small_recipe(model: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Three pools of a chunk each, trained at a rate that shows."""
+    strategy = {"name": "block_grid", "pool": 26, **options.get("strategy", {})}
+    made = {"loader": WALKS, "samples": 78, "learning_rate": 0.5, **options, "strategy": strategy}
+    return recipe(model={"dim": 8, "negatives": 2, **model}, train=made)
+
+
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """Draw few pairs at a time, and begin with rows that few steps move: word2vec's are near 0, and contexts' are 0."""
+    for loader in (walks, edges):
+        patch.setattr(loader, "_CHUNK_PAIRS", 26)
+    patch.setattr(objective, "_PART_PAIRS", 4)
+    patch.setattr(Tables, "first", random_rows)
+
+
+def random_rows(tables: Tables, key: Key) -> RowTable:
+    """A block as trainings begin here."""
+    table = tables.empty(key)
+    random = np.random.default_rng(zlib.crc32(repr(key).encode()))
+    table.write(slice(None), random.normal(size=(table.num_rows, table.width)).astype(np.float32) / 3)
+    return table
+
+
+def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
+    """Have trainings run on the device, with so much memory there; None: on the CPU."""
+    patch.setattr(place, "choose_place", lambda *_: Place(DEVICE, memory) if memory else place_of_cpu())
+
+
+def place_of_cpu() -> Place:
+    """The CPU, also where there is a GPU."""
+    import torch
+
+    return Place(torch.device("cpu"))
+
+
+if __name__ == "__main__":
+    with pytest.MonkeyPatch.context() as settings:
+        shrink(settings)
+        train_on(settings, int(os.environ.get(VARIABLE, 0)) or None)
+        for argument in sys.argv[1:]:
+            grid_ranks.main(Path(argument))
+        grid_ranks.end()

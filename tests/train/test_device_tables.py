@@ -1,0 +1,219 @@
+"""Tables trained on a device: the samples of the CPU's trainings, and rows near those that these come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.arrays import Array
+from tasks.sampling.neighbors import derive_key
+from tasks.stage import Parent
+from tasks.storage.graph_store import GraphStore
+from tasks.train.families import family_of
+from tasks.train.job import RESULT, Job
+from tasks.train.loaders import walks as walk_loader
+from tasks.train.loaders.pairs import PairLoader
+from tasks.train.strategies.base import Ranks
+from tasks.train.tables.block_files import Key
+from tasks.train.tables.device import negative_keys
+from tasks.train.tables.grid import Tables
+from tasks.train.tables.objective import NEGATIVES
+from tasks.train.tables.place import Place
+from tasks.train.tables.trainer import Trainer
+from tests.support import node_graph
+from tests.train.device_trainings import MEMORY, VARIABLE, WALKS, shrink, small_recipe, train_on
+from tests.train.in_process import make_job, own_settings
+from tests.train.test_grid_ranks import vectors
+from tests.train.test_tables import StoppedError, make_loader, written
+from tests.train.two_processes import run_ranks
+from tests.triton_device import DEVICE, MARKS_OF_TABLES
+
+pytestmark = MARKS_OF_TABLES
+CHUNKS = range(3, 5)
+Rows = dict[Key, Array]
+
+
+@pytest.fixture(autouse=True)
+def _small_trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """With one thread, so that the CPU's are exact."""
+    shrink(monkeypatch)
+    with own_settings():
+        yield
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Parent:
+    return written(node_graph(tmp_path / "graph"))
+
+
+@pytest.mark.parametrize(
+    "options", ["edges", WALKS, {**WALKS, "start": "degree", "shrink": True, "forward": True, "q": 2.0}]
+)
+def test_pairs_are_those_of_the_cpu(graph: Parent, options: Any) -> None:
+    loader: PairLoader = make_loader(GraphStore(graph.folder, graph.manifest), options)  # type: ignore[arg-type]
+    made = [loader.on_device(DEVICE, MEMORY), loader.on_device(DEVICE, 1000)]
+    assert type(made[0]) is not type(made[1])  # of which the graph has no room on the device
+    for centres, contexts, counts in (pairs.fill(CHUNKS) for pairs in made):
+        for number, chunk in enumerate(CHUNKS):
+            expected = np.empty((2, loader.room), np.int32)
+            count = loader.fill(chunk, *expected)
+            assert counts[number] == count
+            found = torch.stack([centres[number, :count], contexts[number, :count]])
+            assert np.array_equal(found.cpu().numpy(), expected[:, :count])
+
+
+def test_keys_of_negatives_are_those_of_the_cpu() -> None:
+    expected = [derive_key(11, NEGATIVES, chunk, 0, 0) for chunk in range(70, 90)]
+    assert negative_keys(11, range(70, 90)).tolist() == expected
+
+
+def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> Trainer:
+    """Train to the end on the device, with so much memory there, or on the CPU."""
+    place = Place(torch.device("cpu")) if memory is None else Place(DEVICE, memory)
+    trainer = Trainer(make_job(asked, graph, work), Ranks(), place)
+    trainer.run()
+    return trainer
+
+
+def rows(trainer: Trainer) -> Rows:
+    """All blocks' rows."""
+    grid, found = trainer.grid, {}
+    for block in range(grid.tables.num_blocks):
+        for key in grid.keys(block, block):
+            grid.load([key])
+            found[key] = grid.block(key).read()
+    return found
+
+
+def losses(trainer: Trainer) -> list[float]:
+    lines = [json.loads(line) for line in (trainer.job.work / "metrics.jsonl").read_text().splitlines()]
+    return [line["train/loss"] for line in lines if "train/loss" in line]
+
+
+def distance(one: Rows, other: Rows) -> float:
+    """Root of the sum of squares of all differences."""
+    return float(np.sqrt(sum(np.square(one[key] - other[key]).sum() for key in one)))
+
+
+def first_rows(trainer: Trainer) -> Rows:
+    tables = trainer.grid.tables
+    return {key: tables.first(key).read() for b in range(tables.num_blocks) for key in trainer.grid.keys(b, b)}
+
+
+def assert_near(ours: Trainer, theirs: Trainer) -> None:
+    """Two trainings end close to each other, by how far they came."""
+    begin, found, expected = first_rows(ours), rows(ours), rows(theirs)
+    assert distance(found, expected) < 0.05 * distance(begin, expected)
+    assert losses(ours) == pytest.approx(losses(theirs), rel=0.01)
+    assert ours.progress.run_totals[-3] == theirs.progress.run_totals[-3]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "memory"),
+    [
+        ({"order": "both"}, {}, MEMORY),
+        # The graph has no room beside the tables.
+        ({"shared_negatives": 4, "negative_weight": 2.0}, {"loader": "edges", "learning_rate": 0.1}, 42_000),
+        ({"negatives": 1}, {"optimizer": "adagrad", "learning_rate": 0.1, "precision": "bfloat16"}, MEMORY),
+        ({}, {"strategy": {"blocks": 2, "pool": 50}, "loader": "edges"}, MEMORY),
+        # Two of four blocks have room.
+        ({"order": "first"}, {"strategy": {"blocks": 4}, "optimizer": "adam", "learning_rate": 0.05}, 30_000),
+        ({"order": "both"}, {"strategy": {"blocks": 4, "memory": 40_000}, "precision": "bfloat16"}, MEMORY),
+    ],
+)
+def test_trainings_end_near_the_cpus(
+    tmp_path: Path, graph: Parent, model: dict[str, Any], options: dict[str, Any], memory: int
+) -> None:
+    """Not with its bits: here a pair whose negatives hold its context, or one twice, has all slopes before any step."""
+    asked = small_recipe(model, options)
+    ours, theirs = (train(asked, graph, tmp_path / name, each) for name, each in (("device", memory), ("cpu", None)))
+    assert_near(ours, theirs)
+    assert theirs.settings == ours.settings
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="steps without locks differ from run to run")
+def test_where_blocks_lie_makes_no_difference(tmp_path: Path, graph: Parent) -> None:
+    """All on the device, as many as a pair of blocks meets in, and the others in files or not."""
+    found = []
+    for memory, cpu_memory in ((MEMORY, None), (28_000, None), (28_000, 30_000)):
+        asked = small_recipe({}, {"strategy": {"blocks": 3, "memory": cpu_memory}})
+        trainer = train(asked, graph, tmp_path / f"{memory} {cpu_memory}", memory)
+        assert (trainer.grid.room is None) == (cpu_memory is None)
+        found.append((rows(trainer), losses(trainer)))
+    for others, their_losses in found[1:]:
+        assert distance(found[0][0], others) == 0
+        assert their_losses == found[0][1]
+
+
+@pytest.mark.parametrize("strategy", [{}, {"blocks": 3}, {"blocks": 4, "memory": 30_000}])
+def test_an_interrupted_training_goes_on_from_its_checkpoint(
+    tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+) -> None:
+    asked = small_recipe({}, {"strategy": strategy, "checkpoint_minutes": 1e-9})
+    whole = train(asked, graph, tmp_path / "whole", MEMORY)
+    saved = Trainer._save_last
+
+    def save_and_stop(self: Trainer) -> None:
+        saved(self)
+        if self.progress.step == 2:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_last", save_and_stop)
+        with pytest.raises(StoppedError):
+            train(asked, graph, tmp_path / "broken", MEMORY)
+    # What goes on is rows that were learnt: none that are drawn anew.
+    monkeypatch.setattr(Tables, "first", Tables.empty)
+    broken = train(asked, graph, tmp_path / "broken", MEMORY)
+    monkeypatch.undo()
+    assert broken.progress.step == whole.progress.step == 3
+    shrink(monkeypatch)
+    assert_near(broken, whole)
+    if DEVICE.type == "cpu":  # the interpreter takes steps in one order
+        assert distance(rows(broken), rows(whole)) == 0
+        assert losses(broken) == losses(whole)
+
+
+def test_a_family_trains_on_the_device(tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    train_on(monkeypatch, MEMORY)
+    job = make_job(small_recipe({}, {}), graph, tmp_path / "work")
+    family_of(job.train).train(job, Ranks())
+    result = json.loads((job.work / RESULT).read_text())
+    assert result["device"] == str(DEVICE)
+    assert result["rows"] == pytest.approx(78, rel=0.2)
+    assert vectors(job).norm(dim=1).numpy() == pytest.approx(np.ones(300), abs=1e-5)
+
+
+def test_ranks_train_the_same_rounds(tmp_path: Path, graph: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each on a device, with blocks that travel between them, one of them in files."""
+    found: list[Job] = []
+    for name, memory in (("cpu", 0), ("device", MEMORY)):
+        asked = small_recipe({"order": "both"}, {"strategy": {"blocks": 4, "memory": 40_000}, "num_ranks": 2})
+        found.append(make_job(asked, graph, tmp_path / name))
+        monkeypatch.setenv(VARIABLE, str(memory))
+        run_ranks("tests.train.device_trainings", 2, found[-1])
+    expected, ours = (vectors(job) for job in found)
+    assert torch.linalg.norm(ours - expected) < 0.05 * torch.linalg.norm(expected)
+    assert not torch.equal(ours, expected)  # the steps were Triton's
+
+
+def test_the_benchmark_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from benchmarks import tables
+
+    monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 6)
+    sizes = ["--nodes", "200", "--edges", "800", "--dim", "4", "--length", "3", "--samples", "6", "--rounds", "1"]
+    folders = ["--out", str(tmp_path), "--home", str(tmp_path / "home")]
+    for blocks in ("1", "2"):
+        tables.main([*sizes, *folders, "--blocks", blocks, "--device", DEVICE.type])
+        found = json.loads((tmp_path / "tables.json").read_text())
+        assert "negatives are the same on both sides" in capsys.readouterr().out
+        assert found["whole"]["finite"]
+        assert len(found["steps"]) == 9

@@ -1,0 +1,187 @@
+"""Where tables are trained, and blocks that a device has copies of. Without kernels: Triton is not needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs.errors import RecipeError
+from models.kernels.row_layout import Rule
+from models.skipgram import SkipGram
+from models.vector_configs import Pairing
+from models.vectors import SampledModel
+from tasks.train.strategies.base import Ranks
+from tasks.train.strategies.block_grid import BlockGrid
+from tasks.train.strategies.configs import BlockGridConfig
+from tasks.train.tables import grid, place, trainer
+from tasks.train.tables.block_files import BlockFiles, Key
+from tasks.train.tables.cpu import CpuEngine
+from tasks.train.tables.device import ResidentBlocks
+from tasks.train.tables.grid import Grid, Tables
+from tasks.train.tables.place import Place, choose_place
+from tasks.train.tables.settings import TableSizes, choose_blocks, choose_device_room
+from tasks.train.tables.trainer import Trainer
+from tests.support import node_graph
+from tests.train.in_process import make_job, own_settings
+from tests.train.test_tables import recipe, written
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with GPUs, the second one with half of its memory free, and with Triton."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000 // (1 + device.index), 1000))
+    monkeypatch.setattr(place, "has_triton", lambda: True)
+
+
+def options(device: str) -> Any:
+    return recipe(train={"device": device}).train
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_gpu_is_taken_where_it_is_asked_for() -> None:
+    chosen = choose_place(options("cuda"), SkipGram, 1)
+    assert (chosen.device, chosen.memory, chosen.workers) == (torch.device("cuda", 1), 400, 1)
+    for other in ("auto", "cpu"):
+        assert choose_place(options(other), SkipGram, 0) == Place(CPU)
+    with pytest.raises(RecipeError, match="num_ranks is above the 2 GPUs"):
+        choose_place(options("cuda"), SkipGram, 2)
+
+
+def test_without_a_gpu_the_cpu_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with own_settings():
+        torch.set_num_threads(3)
+        chosen = choose_place(options("auto"), SkipGram, 0)
+        assert (chosen, chosen.workers) == (Place(CPU), 3)
+    with pytest.raises(RecipeError, match="torch sees no GPU"):
+        choose_place(options("cuda"), SkipGram, 0)
+
+
+@pytest.mark.usefixtures("with_gpu")
+def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnCpus(SampledModel):
+        """Defines no steps for GPUs."""
+
+    assert choose_place(options("auto"), OnCpus, 0) == Place(CPU)
+    with pytest.raises(RecipeError, match=r"device=cuda: this model learns on CPUs only; set train.device=cpu"):
+        choose_place(options("cuda"), OnCpus, 0)
+    monkeypatch.setattr(place, "has_triton", lambda: False)
+    assert choose_place(options("auto"), SkipGram, 0) == Place(CPU)
+    with pytest.raises(RecipeError, match=r"device=cuda: .* Triton, which is not installed; set train.device=cpu"):
+        choose_place(options("cuda"), SkipGram, 0)
+
+
+def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job: Any = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
+    with own_settings():
+        made = Trainer(job, Ranks())
+        assert isinstance(made.engine, CpuEngine)
+        made.place = Place(CPU, 10_000)
+        assert made._device_memory() == 10_000 - 8 * 300
+        for others, expected in (([None], None), ([5000, 3000], 3000)):
+            monkeypatch.setattr(trainer, "from_all", lambda own, others=others: others)
+            assert made._device_memory() == expected
+        monkeypatch.setattr(trainer, "from_all", lambda own: [own, None])
+        with pytest.raises(RecipeError, match="some ranks have a GPU to train on and others have none"):
+            made._device_memory()
+
+
+def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
+    pairings = [Pairing("first", 16, shared=True), Pairing("second", 16)]
+    sizes = TableSizes.of(pairings, 1000, "float32", Rule())
+    assert (sizes.all_tables, sizes.largest, sizes.keys) == (3 * 64_000, 64_000, 4)
+    one, two = (BlockGrid(BlockGridConfig(), Ranks(0, world)) for world in (1, 2))
+
+    def blocks(strategy: BlockGrid, memory: int, device_memory: int) -> int:
+        return choose_blocks(strategy, sizes, memory, 1, shared=True, device_memory=device_memory)
+
+    assert blocks(one, 10**9, 192_000) == 1
+    assert choose_device_room(1, sizes, 192_000) >= 3
+    assert blocks(one, 10**9, 50_000) == 6
+    assert choose_device_room(6, sizes, 50_000) == 4
+    assert blocks(one, 20_000, 50_000) == 13  # for the CPU's memory
+    assert blocks(two, 10**9, 10**9) == 4
+    assert blocks(two, 10**9, 50_000) == 6
+    message = r"blocks=5 makes blocks of 0.0 MB, and the 4 .* in 0.1 MB of the GPU's memory; give 6 blocks or more"
+    with pytest.raises(RecipeError, match=message):
+        choose_device_room(5, sizes, 50_000)
+
+
+def make_grid(tmp_path: Path, room: int | None = None) -> Grid:
+    """Three blocks of two rows, of three tables."""
+    pairings = [Pairing("first", 4, shared=True), Pairing("second", 4)]
+    return Grid(Tables(pairings, 6, 3, "float32", Rule(), 1), Ranks(), BlockFiles(tmp_path), room)
+
+
+def change(blocks: ResidentBlocks, row: int, column: int) -> None:
+    """Add 1 to a number of each block of centres on the device, and 10 to another of each block of contexts."""
+    blocks.grid.load(blocks.grid.keys(row, column), to_change=True)
+    for own, others in blocks.meeting(row, column).values():
+        own.values[0, 0] += 1
+        others.values[1, 0] += 10
+
+
+def changed(of: Grid, *keys: Key) -> list[list[float]]:
+    """The numbers that `change` adds to, without what they began with: that is 1/8 at most."""
+    found = []
+    for key in keys:
+        of.load([key])
+        found.append(of.block(key).read()[:, 0].round().tolist())
+    return found
+
+
+@pytest.mark.parametrize("room", [None, 4])
+@pytest.mark.parametrize("most", [4, 5, 100])
+def test_blocks_that_make_room_keep_what_they_learnt(tmp_path: Path, most: int, room: int | None) -> None:
+    """On the device, in memory and in files."""
+    made = make_grid(tmp_path, room)
+    blocks = ResidentBlocks(made, CPU, most)
+    for number, (row, column) in enumerate(((0, 0), (1, 2), (1, 0), (0, 0))):
+        made.version = number
+        change(blocks, row, column)
+    found = changed(made, ("second.centres", 0), ("second.centres", 1), ("second.contexts", 0), ("second.contexts", 2))
+    assert found == [[2, 0], [2, 0], [0, 30], [0, 10]]
+    assert changed(made, *(("first.centres", block) for block in range(3))) == [[2, 30], [2, 0], [0, 10]]
+
+
+def test_files_and_other_ranks_get_what_the_device_learnt(tmp_path: Path) -> None:
+    made = make_grid(tmp_path)
+    blocks = ResidentBlocks(made, CPU, 100)
+    for version in (1, 2):
+        made.version = version
+        change(blocks, 0, 1)
+        versions = made.save()
+        made.saved(versions)
+    other = make_grid(tmp_path)
+    other.restore(versions)
+    assert changed(other, ("second.centres", 0), ("second.contexts", 1)) == [[2, 0], [0, 20]]
+
+
+def test_another_rank_is_sent_what_the_device_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sent = make_grid(tmp_path), []
+    made.ranks = Ranks(0, 2)
+    blocks = ResidentBlocks(made, CPU, 100)
+    made.bring(dict.fromkeys(made.keys(0, 1), 0))
+    change(blocks, 0, 1)
+    monkeypatch.setattr(
+        grid, "move", lambda arrays, *ranks: sent.append((arrays[0].reshape(2, -1)[:, 0].round(), ranks))
+    )
+    made.bring({("second.contexts", 1): 1})
+    ((numbers, ranks),) = sent
+    assert (numbers.tolist(), ranks) == ([0, 10], (0, 1))
+    blocks.give_back(("second.contexts", 1))  # is not here any more
+
+
+def test_blocks_that_meet_have_room_together(tmp_path: Path) -> None:
+    made = make_grid(tmp_path)
+    made.load(made.keys(0, 1), to_change=True)
+    with pytest.raises(AssertionError, match="4 blocks meet, of 3"):
+        ResidentBlocks(made, CPU, most=3).meeting(0, 1)
