@@ -10,7 +10,6 @@ from configs.training import TrainConfig
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import CONTROLS, EvalReport
 
-
 MOST_LABELLED = 50_000
 """Nodes of which F1 by share of labels is measured; as many are drawn where there are more. 20,000 of 128 numbers and
 47 classes take 24 CPU seconds at the shares 0.1, 0.5 and 0.9 (Zen 5, November 2026), more of them in proportion."""
