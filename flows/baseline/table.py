@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -67,7 +68,9 @@ class Row(ConfigModel):
 
     def by_metric(self) -> list[Row]:
         """Return the row once for each of its metrics."""
-        alone = [{"metric": name, "metrics": {}, "published": mean} for name, mean in self.metrics.items()]
+        alone: list[dict[str, Any]] = [
+            {"metric": name, "metrics": {}, "published": mean} for name, mean in self.metrics.items()
+        ]
         return [self.model_copy(update=update) for update in alone] or [self]
 
     def run_overrides(self, run: int) -> list[str]:

@@ -206,6 +206,8 @@ def test_unknown_ids_may_be_left_out(ingest: Ingest, folder: Path, form: str) ->
     store = ingest(**section() | {"labels": labels})
     assert labels_of(store) == expected([(1, 0), (2, 0), (2, 1), (3, 1)])
     assert store.manifest.adjusted == {"groups.txt: unknown ids dropped": 2}
+    said = "groups.txt: 2 ids are left out, for no node has them (labels.on_unknown_id: drop)"
+    assert store.manifest.warnings == (said,)
     write("77 0\n78 1\n" if form == "pairs" else "77 78\n")
     said = refused(ingest, **section() | {"labels": labels})
     assert said == "groups.txt: has 2 nodes, none of which is in the graph; are these their ids?"

@@ -140,6 +140,15 @@ class LabelStore:
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 
+def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
+    """Say how many ids of a table of labels are left out, for no node has them."""
+    if table.on_unknown_id == "drop" and count:
+        intake.adjust(table, "unknown ids dropped", count)
+        intake.hints.append(
+            f"{table.names}: {count:,} ids are left out, for no node has them (labels.on_unknown_id: drop)"
+        )
+
+
 def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
     """Read labels that stand in a table of their own, a row a node. Raises DataError."""
     kinds = {"texts": (), "numbers": ()} | labels.csv_kinds(table.label)
@@ -164,4 +173,4 @@ def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: Lab
         labels.put(known, table.label, codes)
     if rows == 0:
         raise DataError("has no rows", path=table.names)
-    intake.adjust(table, "unknown ids dropped", num_unknown)
+    note_unknown(table, num_unknown, intake)

@@ -21,6 +21,7 @@ from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.configs import LabelsConfig
 from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.labels import note_unknown
 from tasks.readers.columns import to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
@@ -29,7 +30,6 @@ _PAIR_BYTES = 48
 """What a pair takes while pairs are sorted."""
 _LINE = "0"
 """Column of a file of groups: its lines."""
-_DROPPED = "unknown ids dropped"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Memberships:
         check_memory(_PAIR_BYTES * count, f"a list of {count:,} pairs of a node and a label", self.table.names)
         nodes = np.concatenate([part[0] for part in self._parts])
         codes = np.concatenate([part[1] for part in self._parts])
-        intake.adjust(self.table, _DROPPED, self._num_unknown)
+        note_unknown(self.table, self._num_unknown, intake)
         if not len(nodes):
             raise DataError(
                 f"has {self._num_unknown:,} nodes, none of which is in the graph; are these their ids?",
