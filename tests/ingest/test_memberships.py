@@ -13,6 +13,7 @@ import pytest
 from configs.base import cache_view
 from configs.errors import DataError, RecipeError
 from configs.registry import DATASETS
+from tasks.apply.needs import label_columns
 from tasks.ingest.tables import memberships
 from tasks.ingest.tables.configs import LabelsConfig
 from tasks.storage.dataset_store import DatasetStore
@@ -78,6 +79,7 @@ def test_rows_of_a_node_and_a_label(ingest: Ingest, folder: Path, name: str) -> 
     split = np.sort(np.concatenate([store.column(f"split/{name}", "node_id") for name in ("train", "valid", "test")]))
     assert split.tolist() == [0, 1, 2, 3, 4, 5, 6, 9], "nodes 8 and 9 have no label and are in no split"
     assert not manifest.adjusted
+    assert label_columns(manifest, store) == ["4", "30", "100"], "a model knows which labels its scores are of"
 
 
 def test_ids_and_labels_may_be_texts(ingest: Ingest, folder: Path) -> None:
