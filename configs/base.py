@@ -53,6 +53,9 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
     # Options that steer how a stage runs but never what it produces; they stay out of cache keys.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()
 
+    # Options that a later version brought: at their default they stay out of cache keys, and earlier results hold.
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+
     # Options of earlier versions: the key, and what has become of it.
     moved_keys: ClassVar[Mapping[str, str]] = {}
 
@@ -116,7 +119,7 @@ def cache_view(config: ConfigModel) -> dict[str, Any]:
 
 
 def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any]:
-    """Take the runtime fields of a section, and of the sections in it, out of its plain values."""
+    """Take what decides nothing of a section, and of the sections in it, out of its plain values."""
     for name, value in config:
         sections = zip(value, data[name], strict=True) if isinstance(value, tuple) else [(value, data[name])]
         for section, plain in sections:
@@ -124,6 +127,9 @@ def _without_runtime(config: ConfigModel, data: dict[str, Any]) -> dict[str, Any
                 _without_runtime(section, plain)
     for name in type(config).runtime_fields:
         data.pop(name, None)
+    for name in type(config).later_fields:
+        if getattr(config, name) == type(config).model_fields[name].default:
+            data.pop(name, None)
     return data
 
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from configs import registry
-from configs.base import ConfigModel, StrTuple
+from configs.base import ConfigModel, FloatTuple, StrTuple
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig, train_section
@@ -91,6 +91,8 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares"})
+
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
     """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
     splits: StrTuple = ("valid", "test")
@@ -99,6 +101,9 @@ class EvaluateConfig(ConfigModel):
     """Nodes, edges or graphs at a time; changes memory and time, and the last bits of scores."""
     predictions: bool = True
     """Write predictions as Parquet under the users' own ids."""
+    label_shares: FloatTuple | None = None
+    """Vectors of nodes alone (skipgram, prone, ...): F1 where such shares of the labelled nodes are known, each between
+    0 and 1; null: 0.1, 0.2, ... 0.9."""
 
     @field_validator("splits")
     @classmethod
@@ -106,6 +111,18 @@ class EvaluateConfig(ConfigModel):
         unknown = set(value) - {"train", "valid", "test"}
         if unknown or not value:
             raise ValueError(f"splits are train, valid and test, not {', '.join(sorted(unknown)) or 'none'}")
+        return value
+
+    @field_validator("label_shares")
+    @classmethod
+    def _between_0_and_1(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if value is not None and not value:
+            raise ValueError("no share is named; leave label_shares out, or name some, such as 0.01,0.05,0.1")
+        for share in value or ():
+            if not 0 < share < 1:
+                raise ValueError(f"{share:g} is not a share between 0 and 1")
+        if value is not None and len(set(value)) != len(value):
+            raise ValueError("a share stands twice")
         return value
 
 
@@ -177,6 +194,20 @@ class Recipe(ConfigModel):
     @model_validator(mode="after")
     def _model_fits(self) -> Recipe:
         self.model.check_recipe(self)
+        return self
+
+    @model_validator(mode="after")
+    def _shares_are_measured(self) -> Recipe:
+        if self.evaluate.label_shares is not None:
+            task, kind = (getattr(self.dataset, name, None) for name in ("task", "task_type"))
+            if self.train.family == TrainConfig.family:
+                raise ValueError(
+                    f"evaluate.label_shares is for models that are vectors of nodes (skipgram, prone, ...), and "
+                    f"{self.model.name} is none; leave it out"
+                )
+            if task not in (None, "node") or kind == "regression":
+                what = "regression" if kind == "regression" else f"a {task} task"
+                raise ValueError(f"evaluate.label_shares is for classes of nodes, and this is {what}; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,9 @@ app = typer.Typer()
 def baseline(
     table: Annotated[
         str,
-        typer.Argument(metavar="TABLE|RECIPE", help="Table of reference results (gnn), or a recipe (FILE.yaml)."),
+        typer.Argument(
+            metavar="TABLE|RECIPE", help="Table of reference results (gnn, embedding), or a recipe (FILE.yaml)."
+        ),
     ],
     keywords: Annotated[
         list[str] | None,

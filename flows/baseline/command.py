@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from configs.errors import GraphmillError
+from configs.errors import DataError, GraphmillError, RecipeError
+from configs.matching import did_you_mean
 from configs.source_files import user_path
 from flows.baseline.table import BASELINE_STAGES, RECIPES, Planned, Row, Table, plan_runs, read_table, select_rows
 from flows.commands.run import RunRequest, call_flow, flow_server, run_recipe
@@ -161,12 +163,20 @@ def pair(mean: float, spread: float | None) -> str:
 
 
 def summarize(rows: dict[str, Row], planned: list[Planned], results: Results) -> list[Summary]:
-    """Collect the finished runs of each row."""
+    """Collect the finished runs of each row, once for each of its metrics. Raises RecipeError for one they lack."""
     summaries = []
     for name, row in rows.items():
         done = [results.runs[p.digest] for p in planned if p.row == name and p.digest in results.runs]
-        values = [run["metrics"]["test"][row.metric] for run in done]
-        summaries.append(Summary(name, row, values, [run["train_seconds"] for run in done]))
+        seconds = [run["train_seconds"] for run in done]
+        for one in row.by_metric():
+            found = [run["metrics"].get("test", {}) for run in done]
+            for measured in found:
+                if one.metric not in measured:
+                    raise RecipeError(
+                        f"row {name} names the metric {one.metric}{did_you_mean(one.metric, measured)}; its runs have "
+                        f"{', '.join(measured) or 'none'} of the test split"
+                    )
+            summaries.append(Summary(name, one, [measured[one.metric] for measured in found], seconds))
     return summaries
 
 
@@ -192,8 +202,10 @@ def to_markdown(found: Table, summaries: list[Summary]) -> str:
 
 def show(found: Table, summaries: list[Summary], path: Path | None) -> None:
     """Print the table."""
-    names = [name for name in COLUMNS if name not in ("metric", "tolerance")]  # what a terminal has room for
-    shown = table(*names, right=("ours", "runs", "published", "training"))
+    several = any(before.name == after.name for before, after in pairwise(summaries))
+    left_out = ("training", "tolerance") if several else ("metric", "tolerance")  # what a terminal has no room for
+    names = [name for name in COLUMNS if name not in left_out]
+    shown = table(*names, right=tuple(name for name in ("ours", "runs", "published", "training") if name in names))
     for summary in summaries:
         cells = dict(zip(COLUMNS, summary.cells(), strict=True))
         shown.add_row(*(cells[name] for name in names))
@@ -274,7 +286,8 @@ def _run_one(run: Planned, run_recipe: Callable[[RunRequest], RunRecord], result
     try:
         record = run_recipe(RunRequest(str(run.recipe), run.overrides, only=list(BASELINE_STAGES)))
     except GraphmillError as error:
-        err().print(f"error: {run.row}: {error}", style="red", markup=False)
+        where = f"; the data: {run.data}" if run.data and isinstance(error, DataError) else ""
+        err().print(f"error: {run.row}: {error}{where}", style="red", markup=False)
         return False
     results.add(run, record, time.perf_counter() - began)
     return True

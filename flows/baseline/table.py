@@ -6,8 +6,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from configs.base import ConfigModel, StrTuple
 from configs.errors import RecipeError
@@ -38,20 +39,39 @@ class Row(ConfigModel):
     """Words that select the row besides those of its name, data set and model."""
     overrides: tuple[str, ...] = ()
     """Of the recipe, for all runs."""
-    metric: str
+    metric: str = ""
     """Of the test split."""
+    metrics: dict[str, float | None] = Field(default={})
+    """Instead, where one training has several of them: metric to the mean that was published, null for none."""
     published: float | None = None
     """Mean that was published."""
     spread: float | None = None
     """Its standard deviation, where that was published."""
     source: str = ""
     """Where it was published."""
+    data: str = ""
+    """Where to get the data, for who has not got it."""
     tolerance: float | None = Field(default=None, gt=0)
     """How far from it counts as the same; null: the published spread."""
     runs: int = Field(default=3, ge=1)
     """Seeds or splits."""
     vary: tuple[str, ...] = ("seed={run}",)
     """Overrides of run 0, 1, ...: `{run}` is its number."""
+
+    @model_validator(mode="after")
+    def _one_metric_or_several(self) -> Row:
+        if bool(self.metric) == bool(self.metrics):
+            raise ValueError("a row has either metric or metrics")
+        if self.metrics and self.published is not None:
+            raise ValueError("published goes with metric; of metrics each has its own figure")
+        return self
+
+    def by_metric(self) -> list[Row]:
+        """Return the row once for each of its metrics."""
+        alone: list[dict[str, Any]] = [
+            {"metric": name, "metrics": {}, "published": mean} for name, mean in self.metrics.items()
+        ]
+        return [self.model_copy(update=update) for update in alone] or [self]
 
     def run_overrides(self, run: int) -> list[str]:
         """Return the overrides of a run."""
@@ -91,6 +111,8 @@ class Planned:
     recipe: Path
     overrides: list[str]
     digest: str
+    data: str = ""
+    """Where to get the data."""
 
 
 def read_table(name: str, folder: Path) -> Table:
@@ -130,9 +152,8 @@ def plan_runs(rows: dict[str, Row], runs: int | None, folder: Path, home: Home) 
         for name, row in rows.items():
             if number < (runs or row.runs):
                 path, overrides = folder / f"{row.recipe}.yaml", row.run_overrides(number)
-                planned.append(
-                    Planned(name, number, path, overrides, identity(load_recipe(str(path), overrides), home))
-                )
+                digest = identity(load_recipe(str(path), overrides), home)
+                planned.append(Planned(name, number, path, overrides, digest, row.data))
     return planned
 
 

@@ -68,7 +68,7 @@ class DataNeeds:
             class_names(store),
             category_names(store),
             learned,
-            label_columns(ingest),
+            label_columns(ingest, store),
             structure_digest(ingest),
         )
 
@@ -93,8 +93,13 @@ class DataNeeds:
         return of_kind(cls, values, folder / f"{FILES}.json")
 
 
-def label_columns(data: DatasetManifest) -> list[str] | None:
-    """Return the names of the label's columns in their order; None where the data set is not of users' tables."""
+def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:
+    """Return the names of the label's columns in their order; None where the data set is not of users' tables.
+
+    Of labels that were pairs or groups they stand in `store`.
+    """
+    if store is not None and "labels" in store:
+        return [str(name) for name in store.read("labels", ["name"]).column("name").to_pylist()]
     options = data.config.get("dataset", {})
     if options.get("name") != "tables":  # others name arrays or files there, not columns
         return None

@@ -120,7 +120,8 @@ def write_outputs(
     assert request.what != "model"
     output, ingest, graph = Path(request.output), parents["ingest"], parents["partition"]
     labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
-    order = label_order(labels, label_columns(ingest.manifest))  # may refuse: before anything is written
+    columns = label_columns(ingest.manifest, DatasetStore(ingest.folder, ingest.manifest))
+    order = label_order(labels, columns)  # may refuse: before anything is written
     work = beside(output, ".partial")
     name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
     with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):

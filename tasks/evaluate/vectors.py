@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,23 +19,33 @@ from tasks.sampling.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+SHARES: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SPLITS_A_SHARE = 3
-_MOST_LABELLED, _MOST_CLASSES = 20_000, 200
+_MOST_CLASSES = 200
 _POINTS, _CLASSES_SHOWN = 3000, 8
 _EQUAL = 1e-3
 """Lengths that differ by less are all the same."""
 
 
-def describe_vectors(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
-    """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values."""
+def describe_vectors(
+    model: VectorModel, store: GraphStore, names: list[str] | None, *, shares: Sequence[float], most_labelled: int
+) -> dict[str, Any]:
+    """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values.
+
+    Args:
+        model: the vectors.
+        store: their graph.
+        names: of classes.
+        shares: of labels that are known where F1 is measured, each between 0 and 1.
+        most_labelled: nodes of which it is measured; as many are drawn where there are more.
+    """
     found: dict[str, Any] = {}
     lengths = model.lengths.numpy()
     if np.ptp(lengths) > _EQUAL * lengths.max():
         found["lengths"] = lengths_by_degree(lengths, store)
-    nodes, members = _classes(store, model.facts.out_dim)
+    nodes, members = _classes(store, model.facts.out_dim, most_labelled)
     if members is not None:
-        known = f1_by_share(_rows(model, nodes), members, SHARES, splits=_SPLITS_A_SHARE, known_counts=True)
+        known = f1_by_share(_rows(model, nodes), members, shares, splits=_SPLITS_A_SHARE, known_counts=True)
         found["label_shares"] = {
             "rows": len(nodes),
             "splits": _SPLITS_A_SHARE,
@@ -44,14 +55,14 @@ def describe_vectors(model: VectorModel, store: GraphStore, names: list[str] | N
     return found
 
 
-def _classes(store: GraphStore, num_classes: int) -> tuple[Array, Tensor | None]:
-    """Return labelled nodes, at most 20,000, and bool (n, C); None where nodes have no classes, or very many."""
+def _classes(store: GraphStore, num_classes: int, most: int) -> tuple[Array, Tensor | None]:
+    """Return labelled nodes, at most `most`, and bool (n, C); None where nodes have no classes, or very many."""
     manifest = store.manifest
     if manifest.task != "node" or manifest.task_type == "regression" or num_classes > _MOST_CLASSES:
         return np.empty(0, np.int64), None
     indices = [store.get(f"{split}_idx") for split in SPLITS]
     nodes = np.unique(np.concatenate([np.asarray(index, np.int64) for index in indices if index is not None]))
-    nodes = sample_rows(nodes, _MOST_LABELLED)
+    nodes = sample_rows(nodes, most)
     label = targets(manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
         known = label >= 0

@@ -52,6 +52,10 @@ class EvaluateJob(ScoringJob):
     evaluator: dict[str, Any]
     splits: list[str]
     predictions: bool
+    label_shares: list[float]
+    """Shares of labels at which vectors are measured; none: the usual ones."""
+    most_labelled: int
+    """Nodes of which they are measured, at most."""
 
 
 class Evaluation:
@@ -110,11 +114,15 @@ class Evaluation:
     def _vectors(self) -> dict[str, Any]:
         """Describe the vectors of a model that is these."""
         from models.vectors import VectorModel
-        from tasks.evaluate.vectors import describe_vectors
+        from tasks.evaluate.vectors import SHARES, describe_vectors
 
         if not isinstance(self.model, VectorModel):
             return {}
-        return {"vectors": describe_vectors(self.model, self.store, self.names)}
+        job = self.job
+        found = describe_vectors(
+            self.model, self.store, self.names, shares=job.label_shares or SHARES, most_labelled=job.most_labelled
+        )
+        return {"vectors": found}
 
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:
         """Score the nodes of all splits, and those of no split for the file, in one pass through the layers."""

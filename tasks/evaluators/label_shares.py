@@ -20,6 +20,8 @@ STRENGTHS = tuple(2.0**power for power in range(-7, 8))
 _FIRST_STRENGTH = STRENGTHS.index(4.0)
 """Where the search begins; usual of vectors of length 1."""
 _FOLDS, _TRIED_FOLDS = 5, (0, 1)
+_MOST_TRIED = 10_000
+"""Of the known labels, for the choice: by more of them it is hardly another one."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def f1_by_share(
         count = max(1, round(share * len(x)))
         orders = [torch.from_numpy(np.random.default_rng([seed, split]).permutation(len(x))) for split in range(splits)]
         if strength is None:
-            known = orders[0][:count]
+            known = orders[0][: min(count, _MOST_TRIED)]
             best = _best_strength(x[known], is_member[known], best, known_counts)
         chosen = STRENGTHS[best] if strength is None else strength
         scores = [

@@ -42,18 +42,18 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int) -> pa.RecordBatch:
+def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int, most_bytes: int = MAX_CELL_BYTES) -> pa.RecordBatch:
     """Return a batch of `plain` columns; `first_row` is its place in the file. Raises DataError as `plain` does."""
-    names = batch.schema.names
-    columns = [plain(column, path, first_row, name) for name, column in zip(names, batch.columns, strict=True)]
+    names, cells = batch.schema.names, batch.columns
+    columns = [plain(column, path, first_row, name, most_bytes) for name, column in zip(names, cells, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
+def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: int = MAX_CELL_BYTES) -> pa.Array:
     """Return a column in the one type that later code knows for it: texts as `string`, no dictionaries, no views.
 
     Raises:
-        DataError: a text that is not UTF-8 or longer than `MAX_CELL_BYTES`, offsets or indices that lead nowhere.
+        DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere.
     """
     kind = column.type
     try:
@@ -72,7 +72,8 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str) -> pa.Array:
     if is_text(kind) and len(column):
         lengths = compute.binary_length(column)
         longest = compute.max(lengths).as_py() or 0
-        check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
+        if longest > most_bytes:
+            check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
     return column
 
 

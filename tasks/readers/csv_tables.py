@@ -14,7 +14,7 @@ import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
 from tasks.readers.columns import check_columns, check_names, first_hexadecimal, plain_batch
-from tasks.readers.limits import BLOCK_BYTES, MAX_ROW_BYTES
+from tasks.readers.limits import BLOCK_BYTES, MAX_CELL_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
 
@@ -117,11 +117,18 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
 
 
 def read_rows(
-    path: Path, names: list[str], stream: IO[bytes], delimiter: str, convert: pc.ConvertOptions, *, quotes: bool = True
+    path: Path,
+    names: list[str],
+    stream: IO[bytes],
+    delimiter: str,
+    convert: pc.ConvertOptions,
+    *,
+    quotes: bool = True,
+    most_bytes: int = MAX_CELL_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 
-    Blank lines are left out and not counted. A cell may hold line ends between quotes.
+    Blank lines are left out and not counted. A cell may hold line ends between quotes, and `most_bytes` at most.
     """
     check_columns(path, convert.include_columns, names)
     parse = pc.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False, newlines_in_values=quotes)
@@ -129,7 +136,7 @@ def read_rows(
     row = 0
     try:
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            yield plain_batch(data, path, row)
+            yield plain_batch(data, path, row, most_bytes)
             row += data.num_rows
     except pa.ArrowInvalid as error:
         if str(error) != "Empty CSV file":

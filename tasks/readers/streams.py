@@ -21,6 +21,8 @@ _ISAL_ERROR: type[Exception] = cast(Any, isal_zlib.error)
 STREAM_ERRORS = (EOFError, OSError, zlib.error, _ISAL_ERROR)
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BOM = b"\xef\xbb\xbf"
+NO_DELIMITER = "\x1f"
+"""Between the cells of whole lines: it stands in no text."""
 # First bytes of what is no table in text, whatever the file is called.
 _REFUSED_FORMATS: tuple[tuple[bytes, str], ...] = (
     (rb"BZh[1-9](1AY&SY|\x17rE)", "is compressed by bzip2; gzip and Zstandard are read: bunzip2 it"),
@@ -159,6 +161,8 @@ def _bounded_line(stream: IO[bytes], path: Path, before: int) -> bytes:
 
 
 def _cells(text: str, path: Path, delimiter: str) -> list[str]:
+    if delimiter == NO_DELIMITER and delimiter not in text and '"' not in text:
+        return [text]
     if text.count(delimiter) >= MAX_COLUMNS:
         raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
     try:

@@ -22,6 +22,7 @@ from configs.schema import STAGES, Recipe
 from configs.training import TrainConfig
 from flows.commands.components import commented_yaml
 from flows.commands.recipe_schema import recipe_schema
+from tasks.calls import load_stage
 from tests.flows.conftest import TINY
 
 
@@ -382,3 +383,39 @@ def test_an_option_in_the_wrong_section_is_answered_with_its_place(override: str
     with pytest.raises(RecipeError) as caught:
         tiny(override)
     assert place in str(caught.value)
+
+
+VECTORS = {"model": {"name": "skipgram", "dim": 8}, "train": {"samples": 1000}}
+
+
+def test_shares_of_labels_are_read_from_a_line_and_stay_out_of_others_keys() -> None:
+    recipe = tiny("evaluate.label_shares=0.01,0.1", **VECTORS)
+    assert recipe.evaluate.label_shares == (0.01, 0.1)
+    assert build_recipe(dump_recipe(recipe)) == recipe
+    assert "label_shares" in stage_content("evaluate", recipe)["evaluate"]
+    assert "label_shares" not in stage_content("train", recipe), "other shares are no other training"
+    assert list(stage_content("evaluate", tiny())) == ["evaluate"]
+    assert list(stage_content("evaluate", tiny())["evaluate"]) == ["evaluator", "splits", "batch_size", "predictions"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "changes", "message"),
+    [
+        (
+            [],
+            {},
+            r"label_shares is for models that are vectors of nodes \(skipgram, prone, ...\), and graphsage is none",
+        ),
+        (["dataset.task=link"], VECTORS, r"is for classes of nodes, and this is a link task; leave it out"),
+        (["evaluate.label_shares=0.1,1.0"], VECTORS, r"evaluate\.label_shares: 1 is not a share between 0 and 1"),
+        (["evaluate.label_shares=0.5,0.5"], VECTORS, r"a share stands twice"),
+        (["evaluate.label_shares=[]"], VECTORS, r"no share is named; leave label_shares out"),
+    ],
+)
+def test_shares_that_are_not_measured_are_refused(overrides: list[str], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        tiny("evaluate.label_shares=0.1", *overrides, **changes)
+
+
+def stage_content(name: str, recipe: Recipe) -> dict[str, Any]:
+    return load_stage(name).config(recipe)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
 from flows.baseline import command as baseline
 from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
@@ -51,9 +51,9 @@ def write_table(folder: Path, rows: dict[str, Any], **more: Any) -> None:
 
 
 class Pipeline:
-    """In place of the pipeline: answers with accuracies in turn."""
+    """In place of the pipeline: answers with accuracies, or all metrics, in turn."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *accuracies: float | Exception) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *accuracies: float | dict[str, float] | Exception) -> None:
         self.requests: list[RunRequest] = []
         self.answers = list(accuracies)
         monkeypatch.setattr(baseline, "_pipeline", self.open)
@@ -67,7 +67,7 @@ class Pipeline:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        metrics = {"valid": {"accuracy": 0.5}, "test": {"accuracy": answer}}
+        metrics = {"valid": {"accuracy": 0.5}, "test": answer if isinstance(answer, dict) else {"accuracy": answer}}
         stages = {"train": stage_entry("train", build_seconds=3.0)}
         return RunRecord(id="x", recipe="tiny", started_at=now_text(), metrics=metrics, stages=stages)
 
@@ -132,6 +132,69 @@ def test_done_runs_are_kept_and_judged(
     assert sorted(run["metrics"]["test"]["accuracy"] for run in kept.values()) == [0.80, 0.86, 0.90]
     text = (home.root / "baselines" / "toy.md").read_text()
     assert "| Planted | GraphSAGE | accuracy | 0.8500 ± 0.0707 | 2 of 2 |" in text, "rows of another selection stay"
+
+
+SEVERAL: dict[str, Any] = {
+    "vectors": {
+        **{"recipe": "tiny", "dataset": "Planted", "model": "Walks", "source": "a paper", "tolerance": 0.02, "runs": 2},
+        "metrics": {"accuracy": 0.8, "f1_micro@0.1": None},
+    }
+}
+
+
+def test_one_training_serves_several_metrics(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_table(folder, SEVERAL)
+    pipeline = Pipeline(monkeypatch, {"accuracy": 0.7, "f1_micro@0.1": 0.3}, {"accuracy": 0.9, "f1_micro@0.1": 0.5})
+    assert run_baseline(home, BaselineRequest("toy", folder=folder))
+    assert len(pipeline.requests) == 2
+    text = (home.root / "baselines" / "toy.md").read_text()
+    assert "| Planted | Walks | accuracy | 0.8000 ± 0.1414 | 2 of 2 | 0.8000 | 0.02 | within | 3.00 s |" in text
+    assert "| Planted | Walks | f1_micro@0.1 | 0.4000 ± 0.1414 | 2 of 2 |  |  |  | 3.00 s |" in text
+    assert text.count("a paper") == 1
+    shown = capsys.readouterr().out
+    assert "f1_micro@0.1" in shown, "which of them a line is must be seen"
+
+
+def test_a_metric_that_the_runs_lack_is_named(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(folder, {"a": {**ROW, "model": "A", "metric": "acuracy", "runs": 1}})
+    Pipeline(monkeypatch, 0.8)
+    with pytest.raises(
+        RecipeError, match=r"row a names the metric acuracy \(did you mean 'accuracy'\?\); its runs have"
+    ):
+        run_baseline(home, BaselineRequest("toy", folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrics": {"accuracy": 0.8}}, "a row has either metric or metrics"),
+        ({"metric": ""}, "a row has either metric or metrics"),
+        ({"metric": "", "metrics": {"accuracy": 0.8}}, "published goes with metric"),
+    ],
+)
+def test_a_row_has_one_metric_or_several(folder: Path, change: dict[str, Any], said: str) -> None:
+    write_table(folder, {"a": {**ROW, "model": "A", **change}})
+    with pytest.raises(RecipeError, match=said):
+        read_table("toy", folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(DataError("there is no such file"), True), (RecipeError("diverged"), False)]
+)
+def test_who_has_no_data_learns_where_to_get_it(
+    folder: Path,
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    says: bool,
+) -> None:
+    write_table(folder, {"a": {**ROW, "model": "A", "runs": 1, "data": "links.gz of a site"}})
+    Pipeline(monkeypatch, error)
+    assert not run_baseline(home, BaselineRequest("toy", folder=folder))
+    assert ("; the data: links.gz of a site" in capsys.readouterr().err) == says
 
 
 def test_commands_side_by_side_keep_each_other_s_results(
@@ -220,7 +283,7 @@ def shipped_tables() -> list[str]:
 
 
 def test_there_are_tables() -> None:
-    assert "gnn" in shipped_tables()
+    assert {"gnn", "embedding", "embedding-large"} <= set(shipped_tables())
 
 
 @pytest.mark.parametrize("table", shipped_tables())
@@ -231,7 +294,8 @@ def test_every_row_of_a_shipped_table_reads(table: str, monkeypatch: pytest.Monk
         recipes = [load_recipe(str(RECIPES / f"{row.recipe}.yaml"), row.run_overrides(n)) for n in (0, 1)]
         assert recipes[0] != recipes[1], name
         assert recipes[0].description, name
-        assert row.published is None or (row.source and (row.tolerance or row.spread)), name
+        for one in row.by_metric():
+            assert one.published is None or (one.source and (one.tolerance or one.spread)), name
     assert {goal.dataset for goal in found.goals} <= {row.dataset for row in found.rows.values()}
 
 

@@ -165,16 +165,41 @@ class EdgesConfig(FilesConfig):
 class LabelsConfig(FilesConfig):
     """Labels in a table of their own."""
 
+    later_fields: ClassVar[frozenset[str]] = frozenset({"form", "on_unknown_id", "min_members", "most"})
+
     files: StrTuple = Field(min_length=1)
     """Paths, folders or patterns. Compressed: .gz, .zst."""
+    form: Literal["nodes", "pairs", "groups"] = "nodes"
+    """What a row is. nodes: a node and its label. pairs: a node and one of the labels that it has. groups: a label, a
+    line of text with the ids of the nodes that have it, between blanks or `delimiter`; its name is the line's number
+    from 0. Of pairs and groups (multilabel) a node that has some labels has not the others, and one without any row is
+    not labelled."""
     id: Column = "id"
-    """Column of the node's id."""
+    """Column of the node's id (nodes, pairs)."""
     label: Columns = ("label",)
-    """Column of the label; several for multilabel and regression."""
+    """Column of the label (nodes, pairs); of nodes several for multilabel and regression."""
+    on_unknown_id: Literal["error", "drop"] = "error"
+    """A node that is not in the graph: refused, or what is said of it is left out."""
+    min_members: int = Field(default=1, ge=1)
+    """Keep only labels that so many nodes have (pairs, groups)."""
+    most: int | None = Field(default=None, ge=1)
+    """Keep only so many labels, those that the most nodes have (pairs, groups); null: all."""
 
     @model_validator(mode="after")
     def _columns_have_one_meaning(self) -> LabelsConfig:
         check_columns("labels", {"id": self.id}, self.label, {})
+        return self
+
+    @model_validator(mode="after")
+    def _options_are_of_the_form(self) -> LabelsConfig:
+        names = {"nodes": ("min_members", "most"), "pairs": (), "groups": ("id", "label", "header")}[self.form]
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"labels: form: {self.form} does not read {name}; leave it out")
+        if self.form == "pairs" and len(self.label) != 1:
+            raise ValueError(f"labels: form: pairs has one column of labels, not {len(self.label)}")
+        if self.form == "groups" and self.format not in ("auto", "edgelist"):
+            raise ValueError(f"labels: form: groups is lines of text, not format: {self.format}; leave format out")
         return self
 
 
@@ -305,6 +330,10 @@ class TablesConfig(ComponentConfig):
                         f"column {known[0]!r} of {table.names} is a label (labels.label) and a feature; "
                         "a model that reads the label has nothing left to learn"
                     )
+        if self.labels and self.labels.form != "nodes" and self.task_type != "multilabel":
+            raise ValueError(
+                f"labels: form: {self.labels.form} gives a node any number of labels; set task_type: multilabel"
+            )
         if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
             raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
         if self.num_classes is not None and self.task_type != "multiclass":

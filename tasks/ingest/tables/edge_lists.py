@@ -15,9 +15,9 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.columns import check_columns, to_int64
 from tasks.readers.csv_tables import as_texts, open_table, read_rows
+from tasks.readers.limits import MAX_CELL_BYTES, MAX_ROW_BYTES
 from tasks.readers.numbers.reader import NumberReader, comment_mark, count_columns
-
-_NO_DELIMITER = "\x1f"  # whole lines: it stands in no text
+from tasks.readers.streams import NO_DELIMITER
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,17 @@ class _TextList:
         self.path, self.wanted, self.delimiter, self.whole_lines = path, wanted, delimiter, whole_lines
         self.width = 1 if whole_lines else count_columns(path, delimiter)
         self._row = 0
+        if self.width == 0:
+            raise DataError("is empty", path=path)
         check_columns(path, wanted, [str(i) for i in range(self.width)])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the wanted columns as texts. Raises DataError for a line with another number of cells."""
         mark = f"^{comment_mark(self.path)}" + (r"(\s|$)" if self.whole_lines else "")  # `#topic` may be an id
-        with open_table(self.path, _NO_DELIMITER, False) as (names, stream):
-            for data in read_rows(self.path, names, stream, _NO_DELIMITER, as_texts(["0"]), quotes=False):
+        with open_table(self.path, NO_DELIMITER, False) as (names, stream):
+            text = as_texts(["0"])
+            most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
+            for data in read_rows(self.path, names, stream, NO_DELIMITER, text, quotes=False, most_bytes=most):
                 lines = data.column(0)
                 # Blanks between delimiters are a cell.
                 seen = lines if self.delimiter else compute.utf8_trim_whitespace(lines)

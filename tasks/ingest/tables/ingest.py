@@ -17,6 +17,7 @@ from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
+from tasks.ingest.tables.memberships import Memberships
 from tasks.ingest.tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.tables.splits import LinkSplitter, node_splits
 from tasks.ingest.writer import DatasetWriter
@@ -51,13 +52,15 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
-    labels = LabelStore(config) if config.task == "node" else None
-    owner = _scan(config, nodes, target, labels, context, intake)
+    labels = _label_store(config)
+    owner = _scan(config, nodes, target, labels if isinstance(labels, LabelStore) else None, context, intake)
     with DatasetWriter(context.work) as writer:
         column, names = None, None
         if labels is not None:
             with intake.problems.gathering():
-                if config.labels is not None:
+                if isinstance(labels, Memberships):
+                    labels.read(nodes[target], intake)
+                elif config.labels is not None:
                     read_labels(config.labels, nodes[target], intake, labels)
                 if not intake.problems:
                     column, names = labels.finish(nodes[target].num_nodes, intake)
@@ -81,8 +84,8 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
             context.warn(f"a mistake ended the reading of a table; not checked: {what}")
         intake.problems.raise_any()
         _say_what_was_not_read(config, context, intake)
-        if names is not None:
-            writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
+        if labels is not None and names is not None:
+            writer.write(labels.names_table, {"label": np.arange(len(names), dtype=np.int64), "name": names})
     task_type = config.task_type if config.task == "node" else "link"
     sinks = [sink for reader in readers for sink in reader.sinks.values()]
     return {
@@ -102,6 +105,15 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         "adjusted": intake.adjusted,
         "tables": writer.tables,
     }
+
+
+def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
+    """Return what takes the labels of a node task."""
+    if config.task != "node":
+        return None
+    if config.labels is not None and config.labels.form != "nodes":
+        return Memberships(config.labels)
+    return LabelStore(config)
 
 
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
@@ -9,7 +11,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
-from tasks.ingest.ids.node_set import NodeSet
+from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.labels import LabelKind, label_codes, wrong_label, wrong_labels
 from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.configs import LabelsConfig, TablesConfig
@@ -19,6 +21,9 @@ from tasks.readers.columns import whole_numbers
 
 class LabelStore:
     """Labels as they are read."""
+
+    names_table: ClassVar[str] = "classes"
+    """Table of the classes' names."""
 
     def __init__(self, config: TablesConfig) -> None:
         width = len(config.labels.label) if config.labels else 1
@@ -135,15 +140,26 @@ class LabelStore:
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 
+def note_unknown(table: LabelsConfig, count: int, intake: Intake) -> None:
+    """Say how many ids of a table of labels are left out, for no node has them."""
+    if table.on_unknown_id == "drop" and count:
+        intake.adjust(table, "unknown ids dropped", count)
+        intake.hints.append(
+            f"{table.names}: {count:,} ids are left out, for no node has them (labels.on_unknown_id: drop)"
+        )
+
+
 def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: LabelStore) -> None:
-    """Read labels that stand in a table of their own. Raises DataError."""
+    """Read labels that stand in a table of their own, a row a node. Raises DataError."""
     kinds = {"texts": (), "numbers": ()} | labels.csv_kinds(table.label)
     texts = [*kinds["texts"], *nodes.texts(table.id)]
     seen = np.zeros(nodes.num_nodes, np.bool_)
-    rows = 0
+    rows, num_unknown = 0, 0
     for batch in intake.batches(table, [table.id, *table.label], texts, kinds["numbers"]):
         found = nodes.look_up(batch, table.id)
-        nodes.refuse_unknown(batch, table.id, found)
+        if table.on_unknown_id == "error":
+            nodes.refuse_unknown(batch, table.id, found)
+        num_unknown += int(np.count_nonzero(found == UNKNOWN))
         rows += len(found)
         known = batch.keep(found >= 0)
         codes = found[found >= 0]
@@ -157,3 +173,4 @@ def read_labels(table: LabelsConfig, nodes: NodeSet, intake: Intake, labels: Lab
         labels.put(known, table.label, codes)
     if rows == 0:
         raise DataError("has no rows", path=table.names)
+    note_unknown(table, num_unknown, intake)

@@ -139,7 +139,7 @@ class Challenge:
     def own(self) -> Measured:
         """Return the new model on its own graph."""
         store, graph = self._store(), self.parents["partition"].folder
-        return Measured(self.files, graph, True, class_names(store), label_columns(store.manifest))
+        return Measured(self.files, graph, True, class_names(store), label_columns(store.manifest, store))
 
     def measure(self, models: list[Measured], mask: Any, *, controls: bool = False) -> dict[str, Any]:
         """Measure in a process of its own; `mask`, bool (rows,) or None, tells rows to leave out.
