@@ -20,7 +20,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
 SHARES: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_SPLITS_A_SHARE = 3
+_SPLITS_A_SHARE = 5
 _MOST_CLASSES = 200
 _POINTS, _CLASSES_SHOWN = 3000, 8
 _EQUAL = 1e-3
@@ -45,7 +45,8 @@ def describe_vectors(
         found["lengths"] = lengths_by_degree(lengths, store)
     nodes, members = _classes(store, model.facts.out_dim, most_labelled)
     if members is not None:
-        known = f1_by_share(_rows(model, nodes), members, shares, splits=_SPLITS_A_SHARE, known_counts=True)
+        of_length_1 = torch.nn.functional.normalize(_rows(model, nodes))
+        known = f1_by_share(of_length_1, members, shares, splits=_SPLITS_A_SHARE, known_counts=True)
         found["label_shares"] = {
             "rows": len(nodes),
             "splits": _SPLITS_A_SHARE,
