@@ -1,0 +1,172 @@
+"""graphmill's side of `benchmarks.embeddings`, in a process of its own: `python -m benchmarks.embeddings_ours`.
+
+The steps are those of `graphmill run`: the trainer's engine draws chunks of walks or edges, their negatives, and trains
+them. The walks are those that its loader draws. See `benchmarks.embeddings_peers` for what is asked and answered.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from benchmarks.embeddings_peers import Done, Job, serve, take_stdout, timed
+from benchmarks.gnn_graphs import RECIPES, graph_recipe
+from configs.load import build_recipe, dump_recipe
+from configs.schema import Recipe
+from models.kernels.row_tables import RowTable
+from models.kernels.vector import Lanes, load, prefetch, store
+from tasks.processes.children import die_with_parent
+from tasks.processes.device import use_threads
+from tasks.sampling.walks import Walks
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.job import Job as TrainingJob
+from tasks.train.strategies.base import Ranks
+from tasks.train.tables.trainer import Trainer
+
+GENERATED = {"toy": (500, 2000), "10k": (10_000, 50_000), "100k": (100_000, 500_000), "1.1m": (1_100_000, 5_000_000)}
+"""Nodes and edges."""
+_WALKS = 1 << 13
+_ROWS = 1 << 20
+_AHEAD = (4, 8, 16, 32)
+
+
+def make_recipe(graph: str, options: dict[str, Any], loader: str = "walks", shared: int = 1) -> Recipe:
+    """Return the recipe of a training without end; `shared`: pairs that share their negatives."""
+    if graph in GENERATED:
+        nodes, edges = GENERATED[graph]
+        dataset: dict[str, Any] = {"name": "synthetic", "num_nodes": nodes, "num_edges": edges, "feature_dim": 0}
+    else:
+        dataset = dump_recipe(graph_recipe(str(RECIPES / f"{graph}.yaml")))["dataset"]
+    walks = {"name": "walks", "length": options["length"], "window": options["window"]}
+    model = {"dim": options["dim"], "negatives": options["negatives"], "shared_negatives": shared}
+    return build_recipe(
+        {
+            "name": f"embeddings-{graph}",
+            "dataset": dataset,
+            "partition": "none",
+            "model": {"name": "skipgram", **model},
+            "train": {
+                "samples": 1e12,
+                "loader": walks if loader == "walks" else loader,
+                "strategy": {"name": "block_grid", "blocks": 1},
+                "device": "cpu",
+            },
+        }
+    )
+
+
+@njit(cache=True, nogil=True)
+def _touch(lanes, tile, stride, table, rows, ahead):  # type: ignore[no-untyped-def]
+    """Read and write whole rows, one after the other, and ask for those that come later."""
+    for i in range(len(rows)):
+        if i + ahead < len(rows):
+            for column in range(0, stride, tile):
+                prefetch(lanes, table, np.int64(rows[i + ahead]) * stride + column)
+        for column in range(0, stride, tile):
+            at = np.int64(rows[i]) * stride + column
+            store(lanes, table, at, load(lanes, table, at, tile) + np.float32(1), tile)
+
+
+class Ours:
+    """What graphmill does with one graph."""
+
+    def __init__(self, graph: str, folder: Path, work: Path, options: dict[str, Any]) -> None:
+        self.graph, self.folder, self.work, self.options = graph, folder, work, options
+        self.trainers: dict[tuple[str, int], Trainer] = {}
+        self.chunk, self.walk, self.roof = 0, 0, self._make_roof()
+        self.paces: dict[str, float] = {}
+        biased = {"p": options["p"], "q": options["q"]}
+        self.jobs: dict[str, Job] = {
+            "walks": self._training("walks", "walks"),
+            "walks, 2 threads": self._training("walks, 2 threads", "walks", threads=2),
+            "edges": self._training("edges", "edges"),
+            "negatives shared": self._training("negatives shared", "walks", shared=2 * options["window"] - 1),
+            "first-order": self._walking("first-order"),
+            "node2vec": self._walking("node2vec", **biased),
+            "roof": lambda seconds: self._paced("roof", self.roof, seconds),
+        }
+
+    def _paced(self, name: str, work: Callable[[int], float], seconds: float) -> Done:
+        """Do so many units that it takes about so long."""
+        if name not in self.paces:
+            work(2)  # compiles
+            self.paces[name] = 4 / timed(lambda: work(4)).wall
+        units = max(1, round(seconds * self.paces[name]))
+        found = timed(lambda: work(units))
+        self.paces[name] = units / found.wall
+        return found
+
+    def _training(self, name: str, loader: str, shared: int = 1, threads: int = 1) -> Job:
+        def train(chunks: int) -> float:
+            trainer = self._trainer(loader, shared)
+            use_threads(threads)
+            first, self.chunk = self.chunk, self.chunk + chunks
+            trainer.grid.load(trainer.grid.keys(0, 0), to_change=True)
+            rates = np.full(chunks, trainer.config.learning_rate)
+            loss, pairs = trainer.engine.train_chunks(range(first, first + chunks), rates)
+            assert np.isfinite(loss)
+            return pairs
+
+        return lambda seconds: self._paced(name, train, seconds)
+
+    def _trainer(self, loader: str, shared: int) -> Trainer:
+        trainer = self.trainers.get((loader, shared))
+        if trainer is None:
+            manifest = PartitionManifest.model_validate_json((self.folder / "manifest.json").read_text())
+            recipe = make_recipe(self.graph, self.options, loader, shared)
+            work = self.work / f"{loader}-{shared}"
+            work.mkdir(parents=True, exist_ok=True)
+            trainer = Trainer(TrainingJob.make(recipe, self.folder, manifest.digest, work), Ranks())
+            self.trainers[loader, shared] = trainer
+        return trainer
+
+    def _walking(self, name: str, p: float = 1.0, q: float = 1.0) -> Job:
+        walks: list[Walks] = []
+
+        def walk(times: int) -> float:
+            if not walks:
+                store = self._trainer("walks", 1).store
+                arrays = (np.asarray(store[key]) for key in ("csr_indptr", "csr_indices"))
+                walks.append(Walks(*arrays, key=1, length=self.options["length"], p=p, q=q))
+            tokens = np.empty((_WALKS, self.options["length"]), walks[0].indices.dtype)
+            for _ in range(times):
+                walks[0].fill(self.walk, tokens)
+                self.walk += _WALKS
+            return times * tokens.size
+
+        return lambda seconds: self._paced(name, walk, seconds)
+
+    def _make_roof(self) -> Callable[[int], float]:
+        """Return what reads and writes random rows of a table as large as both that are trained."""
+        num_nodes = json.loads((self.folder / "manifest.json").read_text())["num_nodes"]
+        table = RowTable.zeros(2 * num_nodes, self.options["dim"])
+        table.values[:] = 1  # the pages are there
+        rows = np.random.default_rng(1).integers(table.num_rows, size=_ROWS, dtype=np.int32)
+        lanes = Lanes(min(table.stride & -table.stride, 128))
+        arguments = lanes, lanes.count, table.stride, table.values, rows
+        _touch(*arguments, 1)
+        best = min(_AHEAD, key=lambda ahead: timed(lambda: _touch(*arguments, ahead) or 0).cpu)
+
+        def touch(times: int) -> float:
+            for _ in range(times):
+                _touch(*arguments, best)
+            return times * len(rows)
+
+        return touch
+
+
+def main() -> None:
+    die_with_parent()
+    graph, folder, work, options = sys.argv[1:]
+    answers = take_stdout()
+    serve(Ours(graph, Path(folder), Path(work), json.loads(options)).jobs, {}, answers)
+
+
+if __name__ == "__main__":
+    main()
