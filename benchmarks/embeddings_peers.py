@@ -175,7 +175,9 @@ class Ensmallen:
         self.seed += 1
         length = self.options["length"]
         return timed(
-            lambda: self.graph.complete_walks(length, max_neighbours=None, random_state=self.seed, **weights).size
+            lambda: self.graph.complete_walks(
+                walk_length=length, max_neighbours=None, random_state=self.seed, **weights
+            ).size
         )
 
     def _train(self, negatives: int) -> Done:
@@ -185,10 +187,10 @@ class Ensmallen:
         return Done(long_pairs - short_pairs, long.cpu - short.cpu, long.wall - short.wall)
 
     def _fit(self, length: int, negatives: int) -> Done:
-        from ensmallen.models import SkipGram
+        from ensmallen import models
 
         self.seed += 1
-        model = SkipGram(
+        model = models.SkipGram(
             embedding_size=self.options["dim"],
             number_of_negative_samples=negatives,
             window_size=self.options["window"],

@@ -67,13 +67,20 @@ def below(state, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def below_and_rest(state, limit):  # type: ignore[no-untyped-def]
-    """Return an int64 in 0..limit-1 and a float64 in [0, 1), independent of each other for limits far below 2^64.
+def below_and_fraction(state, limit):  # type: ignore[no-untyped-def]
+    """Return an int64 in 0..limit-1 and 64 random bits, independent of each other for limits far below 2^64.
 
-    They are the whole and the fractional part of limit * (64 random bits) / 2^64.
+    They are the whole part of limit * (64 random bits) / 2^64, and its fractional part times 2^64.
     """
     random = output(state)
-    return np.int64(_multiply_high(random, np.uint64(limit))), np.float64(random * np.uint64(limit)) * _TWO_TO_MINUS_64
+    return np.int64(_multiply_high(random, np.uint64(limit))), random * np.uint64(limit)
+
+
+@njit(inline="always")
+def below_and_rest(state, limit):  # type: ignore[no-untyped-def]
+    """Return the same with the fractional part as a float64 in [0, 1)."""
+    whole, fraction = below_and_fraction(state, limit)
+    return whole, np.float64(fraction) * _TWO_TO_MINUS_64
 
 
 @njit(inline="always")

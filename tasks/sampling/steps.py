@@ -15,7 +15,7 @@ from numba import njit
 
 from tasks.arrays import Array
 from tasks.sampling.alias import MOST_ITEMS, chosen, fill_alias
-from tasks.sampling.fast_random import STEP, below, below_and_rest, unit
+from tasks.sampling.fast_random import STEP, below, below_and_fraction, unit
 from tasks.sampling.weighted import largest_weights
 
 _MOST_DRAWS = 4
@@ -84,8 +84,8 @@ def weighted_edge(v, low, degree, weight, largest, first, tables, state):  # typ
     """
     if first[v] >= 0:
         state += STEP
-        item, rest = below_and_rest(state, degree)
-        return low + chosen(tables[first[v] + item], item, rest), state
+        item, fraction = below_and_fraction(state, degree)
+        return low + chosen(tables[first[v] + item], item, fraction), state
     most = np.float64(largest[v])
     while True:
         state += STEP

@@ -17,7 +17,7 @@ from models.kernels.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import permute
 from tasks.sampling.alias import alias_table, chosen, draw
-from tasks.sampling.fast_random import STEP, below, below_and_rest, stream, unit
+from tasks.sampling.fast_random import STEP, below, below_and_fraction, stream, unit
 from tasks.sampling.lookup import find_edge, frozen
 from tasks.sampling.steps import WeightedSteps, weighted_edge
 
@@ -231,15 +231,16 @@ def _fill_walks(  # type: ignore[no-untyped-def]
 def _fill_edges(  # type: ignore[no-untyped-def]
     indptr, indices, weight, largest, table_first, tables, starts, start_table, key, first, sources, targets
 ):
-    item, rest, state = np.empty(_TURNS, np.int64), np.empty(_TURNS), np.empty(_TURNS, np.uint64)
+    item = np.empty(_TURNS, np.int64)
+    fraction, state = np.empty(_TURNS, np.uint64), np.empty(_TURNS, np.uint64)
     for low in range(0, len(sources), _TURNS):
         count = min(_TURNS, len(sources) - low)
         for j in range(count):
             state[j] = stream(key, first + low + j)
-            item[j], rest[j] = below_and_rest(state[j], len(start_table))
+            item[j], fraction[j] = below_and_fraction(state[j], len(start_table))
             prefetch_item(start_table, item[j])
         for j in range(count):
-            item[j] = chosen(start_table[item[j]], item[j], rest[j])
+            item[j] = chosen(start_table[item[j]], item[j], fraction[j])
             prefetch_item(indptr, item[j])
         for j in range(count):
             v = item[j]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from tasks.counter_random import below, uniform
+from tasks.counter_random import below, bits
 from tasks.sampling.alias import alias_table, chosen
 from tasks.sampling.lookup import find_edge, frozen
 from tasks.sampling.neighbors import draw_negatives
@@ -81,7 +81,7 @@ def draw_targets(indptr, indices, positive, others, table, key, out):  # type: i
             else:
                 target = below(key, row, 2 * t, num_nodes)
                 if len(table):
-                    target = chosen(table[target], target, uniform(key, row, 2 * t + 1))
+                    target = chosen(table[target], target, bits(key, row, 2 * t + 1))
             if target != source and find_edge(indptr, indices, source, target) < 0:
                 break
         out[row, 0], out[row, 1] = source, target
