@@ -175,9 +175,11 @@ class Ensmallen:
         self.seed += 1
         length = self.options["length"]
         return timed(
-            lambda: self.graph.complete_walks(
-                walk_length=length, max_neighbours=None, random_state=self.seed, **weights
-            ).size
+            lambda: (
+                self.graph.complete_walks(
+                    walk_length=length, max_neighbours=None, random_state=self.seed, **weights
+                ).size
+            )
         )
 
     def _train(self, negatives: int) -> Done:

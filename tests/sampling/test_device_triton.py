@@ -77,7 +77,8 @@ def weights(indices: Array) -> Array:
 @pytest.mark.parametrize("name", ["symmetric", "with ends"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    "options", [{}, {"by_degree": True}, {"p": 4.0, "q": 2.0}, {"p": 0.3, "q": 0.7, "by_degree": True}]
+    "options",
+    [{}, {"by_degree": True}, {"p": 4.0, "q": 2.0}, {"p": 0.3, "q": 0.7, "by_degree": True}, {"p": 1e-5, "q": 1e5}],
 )
 def test_walks(name: str, weighted: bool, options: dict[str, Any]) -> None:
     from tasks.sampling.device.walks_triton import DeviceWalks

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 from tasks.arrays import Array
+from tasks.sampling.members import SPAN, is_member
+from tasks.sampling.walk_loops import _patient_step
 from tasks.sampling.walk_pairs import expected_pairs, most_pairs, walk_pairs
 from tasks.sampling.walks import Walks
 from tests.sampling.test_alias import expect_counts
@@ -115,6 +118,40 @@ def test_steps_of_second_order(p: float, q: float, weighted: bool) -> None:
     expect_counts(np.bincount(third, minlength=5)[[0, 2, 3, 4]], expected / expected.sum())
 
 
+@pytest.mark.parametrize(("p", "q"), [(1e-9, 1.0), (1e9, 1e9), (1.0, 1e-9)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_that_are_refused_nearly_always(p: float, q: float, weighted: bool) -> None:
+    """Everybody knows everybody: a walk goes back, or goes where the node before has an edge too, or has to."""
+    everybody = csr([(u, v) for u in range(6) for v in range(6) if u != v], 6)
+    weight = np.arange(1, len(everybody[1]) + 1, dtype=np.float32) if weighted else None
+    steps = nodes(walk(everybody, 200, 30, p=p, q=q, weight=weight))
+    is_back = steps[:, 2:] == steps[:, :-2]
+    if p < 1:
+        assert is_back.all()
+    elif p > 1:
+        assert not is_back.any()
+    else:
+        assert 0.1 < is_back.mean() < 0.3
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_drawn_from_all_edges_are_those_of_the_formula(weighted: bool) -> None:
+    graph = random_csr(40, 8, 3)
+    weight = np.random.default_rng(1).random(len(graph[1])).astype(np.float32) if weighted else None
+    found, (indptr, indices) = np.zeros(40), graph
+    before, v, back, out = 3, int(indices[indptr[3]]), 0.25, 3.0
+    for number in range(20_000):
+        edge = _patient_step(indptr, indices, weight, v, before, back, out, (number + 1) / 20_000)
+        found[indices[edge]] += 1
+    known = set(indices[indptr[before] : indptr[before + 1]].tolist())
+    share = np.zeros(40)
+    for edge in range(indptr[v], indptr[v + 1]):
+        y = int(indices[edge])
+        bias = back if y == before else 1.0 if y in known else out
+        share[y] = bias * (1 if weight is None else weight[edge])
+    np.testing.assert_allclose(found / 20_000, share / share.sum(), atol=2e-4)
+
+
 def test_a_walk_begins_anew_where_it_can_go_no_further() -> None:
     graph = csr([(0, 1), (1, 2), (3, 2)], 5)  # 2 and 4 have no out-edge
     tokens = walk(graph, 200, 7)
@@ -173,3 +210,20 @@ def test_windows_of_their_own() -> None:
     assert (centres[-len(again[0]) :] == again[0]).all()
     assert (contexts[-len(again[1]) :] == again[1]).all()
     assert len(centres) == pytest.approx(4000 * expected_pairs(20, 4, forward=True, shrink=True), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("size", [1, SPAN - 1, SPAN, 3 * SPAN + 1, 1000])
+def test_members_of_a_list(dtype: Any, size: int) -> None:
+    """Neighbours of other nodes lie before and after a list and do not count."""
+    rng = np.random.default_rng(size)
+    array = np.sort(rng.integers(2 * size, size=size)).astype(dtype)
+    for _ in range(200):
+        low, high = sorted(rng.integers(size + 1, size=2).tolist())
+        number = int(rng.integers(-1, 2 * size + 1))
+        assert _is_member(array, low, high, number) == (number in array[low:high])
+
+
+@njit
+def _is_member(array, low, high, number):  # type: ignore[no-untyped-def]
+    return is_member(array, low, high, number)

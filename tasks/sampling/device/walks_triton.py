@@ -16,6 +16,7 @@ from torch import Tensor
 from tasks.counter_random import half_bits
 from tasks.sampling.device.alias_triton import table_tensor
 from tasks.sampling.device.random_triton import STEP, below, below_and_rest, chosen, draw, permute, stream, unit
+from tasks.sampling.walk_loops import PATIENCE
 from tasks.sampling.walks import Walks
 
 _WALKS = 64
@@ -55,7 +56,8 @@ class DeviceWalks:
         if len(tokens):
             _fill_walks[(triton.cdiv(len(tokens), _WALKS),)](
                 self.indptr, self.indices, *self._weights, self.starts, self._start_table, self._chances, tokens,
-                self.key, first, len(tokens), self.length, *self._sizes(), **self._kinds, WALKS=_WALKS, num_warps=1,
+                self.key, first, len(tokens), self.length, *self._sizes(), **self._kinds,
+                PATIENCE=PATIENCE, WALKS=_WALKS, num_warps=1,
             )  # fmt: skip
 
     def fill_edges(self, first: int, sources: Tensor, targets: Tensor) -> None:
@@ -133,12 +135,40 @@ def _takes(indptr, indices, chances, before, y, proposed, random):  # type: igno
     return proposed & ((before < 0) | tl.where(y == before, bound <= back, other_takes))
 
 
+@triton.jit
+def _patient_step(  # type: ignore[no-untyped-def]
+    indptr, indices, weight, chances, v, before, random, asked, WEIGHTED: tl.constexpr
+):
+    """Return the position of an out-edge of v, drawn from all of them: see `walk_loops`."""
+    back, out = tl.load(chances), tl.load(chances + 1)
+    low = tl.load(indptr + v, mask=asked, other=0)
+    high = tl.load(indptr + v + 1, mask=asked, other=0)
+    found, reached = tl.full(v.shape, -1, tl.int64), tl.zeros(v.shape, tl.float64)
+    bound = reached
+    for turn in range(2):
+        bound, reached = random * reached, tl.zeros(v.shape, tl.float64)
+        edge, is_open = low, asked
+        while tl.max((is_open & (edge < high)).to(tl.int32), 0) > 0:
+            reads = is_open & (edge < high)
+            y = tl.load(indices + edge, mask=reads, other=0).to(tl.int64)
+            is_near = _has_edge(indptr, indices, before, y, reads & (y != before))
+            share = tl.where(y == before, back, tl.where(is_near, 1.0, out))
+            if WEIGHTED:
+                share *= tl.load(weight + edge, mask=reads, other=0.0).to(tl.float64)
+            reached += tl.where(reads, share, 0.0)
+            found = tl.where(reads & (share > 0), edge, found)
+            is_open = is_open & ((turn == 0) | (share <= 0) | (reached < bound))
+            edge += 1
+    return found
+
+
 @triton.jit(do_not_specialize=["key", "first", "count", "length", "num_starts", "num_items", "half"])
 def _fill_walks(  # type: ignore[no-untyped-def]
     indptr, indices, weight, largest, table_first, tables, starts, start_table, chances, tokens,
     key: tl.uint64, first: tl.int64, count: tl.int64, length: tl.int64,
     num_starts: tl.int64, num_items: tl.int64, half: tl.int32,
-    WEIGHTED: tl.constexpr, BY_DEGREE: tl.constexpr, SECOND_ORDER: tl.constexpr, WALKS: tl.constexpr,
+    WEIGHTED: tl.constexpr, BY_DEGREE: tl.constexpr, SECOND_ORDER: tl.constexpr, PATIENCE: tl.constexpr,
+    WALKS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * WALKS + tl.arange(0, WALKS)
     exists, number = row < count, row + first
@@ -149,17 +179,26 @@ def _fill_walks(  # type: ignore[no-untyped-def]
         at = tl.load(starts + turn, mask=exists, other=0).to(tl.int64)
     state = stream(key + 1, number)
     tl.store(tokens + row * length, (-1 - at).to(tokens.dtype.element_ty), mask=exists)
-    before = tl.full([WALKS], -1, tl.int64)
+    before, refusals = tl.full([WALKS], -1, tl.int64), tl.zeros([WALKS], tl.int32)
     place = tl.where(exists, 1, length)
     while tl.min(place, 0) < length:
         live = place < length
+        is_patient = live & (refusals == PATIENCE)
         edge, takes, has_edges, state = _propose(
-            indptr, weight, largest, table_first, tables, at, live, state, WEIGHTED
+            indptr, weight, largest, table_first, tables, at, live & (is_patient == 0), state, WEIGHTED
         )
+        if SECOND_ORDER:  # noqa: SIM102 - known when it is compiled, unlike the other
+            if tl.max(is_patient.to(tl.int32), 0) > 0:
+                state = tl.where(is_patient, state + STEP, state)
+                drawn = _patient_step(indptr, indices, weight, chances, at, before, unit(state), is_patient, WEIGHTED)
+                edge = tl.where(is_patient, drawn, edge)
+                takes, has_edges = takes | is_patient, has_edges | is_patient
         node = tl.load(indices + edge, mask=takes, other=0).to(tl.int64)
         if SECOND_ORDER:
             state = tl.where(takes, state + STEP, state)
-            takes = _takes(indptr, indices, chances, before, node, takes, unit(state))
+            proposed = takes
+            takes = is_patient | _takes(indptr, indices, chances, before, node, takes, unit(state))
+            refusals = tl.where(takes, 0, refusals + (proposed & (takes == 0)).to(tl.int32))
         token = node
         begins = live & (has_edges == 0)
         if tl.max(begins.to(tl.int32), 0) > 0:
