@@ -113,7 +113,7 @@ def write_outputs(
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
-    from tasks.apply.outputs import ids_path
+    from tasks.apply.outputs import ids_path, refuse_other_ids
     from tasks.apply.worker import ServeJob
 
     assert request.output is not None
@@ -147,6 +147,7 @@ def write_outputs(
         try:
             with PeakMemory() as memory:
                 fields = run_job("tasks.apply.worker", job, context)
+            refuse_other_ids(work, output)
             # The ids first: a matrix that is there has its ids.
             for file in reversed(fields.pop("files")):
                 (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)

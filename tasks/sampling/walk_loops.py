@@ -106,7 +106,7 @@ def _patient_step(indptr, indices, weight, v, before, back, out, random):  # typ
                 share *= np.float64(weight[edge])
             reached += share
             if share > 0:
-                last = edge
+                last = np.int64(edge)
                 if turn == 1 and reached >= bound:
                     break
         total = reached
@@ -162,10 +162,10 @@ def fill_biased_walks(  # type: ignore[no-untyped-def]
             node[j], taken[j] = y, np.int64(is_sure)
             asking[questions] = j
             questions += np.int64((not is_sure) & (not is_back) & (bound <= perhaps))
-        for question in range(questions):
-            j = asking[question]
+        for k in asking[:questions]:
             # An edge from `before` to the node: the lists are of out-edges.
-            taken[j] = np.int64(is_member(indices, low[j], high[j], node[j]) == is_near_better)
+            is_near = is_member(indices, low[k], high[k], node[k])
+            taken[k] = np.int64(is_near == is_near_better)
         j = 0
         while j < active:
             v, moves = at[j], -taken[j]

@@ -7,7 +7,7 @@ from tasks.train.ranks.rank_logs import RankLogs
 
 def test_whole_lines_are_said_once_with_their_rank(tmp_path: Path) -> None:
     said: list[str] = []
-    logs = RankLogs(tmp_path, said.append)
+    logs = RankLogs(tmp_path, said.append, said.append)
     logs.look()
     first, second = tmp_path / "rank-0.log", tmp_path / "rank-1.log"
     first.write_bytes(b"one\ntwo\nhal")
@@ -24,7 +24,7 @@ def test_whole_lines_are_said_once_with_their_rank(tmp_path: Path) -> None:
 
 def test_a_new_attempt_begins_anew_and_a_flood_is_cut(tmp_path: Path) -> None:
     said: list[str] = []
-    logs = RankLogs(tmp_path, said.append)
+    logs = RankLogs(tmp_path, said.append, said.append)
     path = tmp_path / "rank-3.log"
     path.write_text("".join(f"{number}\n" for number in range(250)))
     logs.look()
@@ -34,3 +34,16 @@ def test_a_new_attempt_begins_anew_and_a_flood_is_cut(tmp_path: Path) -> None:
     logs.start_again()
     logs.look()
     assert said[-1] == "rank 3: again"
+
+
+def test_warnings_are_the_stages_own_and_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    warned: list[str] = []
+    logs = RankLogs(tmp_path, said.append, warned.append)
+    for rank in range(2):
+        (tmp_path / f"rank-{rank}.log").write_text("warning: 3 nodes have no edge\nwarnings: none\n")
+    logs.look()
+    logs.start_again()
+    logs.look()
+    assert warned == ["3 nodes have no edge"]
+    assert said == 2 * ["rank 0: warnings: none", "rank 1: warnings: none"]

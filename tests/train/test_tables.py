@@ -300,7 +300,7 @@ def test_options_without_a_name_are_those_of_the_usual_component() -> None:
     assert (made.schedule.name, made.schedule.warmup_steps) == ("linear", 2)
 
 
-def test_a_block_that_was_cut_off_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_was_damaged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe(train={"checkpoint_minutes": 1e-9, "strategy": {"blocks": 2, "pool": 100_000}})
     job = make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
     saved = Trainer._save_last
@@ -314,7 +314,11 @@ def test_a_block_that_was_cut_off_is_named(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(StoppedError):
             train(job)
     (file,) = (job.work / "blocks").glob("second.contexts.1.*")
-    os.truncate(file, file.stat().st_size - 1)
+    content = file.read_bytes()
+    file.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
+    with pytest.raises(IntegrityError, match=rf"{file.name} was changed after it was written"):
+        train(job)
+    os.truncate(file, len(content) - 1)
     with pytest.raises(IntegrityError, match=rf"{file.name} has 9,599 bytes instead of 9,600: it was cut off"):
         train(job)
 

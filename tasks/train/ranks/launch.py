@@ -147,7 +147,7 @@ class Watcher:
         self.context = context
         self.passed_on = self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
         self._lines, self._offset, self._seen = 0, 0, ""
-        self._logs = RankLogs(job.work / LOGS, context.message)
+        self._logs = RankLogs(job.work / LOGS, context.message, context.warn)
 
     def look(self) -> None:
         """Pass on what is new."""

@@ -1,4 +1,7 @@
-"""What the ranks write to stdout and stderr, passed on line by line while they run."""
+"""What the ranks write to stdout and stderr, passed on line by line while they run.
+
+A line `warning: TEXT` is a warning of the stage's: it stays in its record.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from pathlib import Path
 
 _LINES_A_LOOK = 100
 _LINE_CHARACTERS = 2000
+_WARNING = "warning: "
 
 
 class RankLogs:
-    """Follows `rank-N.log` files and passes on each whole line as `rank N: line`."""
+    """Follows `rank-N.log` files and passes on each whole line as `rank N: line`, and each warning once."""
 
-    def __init__(self, folder: Path, message: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, message: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self._folder = folder
-        self._message = message
+        self._message, self._warn = message, warn
+        self._warnings: set[str] = set()
         self._offsets: dict[Path, int] = {}
 
     def look(self) -> None:
@@ -23,9 +28,17 @@ class RankLogs:
             rank = path.stem.replace("-", " ")
             lines = self._new_lines(path)
             for line in lines[:_LINES_A_LOOK]:
-                self._message(f"{rank}: {line[:_LINE_CHARACTERS]}")
+                self._pass_on(rank, line[:_LINE_CHARACTERS])
             if len(lines) > _LINES_A_LOOK:
                 self._message(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
+
+    def _pass_on(self, rank: str, line: str) -> None:
+        warning = line.removeprefix(_WARNING)
+        if warning == line:
+            self._message(f"{rank}: {line}")
+        elif warning not in self._warnings:
+            self._warnings.add(warning)
+            self._warn(warning)
 
     def start_again(self) -> None:
         """The logs are those of a new attempt."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
+from configs.sizes import number_of_bytes
 
 
 class StrategyConfig(ComponentConfig):
@@ -46,8 +47,8 @@ class BlockGridConfig(StrategyConfig):
     """Blocks of each table; null: 1 where one process trains it in memory, else what ranks and memory ask for. With one
     block threads write to the same rows without locks, which is fastest and not the same from run to run; with more,
     runs are equal to the bit."""
-    memory: float | None = Field(default=None, ge=1, le=1e15)
-    """Bytes of memory that the tables may take on a rank: blocks that have no room lie in files beside the checkpoint;
-    null: about half of what the machine has free."""
+    memory: Annotated[float, BeforeValidator(number_of_bytes)] | None = Field(default=None, ge=1, le=1e15)
+    """Memory that the tables may take on a rank, in bytes or as `500MB`: blocks that have no room lie in files beside
+    the checkpoint; null: about half of what the machine has free."""
     pool: float | None = Field(default=None, ge=1, le=1e12)
     """Positive samples that are drawn, sorted by block and trained at a time; null: by the graph's size."""

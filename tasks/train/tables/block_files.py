@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from io import FileIO
 from pathlib import Path
 
+from isal import isal_zlib
+
 from configs.errors import IntegrityError
 from models.kernels.row_tables import RowTable
 from tasks.arrays import Array
@@ -27,24 +29,32 @@ class BlockFiles:
         self.folder = folder
         self._unsynced: set[Path] = set()
 
-    def write(self, key: Key, version: int, table: RowTable) -> None:
-        """Write a block; `sync` brings it to the disk."""
+    def write(self, key: Key, version: int, table: RowTable) -> int:
+        """Write a block and return its checksum; `sync` brings it to the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(key, version)
         with path.open("wb") as file:
             for array in table.arrays().values():
                 file.write(memoryview(array.data).cast("B"))
         self._unsynced.add(path)
+        return _checksum(table)
 
-    def read(self, key: Key, version: int, table: RowTable) -> None:
-        """Fill a table. Raises IntegrityError: the file is not there, or not as long as it was."""
+    def read(self, key: Key, version: int, table: RowTable, checksum: int) -> None:
+        """Fill a table. Raises IntegrityError: the file is not there, or not as it was written."""
         wanted = sum(array.nbytes for array in table.arrays().values())
         with self._open(key, version, wanted) as file:
             for array in table.arrays().values():
                 _fill(array, file)
+        if _checksum(table) != checksum:
+            raise IntegrityError(
+                f"{self._path(key, version)} was changed after it was written; remove {self.folder.parent} to train "
+                "anew"
+            )
 
     def read_rows(self, key: Key, version: int, table: RowTable, first: int, wanted: int) -> None:
-        """Fill the values of a smaller table with a block's rows from `first` on. Raises IntegrityError, as `read`.
+        """Fill the values of a smaller table with a block's rows from `first` on.
+
+        Raises IntegrityError: the file is not there, or not as long as it was.
 
         `wanted`: bytes of the whole block.
         """
@@ -90,6 +100,13 @@ class BlockFiles:
     def _path(self, key: Key, version: int) -> Path:
         name, block = key
         return self.folder / file_name(f"{name}.{block}.{version}")
+
+
+def _checksum(table: RowTable) -> int:
+    checksum = 0
+    for array in table.arrays().values():
+        checksum = isal_zlib.crc32(memoryview(array.data).cast("B"), checksum)
+    return checksum
 
 
 def _fill(array: Array, file: FileIO) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models.kernels.row_tables import RowTable
 from models.kernels.threads import run_each
 from models.vectors import Meeting
 from tasks.arrays import Array
@@ -18,6 +19,19 @@ class CpuEngine:
 
     def __init__(self, objective: Objective, grid: Grid) -> None:
         self.objective, self.grid = objective, grid
+
+    def compile(self) -> None:
+        """Have all that takes steps compiled, by a chunk that is drawn and no pair of it that is trained."""
+        objective, made = self.objective, self.grid.tables
+        centres, contexts = np.empty((2, objective.loader.room), objective.id_type)
+        objective.loader.fill(0, centres, contexts)
+
+        def one_row(name: str) -> RowTable:
+            return RowTable.zeros(1, made.widths()[name], made.precision, made.rule)
+
+        names = {pairing.name: made.names(pairing) for pairing in made.pairings}
+        tables = {name: (one_row(own), one_row(other)) for name, (own, other) in names.items()}
+        self._learn(tables, centres[:0], contexts[:0], (0, 0, 0), 0, 0.0)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""

@@ -83,6 +83,10 @@ class Tables:
         return self.num_nodes * sum(self.widths().values())
 
 
+Saved = dict[str, tuple[int, int]]
+"""A checkpoint's files: the version and the checksum of each block."""
+
+
 class Grid:
     """The blocks that this rank has: as many in memory as there is room for, the others in files."""
 
@@ -94,6 +98,8 @@ class Grid:
         self._loaded: dict[Key, RowTable] = {}  # in the order of their last use
         self._versions: dict[Key, int] = {}
         """Of the blocks that a file holds as they are now."""
+        self._checksums: dict[Key, int] = {}
+        """Likewise."""
         self._saved: dict[Key, int] = {}
         """Of the last checkpoint's files, all ranks' together."""
         self._holders: dict[Key, int] = {}
@@ -150,35 +156,36 @@ class Grid:
             table = self._loaded.pop(key, None)
             if table is None and key in self._versions:
                 table = self.tables.empty(key)
-                self.files.read(key, self._versions[key], table)
+                self.files.read(key, self._versions[key], table, self._checksums[key])
             self._loaded[key] = table if table is not None else self.tables.first(key)
             if to_change:
                 self._forget_file(key)
             else:
                 self.take_back(key)
 
-    def save(self) -> dict[str, int]:
-        """Write what no file holds as it is; return the version of each block of all ranks, for `restore`."""
+    def save(self) -> Saved:
+        """Write what no file holds as it is; return what each block's file is, of all ranks, for `restore`."""
         for key in self._loaded:
             self._write(key)
         self.files.sync()
-        own = {f"{name}.{block}": version for (name, block), version in self._versions.items()}
-        found: dict[str, int] = {}
-        for rank, versions in enumerate(from_all(own)):
-            for text, version in versions.items():
+        own = {f"{key[0]}.{key[1]}": (version, self._checksums[key]) for key, version in self._versions.items()}
+        found: Saved = {}
+        for rank, files in enumerate(from_all(own)):
+            for text, file in files.items():
                 if self._holders.get(_key(text), rank) == rank:
-                    found[text] = version
+                    found[text] = file
         return found
 
-    def saved(self, versions: Mapping[str, int]) -> None:
+    def saved(self, files: Saved) -> None:
         """Remove all files but those of a checkpoint that is written; rank 0 calls this for all."""
-        self._saved = {_key(text): version for text, version in versions.items()}
+        self._saved = {_key(text): version for text, (version, _) in files.items()}
         if self.ranks.is_main:
             self.files.keep_only(self._saved)
 
-    def restore(self, versions: Mapping[str, int]) -> None:
+    def restore(self, files: Saved) -> None:
         """Go on from the files of a checkpoint: any rank reads any block's."""
-        self.saved(versions)
+        self.saved(files)
+        self._checksums = {_key(text): checksum for text, (_, checksum) in files.items()}
         self._versions = dict(self._saved)
 
     def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
@@ -218,7 +225,7 @@ class Grid:
     def _write(self, key: Key) -> None:
         if key not in self._versions:
             self.take_back(key)
-            self.files.write(key, self.version, self._loaded[key])
+            self._checksums[key] = self.files.write(key, self.version, self._loaded[key])
             self._versions[key] = self.version
 
     def _forget_file(self, key: Key) -> None:

@@ -145,7 +145,9 @@ class Trainer:
         """Return what takes the steps; `device_memory`: bytes that tables and graph may take on the device."""
         objective = Objective(self.model, self.options, self.loader, self.negatives, self.job.seed)
         if device_memory is None:
-            return CpuEngine(objective, self.grid)
+            engine = CpuEngine(objective, self.grid)
+            engine.compile()  # so that rates and times to go are those of the training
+            return engine
         from tasks.train.tables.device import device_engine
 
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
@@ -239,16 +241,16 @@ class Trainer:
         self._checkpoint_at = time.monotonic()
         self.journal.note_checkpoint()
         self.grid.version = self.progress.step
-        versions = self.grid.save()
+        files = self.grid.save()
         if self.ranks.is_main:
             state = {
                 "config_digest": self.job.digest,
                 "progress": asdict(self.progress),
                 "settings": asdict(self.settings),
-                "blocks": versions,
+                "blocks": files,
             }
             checkpoint.save_atomic(state, self.job.work / LAST)
-        self.grid.saved(versions)
+        self.grid.saved(files)
         wait_for_all()  # rank 0 has removed older files before another writes new ones
 
     def _last_state(self) -> dict[str, Any]:

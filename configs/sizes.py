@@ -1,0 +1,22 @@
+"""Sizes of memory as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
+
+
+def number_of_bytes(value: Any) -> Any:
+    """Return the bytes that a text such as `500MB`, `1.5 GiB` or `2e9` means; other values as they are.
+
+    Raises ValueError: the text is no size.
+    """
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value.strip())
+    if found is None:
+        raise ValueError(f"{value!r} is no size; give bytes, or as in 500MB or 1.5GiB")
+    return float(found[1]) * _UNITS[(found[2] or "").lower()]
