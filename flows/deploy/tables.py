@@ -19,7 +19,9 @@ def show_deployed(name: str) -> None:
         ("schedule", row.schedule),
         ("form", prefect_page(f"deployments/deployment/{row.id}")),
         ("start", graphmill_command("start", row.name, "--watch")),
-        ("backfill", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
+        ("backfill", graphmill_command(*f"backfill create {row.name} --grid seed=0..4".split())),
+        ("", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
+        ("", "the latter where the data have times"),
     ]
     print_facts(out(), lines)
 

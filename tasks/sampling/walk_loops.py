@@ -161,7 +161,7 @@ def fill_biased_walks(  # type: ignore[no-untyped-def]
             is_sure |= (is_back & (bound <= back)) | ((not is_back) & (bound <= surely))
             node[j], taken[j] = y, np.int64(is_sure)
             asking[questions] = j
-            questions += np.int64((not is_sure) & (not is_back) & (bound <= perhaps))
+            questions += int((not is_sure) & (not is_back) & (bound <= perhaps))
         for k in asking[:questions]:
             # An edge from `before` to the node: the lists are of out-edges.
             is_near = is_member(indices, low[k], high[k], node[k])
