@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import depth, gnn_plan, minibatch, strategies
+from benchmarks import depth, embeddings, gnn_plan, minibatch, strategies
+from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
@@ -193,3 +195,33 @@ def test_every_contender_is_a_recipe(graph: str) -> None:
         graph_recipe("quickstart", overrides)
     for blocks in (*depth.BLOCKS.values(), *depth.MEMORY.values()):
         graph_recipe(depth.RECIPE, (*depth.DEEP, *blocks))
+
+
+def test_vectors_are_measured_against_the_roof(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--graphs", "toy", "--rounds", "2", "--seconds", "0.02", "--dim", "20"]
+    embeddings.main([*words, "--home", str(tmp_path / "home"), "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().out
+    assert "no --peers: left out" in told
+    assert "every target is reached" in told  # of none
+    written = json.loads((tmp_path / "out" / "embeddings.json").read_text())
+    assert set(written["raw"]["toy"]) == {f"graphmill, {job}" for job in embeddings.ALONE}
+    assert all(done["done"] > 0 for rounds in written["raw"]["toy"].values() for done in rounds)
+    assert [line["peer"] for line in written["lines"]] == ["graphmill on 1"] + 2 * ["the roof of random rows"]
+    assert (tmp_path / "out" / "embeddings.png").stat().st_size > 1000
+
+
+def test_contenders_of_vectors_that_fail_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    class Toy:
+        def __init__(self, works: bool) -> None:
+            self.works = works
+
+        def run(self, job: str, seconds: float) -> Done:
+            if not self.works:
+                raise embeddings.LeftOutError("toy: no memory")
+            return Done(4e6, 2.0, 1.0)
+
+    found = embeddings.measure({"a": Toy(True), "b": Toy(False)}, [("a", "train"), ("b", "train")], 3, 1.0)
+    assert embeddings.rates(found["a", "train"]) == [2.0, 2.0, 2.0]
+    assert embeddings.rates(found["a", "train"], "wall") == [4.0, 4.0, 4.0]
+    assert list(found) == [("a", "train")]
+    assert "left out: toy: no memory" in capsys.readouterr().out
