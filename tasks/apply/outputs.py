@@ -33,7 +33,7 @@ _NO_WORD = re.compile(r"\s")
 
 def ids_path(matrix: Path) -> Path:
     """Return where the ids of a matrix' rows stand: `x.npy` and `x.safetensors` have `x.ids.parquet`."""
-    return matrix.with_name(matrix.stem + _IDS)
+    return matrix.with_name(f"{matrix.stem}{_IDS}")
 
 
 def refuse_other_ids(work: Path, output: Path) -> None:
