@@ -235,9 +235,13 @@ def training_section(parents: Mapping[str, Parent]) -> Section:
         ("model", f"{run.model.get('name', '')}, {run.num_parameters:,} parameters"),
         ("ranks", f"{run.world_size} ({run.strategy})"),
         ("epochs", f"{run.epochs_run}, the best was {run.best_epoch}"),
-        ("speed", f"{compact(run.seeds_per_second)} seeds/s, {compact(run.edges_per_second)} edges/s"),
         ("seed", str(run.seed)),
     ]
+    if run.edges_per_second:
+        speed = f"{compact(run.seeds_per_second)} seeds/s, {compact(run.edges_per_second)} edges/s"
+        section.facts.append(("speed", speed))
+    elif run.seeds_per_second:  # rows of tables, which have no layers to sample for
+        section.facts.append(("speed", f"{compact(run.seeds_per_second)} samples/s"))
     if run.resumed_from_epoch or run.restarts:
         section.facts.append(("interruptions", f"resumed from epoch {run.resumed_from_epoch}, {run.restarts} restarts"))
     section.draw(run_plots.loss_curves(records), "Loss")
