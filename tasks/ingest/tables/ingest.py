@@ -234,7 +234,8 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
             node_set.index.sort()
         elif not intake.problems:
             raise DataError(
-                f"there are no edges, and {kind} nodes come from them; give some, or a table of nodes",
+                f"there are no edges, and {'' if kind == 'node' else kind + ' '}nodes come from them; give some, or a "
+                "table of nodes",
                 path=config.edges[0].files[0],
             )
         table = node_set.config
