@@ -10,7 +10,7 @@ from typing import Literal
 class GraphFacts:
     """All that a model needs to know of a graph and a task to size its parameters."""
 
-    task: Literal["node", "link", "graph"]
+    task: Literal["node", "link", "graph", "triple"]
     out_dim: int
     """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link tasks."""
     num_nodes: int
@@ -23,6 +23,8 @@ class GraphFacts:
     has_edge_weights: bool = False
     symmetric: bool = True
     """Whether every edge has its reverse."""
+    num_relations: int = 0
+    """Relations of triples."""
     label_mean: tuple[float, ...] = ()
     """Regression: mean of each label where the model was trained; empty: the model's numbers are not scaled."""
     label_scale: tuple[float, ...] = ()

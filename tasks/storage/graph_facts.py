@@ -27,4 +27,5 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         num_edge_types=len(manifest.edge_types),
         has_edge_weights="edge_weight" in manifest.arrays,
         symmetric=manifest.symmetric,
+        num_relations=manifest.num_relations,
     )

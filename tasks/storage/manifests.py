@@ -46,8 +46,8 @@ CONTROLS = {
 }
 """By the names that `EvalReport.controls` has."""
 
-TaskKind = Literal["node", "link", "graph"]
-TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link"]
+TaskKind = Literal["node", "link", "graph", "triple"]
+TaskType = Literal["multiclass", "binary", "multilabel", "regression", "link", "triple"]
 
 
 class _Frozen(BaseModel):
@@ -88,10 +88,14 @@ class Manifest(_Frozen):
         {"key", "config", "parents", "code_version", "created_at", "seconds", "peak_bytes", "warnings"}
     )
 
+    # Fields of later versions, which stay out of the digest of what has none of them.
+    later_fields: ClassVar[frozenset[str]] = frozenset()
+
     @property
     def digest(self) -> str:
         """Digest of the content: two artifacts with one digest are interchangeable."""
-        content = self.model_dump(mode="json", exclude=set(self.incidental))
+        unset = {name for name in self.later_fields if getattr(self, name) == type(self).model_fields[name].default}
+        content = self.model_dump(mode="json", exclude=set(self.incidental) | unset)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -166,7 +170,11 @@ class TaskManifest(Manifest):
     """Node type that carries labels (node tasks)."""
     num_graphs: int = 1
     splits: dict[str, int]
-    """Split to number of nodes, edges or graphs in it."""
+    """Split to number of nodes, edges, graphs or triples in it."""
+    num_relations: int = 0
+    """Relations that triples have (triple tasks)."""
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations"})
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""
@@ -186,7 +194,7 @@ class DatasetManifest(TaskManifest):
     adjusted: dict[str, int] = {}
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
-    """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `split/train`, `split/valid`, `split/test`,
+    """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
     `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split)."""
 
     @property
