@@ -282,12 +282,22 @@ TRANSFORMS = Registry(
     configs=("tasks.preprocess.transforms.configs",),
 )
 PARTITIONERS = Registry("partitioner", "tasks.partition", place="partition", configs=("tasks.partition.configs",))
-MODELS = Registry("model", "models", place="model", configs=("models.configs", "models.vector_configs"), own_files=True)
+MODELS = Registry(
+    "model",
+    "models",
+    place="model",
+    configs=("models.configs", "models.vector_configs", "models.knowledge_configs"),
+    own_files=True,
+)
 LOADERS = Registry(
     "loader",
     "tasks.train.loaders",
     place="train.loader",
-    configs=("tasks.train.loaders.configs", "tasks.train.loaders.pair_configs"),
+    configs=(
+        "tasks.train.loaders.configs",
+        "tasks.train.loaders.pair_configs",
+        "tasks.train.loaders.triple_configs",
+    ),
     default="auto",
     renamed={"saint": "saint_node, saint_edge or saint_walk"},
 )
@@ -307,6 +317,9 @@ STRATEGIES = Registry(
     default="data_parallel",
     renamed={"self_training": "an option of every training, train.self_training={rounds: 1},"},
 )
+TRIPLE_LOSSES = Registry(
+    "triple loss", "models.triple_losses", place="train.loss", configs=("models.triple_losses.configs",)
+)
 EVALUATORS = Registry(
     "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",)
 )
@@ -317,6 +330,7 @@ REGISTRIES: dict[str, Registry] = {
     "partitioners": PARTITIONERS,
     "models": MODELS,
     "loaders": LOADERS,
+    "triple_losses": TRIPLE_LOSSES,
     "schedules": SCHEDULES,
     "embeddings": EMBEDDINGS,
     "strategies": STRATEGIES,

@@ -17,4 +17,5 @@ LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(regis
 ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.SCHEDULES.config)]
 EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EMBEDDINGS.config)]
 StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.STRATEGIES.config)]
+TripleLossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.TRIPLE_LOSSES.config)]
 EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(registry.EVALUATORS.config)]

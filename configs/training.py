@@ -13,7 +13,13 @@ from pydantic import Field, model_validator
 
 from configs import moved, registry
 from configs.base import ComponentConfig, ConfigModel
-from configs.sections import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
+from configs.sections import (
+    EmbeddingsSection,
+    LoaderSection,
+    ScheduleSection,
+    StrategySection,
+    TripleLossSection,
+)
 
 
 class TrainBase(ConfigModel):
@@ -70,6 +76,9 @@ class TrainBase(ConfigModel):
         if self.machine_rank >= self.num_machines:
             raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
         return self
+
+
+_NAMED = ("loader", "loss", "schedule", "strategy")
 
 
 class SelfTrainingConfig(ConfigModel):
@@ -162,10 +171,8 @@ class _TableOptions(ConfigModel):
     """How workers share the tables (`graphmill strategies`)."""
 
 
-class TableTrainConfig(TrainBase, _TableOptions):
-    """Training of tables of rows by samples of pairs."""
-
-    family: ClassVar[str] = "table"
+class _UsualComponents(ConfigModel):
+    """A section whose components are options of its family's usual ones where they have no name."""
 
     @model_validator(mode="before")
     @classmethod
@@ -173,8 +180,79 @@ class TableTrainConfig(TrainBase, _TableOptions):
         """Take `strategy: {blocks: 4}` for options of this family's strategy: without a name others' would be meant."""
         if not isinstance(data, dict):
             return data
-        unnamed = [key for key in ("loader", "schedule", "strategy") if isinstance(data.get(key), dict)]
+        unnamed = [key for key in _NAMED if key in cls.model_fields and isinstance(data.get(key), dict)]
         return {**data, **{key: {"name": cls.model_fields[key].default, **data[key]} for key in unnamed}}
+
+
+class TableTrainConfig(TrainBase, _TableOptions, _UsualComponents):
+    """Training of tables of rows by samples of pairs."""
+
+    family: ClassVar[str] = "table"
+
+
+class PlateauConfig(ConfigModel):
+    """The learning rate falls where validation does not get better."""
+
+    patience: int = Field(default=2, ge=1, le=1000)
+    """Validations in a row without a better metric after which it falls."""
+    factor: float = Field(default=0.5, gt=0, lt=1)
+    """What it is multiplied by."""
+
+
+class _KnowledgeOptions(ConfigModel):
+    """What trainings of knowledge graphs read."""
+
+    loader: LoaderSection = Field(default="triples", validate_default=True)
+    """What true entities are compared with: a loader of triples (`graphmill loaders`)."""
+    loss: TripleLossSection = Field(default="softmax", validate_default=True)
+    """What scores are to be like (`graphmill triple_losses`)."""
+    epochs: int = Field(default=50, ge=1, le=10_000_000)
+    """Passes over the training triples."""
+    learning_rate: float = Field(default=0.1, gt=0, le=1000)
+    """Peak learning rate."""
+    schedule: ScheduleSection = Field(default="constant", validate_default=True)
+    """How the learning rate moves (`graphmill schedules`)."""
+    plateau: PlateauConfig | None = None
+    """Let it fall beside that where validation does not get better; null: never."""
+    optimizer: Literal["sgd", "momentum", "adagrad", "adam"] = "adagrad"
+    """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What entities' rows are held in; in bfloat16 changes are rounded up or down by chance."""
+    strategy: StrategySection = Field(default="block_grid", validate_default=True)
+    """How workers share the rows (`graphmill strategies`)."""
+    eval_every: int = Field(default=5, ge=1, le=10_000_000)
+    """Epochs between validations; the best one's rows are kept."""
+    eval_triples: int | None = Field(default=5000, ge=1, le=1_000_000_000)
+    """Validation triples that are ranked while training, the same ones each time; of more, so many are drawn. null:
+    all."""
+    patience: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Stop after so many validations without a better metric; null: never."""
+
+
+class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
+    """Training of a knowledge graph's rows by triples."""
+
+    family: ClassVar[str] = "knowledge"
+
+    @model_validator(mode="after")
+    def _loss_fits(self) -> KnowledgeTrainConfig:
+        against_all = getattr(self.loader, "against_all", False)
+        if against_all and not getattr(self.loss, "against_all", True):
+            raise ValueError(
+                f"loss={self.loss.name} compares with drawn entities, and loader={self.loader.name} draws none; take "
+                "loss=softmax or loss=logistic, or loader=triples"
+            )
+        if against_all and self.num_ranks * self.num_machines > 1:
+            raise ValueError(
+                f"loader={self.loader.name} compares with all entities in one process: set num_ranks=1 and "
+                "num_machines=1, or take loader=triples"
+            )
+        if against_all and (getattr(self.strategy, "blocks", None) or 1) > 1:
+            raise ValueError(
+                f"loader={self.loader.name} compares with all entities: leave strategy.blocks out, or take "
+                "loader=triples"
+            )
+        return self
 
 
 class FactorTrainConfig(TrainBase):
@@ -189,7 +267,7 @@ class FactorTrainConfig(TrainBase):
         return self
 
 
-_SECTIONS: tuple[type[TrainBase], ...] = (TrainConfig, TableTrainConfig, FactorTrainConfig)
+_SECTIONS: tuple[type[TrainBase], ...] = (TrainConfig, TableTrainConfig, KnowledgeTrainConfig, FactorTrainConfig)
 SECTIONS = {section.family: section for section in _SECTIONS}
 """The section `train` of each family."""
 

@@ -19,8 +19,8 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `train_edges`, ... | id (n, 2) | positive edges of a split (link and triple tasks), source and target |
 | `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
-| `train_relation`, `valid_relation`, `test_relation` | int32 (n,) | triple tasks: relation of each of `train_edges`, ..., whose ends are heads and tails |
-| `valid_head_candidates`, `valid_tail_candidates`, ... | id (n, K) | triple tasks: entities to rank against, where the data set gives them |
+| `train_relation`, ... | int32 (n,) | triple tasks: relations; `train_edges` are heads and tails |
+| `valid_head_candidates`, `valid_tail_candidates`, ... | id (n, K) | triple tasks: given ones to rank against |
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 

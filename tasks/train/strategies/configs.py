@@ -41,7 +41,7 @@ class BlockGridConfig(StrategyConfig):
     """Tables in blocks of rows: each worker trains a pair of blocks that no other touches (arXiv:1903.00757)."""
 
     name: str = "block_grid"
-    families: ClassVar[tuple[str, ...]] = ("table",)
+    families: ClassVar[tuple[str, ...]] = ("table", "knowledge")
 
     blocks: int | None = Field(default=None, ge=1, le=1_000_000)
     """Blocks of each table; null: 1 where one process trains it in memory, else what ranks and memory ask for. With one

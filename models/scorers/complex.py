@@ -1,0 +1,45 @@
+"""ComplEx: DistMult with complex numbers, whose conjugate tells head and tail apart.
+
+score = Re(sum_i h_i r_i conj(t_i)) (Trouillon and others, arXiv:1606.06357, equation 9). The first half of a row are
+real parts, the second half imaginary ones; the real part of a product with a conjugate is the dot product of such rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs.registry import MODELS
+from models.knowledge import KnowledgeModel, Queries, Side
+
+
+@MODELS.register("complex")
+class ComplEx(KnowledgeModel):
+    """ComplEx (arXiv:1606.06357): DistMult with complex numbers."""
+
+    @classmethod
+    def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
+        """h r, or t conj(r)."""
+        return Queries(times(entities, relations, conjugate=side == "head"))
+
+    @classmethod
+    def query_gradients(
+        cls, config: Any, entities: Tensor, relations: Tensor, side: Side, vectors: Tensor, scale: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Of a product: the conjugate of the other factor."""
+        by_entities = times(vectors, relations, conjugate=side == "tail")
+        if side == "tail":
+            return by_entities, times(vectors, entities, conjugate=True)
+        return by_entities, times(entities, vectors, conjugate=True)
+
+
+def times(a: Tensor, b: Tensor, *, conjugate: bool = False) -> Tensor:
+    """Return a b, or a conj(b), of complex numbers in halves: (n, 2 d) each."""
+    real, imaginary = a.chunk(2, 1)
+    other_real, other_imaginary = b.chunk(2, 1)
+    if conjugate:
+        other_imaginary = -other_imaginary
+    products = real * other_real - imaginary * other_imaginary, real * other_imaginary + imaginary * other_real
+    return torch.cat(products, 1)

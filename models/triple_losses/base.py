@@ -1,0 +1,51 @@
+"""What a loss of triples is. A new one is one file, with its gradients by hand: scores are made by kernels.
+
+@TRIPLE_LOSSES.register("mine")
+class Mine(TripleLoss):
+    \"\"\"One line for `graphmill triple_losses`.\"\"\"
+
+    class Config(TripleLossConfig):
+        alpha: float = 0.1
+        \"\"\"Options of its own.\"\"\"
+
+    def of_drawn(self, true, drawn): ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Which entities are true for which queries."""
+
+    rows: Tensor
+    """int64 (m,), numbers of queries."""
+    columns: Tensor
+    """int64 (m,), a true entity of each."""
+    smoothing: float = 0.0
+    """Share of the truth that is dealt out over all entities (label smoothing)."""
+
+
+class TripleLoss:
+    """A mean over queries, and its gradients."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss, (), and its gradients.
+
+        Args:
+            true: scores of the true entities, float32 (n,).
+            drawn: scores of others, (n, K); -inf: does not count.
+        """
+        raise AssertionError(f"{type(self).__name__} defines no of_drawn")
+
+    def of_all(self, scores: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Return the loss, (), and its gradient, which may take the place of `scores`, float32 (n, N)."""
+        raise AssertionError(f"{type(self).__name__} defines no of_all")

@@ -1,0 +1,161 @@
+"""Scorers of triples against their papers' formulas, and their gradients against autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.registry import MODELS
+from models.knowledge import KnowledgeModel, Side, made_queries
+
+SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
+SIDES: tuple[Side, ...] = ("tail", "head")
+
+
+def scorer(name: str, **options: Any) -> tuple[type[KnowledgeModel], Any]:
+    return MODELS.get(name), MODELS.config({"name": name, "dim": 12, **options})
+
+
+def rows(config: Any, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    heads, tails = (torch.randn(count, config.dim, generator=generator, dtype=torch.float64) for _ in range(2))
+    return heads, torch.randn(count, config.relation_width, generator=generator, dtype=torch.float64), tails
+
+
+def compared(kind: str, queries: Any, entities: Tensor) -> Tensor:
+    """Each query with its own entity, by plain torch."""
+    moved = entities if queries.scale is None else queries.scale * entities
+    if kind == "dot":
+        return (queries.vectors * moved).sum(1)
+    apart = queries.vectors - moved
+    if kind == "complex":
+        return -torch.hypot(*apart.chunk(2, 1)).sum(1)
+    return -apart.norm(p=1 if kind == "l1" else 2, dim=1)
+
+
+def test_all_scorers_are_tried() -> None:
+    known = {name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "knowledge"}
+    assert known == set(SCORERS)
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_both_sides_score_a_triple_alike(name: str) -> None:
+    model, config = scorer(name)
+    heads, relations, tails = rows(config)
+    tail_side = compared(config.similarity, model.queries(config, heads, relations, "tail"), tails)
+    head_side = compared(config.similarity, model.queries(config, tails, relations, "head"), heads)
+    torch.testing.assert_close(tail_side, head_side)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("name", SCORERS)
+def test_gradients_are_those_of_autograd(name: str, side: Side) -> None:
+    model, config = scorer(name)
+    entities, relations, _ = rows(config)
+    made = model.queries(config, entities, relations, side)
+    vectors = torch.randn_like(made.vectors)
+    scale = None if made.scale is None else torch.randn_like(made.scale)
+    own = model.query_gradients(config, entities.clone(), relations.clone(), side, vectors.clone(), scale)
+    plain = KnowledgeModel.query_gradients.__func__(model, config, entities, relations, side, vectors, scale)  # type: ignore[attr-defined]
+    assert model.query_gradients.__func__ is not KnowledgeModel.query_gradients.__func__  # type: ignore[attr-defined]
+    for found, wanted in zip(own, plain, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def formula(name: str, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
+    """A triple's score as its paper has it."""
+    if name in ("complex", "rotate"):
+        h, t = (torch.complex(*x.chunk(2)) for x in (h, t))
+    if name == "transe":
+        return -(h + r - t).abs().sum()
+    if name == "distmult":
+        return (h * r * t).sum()
+    if name == "complex":
+        return (h * torch.complex(*r.chunk(2)) * t.conj()).sum().real
+    if name == "simple":
+        (h1, h2), (r1, r2), (t1, t2) = h.chunk(2), r.chunk(2), t.chunk(2)
+        return ((h1 * r1 * t2).sum() + (t1 * r2 * h2).sum()) / 2
+    if name == "rotate":
+        return -(h * torch.polar(torch.ones_like(r), r) - t).abs().sum()
+    if name == "rescal":
+        return h @ r.view(len(h), -1) @ t
+    if name == "pairre":
+        return -(h * r.chunk(2)[0] - t * r.chunk(2)[1]).abs().sum()
+    a, b, c, d = h.chunk(4)
+    parts = r.view(4, -1)
+    p, q, u, v = parts / parts.norm(dim=0)
+    turned = [
+        a * p - b * q - c * u - d * v,
+        a * q + b * p + c * v - d * u,
+        a * u - b * v + c * p + d * q,
+        a * v + b * u - c * q + d * p,
+    ]
+    return (torch.cat(turned) * t).sum()
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_scores_are_those_of_the_paper(name: str) -> None:
+    model, config = scorer(name)
+    heads, relations, tails = rows(config)
+    found = compared(config.similarity, model.queries(config, heads, relations, "tail"), tails)
+    wanted = torch.stack([formula(name, *triple) for triple in zip(heads, relations, tails, strict=True)])
+    torch.testing.assert_close(found, wanted)
+
+
+def test_inverse_relations_have_rows_of_their_own() -> None:
+    model, config = scorer("complex", inverse_relations=True)
+    assert config.relation_rows(3) == 6
+    table, entities = torch.randn(6, 12), torch.randn(2, 12)
+    numbers = torch.tensor([0, 2])
+    ahead = made_queries(model, config, entities, table, numbers, "tail").vectors
+    back = made_queries(model, config, entities, table, numbers, "head").vectors
+    torch.testing.assert_close(ahead, model.queries(config, entities, table[[0, 2]], "tail").vectors)
+    torch.testing.assert_close(back, model.queries(config, entities, table[[3, 5]], "tail").vectors)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "n3"])
+@pytest.mark.parametrize("name", ["complex", "distmult"])
+def test_penalties_and_their_gradients(name: str, penalty: str) -> None:
+    model, config = scorer(name, penalty=penalty, entity_penalty=0.1)
+    x = torch.randn(4, 12, dtype=torch.float64, requires_grad=True)
+    found, gradient = model.penalty(config, x.detach())
+    if penalty == "l2":
+        wanted = (x**2).sum(1)
+    else:
+        moduli = torch.complex(*x.chunk(2, 1)).abs() if name == "complex" else x.abs()
+        wanted = (moduli**3).sum(1)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradient, torch.autograd.grad(wanted.sum(), x)[0])
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_first_rows_are_drawn_by_seed_and_finite(name: str) -> None:
+    model, config = scorer(name)
+    drawn = []
+    for seed in (1, 1, 2):
+        entities, relations = torch.zeros(50, config.dim), torch.zeros(7, config.relation_width)
+        generator = torch.Generator().manual_seed(seed)
+        model.start_entities(config, entities, generator)
+        model.start_relations(config, relations, generator)
+        assert torch.isfinite(entities).all()
+        assert relations.std() > 0
+        drawn.append(entities)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"name": "complex", "dim": 7}, "multiple of 2"),
+        ({"name": "quate", "dim": 6}, "multiple of 4"),
+        ({"name": "distmult", "penalty": "n3"}, "entity_penalty"),
+        ({"name": "distmult", "entity_penalty": 0.1}, "entity_penalty"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        MODELS.config(options)
