@@ -93,8 +93,8 @@ def _filter(
     context: StageContext, store: GraphStore, writer: ArrayWriter, fields: dict[str, Any], mask: NDArray[np.bool_]
 ) -> dict[str, Any]:
     node_filter = NodeFilter(store, mask, writer)
-    unit = "edges" if store.manifest.task == "link" else "nodes"
-    write_split = node_filter.write_edges if unit == "edges" else node_filter.write_index
+    unit = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
+    write_split = node_filter.write_index if unit == "nodes" else node_filter.write_edges
     splits, dropped = {}, {}
     for split in SPLITS:
         splits[split], dropped[split] = write_split(split)

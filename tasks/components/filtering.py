@@ -104,9 +104,10 @@ class NodeFilter:
             pool = self.new_id[candidates]
             self.writer.write(f"{split}_negative", pool[(pool >= 0).all(1)])
         self.writer.write(f"{split}_edges", pairs[stay])
-        weight = self.store.get(f"{split}_edge_weight")
-        if weight is not None:
-            self.writer.write(f"{split}_edge_weight", weight[stay])
+        for name in (f"{split}_edge_weight", f"{split}_relation"):
+            values = self.store.get(name)
+            if values is not None:
+                self.writer.write(name, values[stay])
         return int(stay.sum()), int(len(stay) - stay.sum())
 
     def _write_candidates(self, name: str, candidates: Array, stay: NDArray[np.bool_]) -> NDArray[np.bool_]:

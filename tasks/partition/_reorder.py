@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets, row_blocks
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.manifests import SPLITS
 from tasks.transpose import transpose
 
 _CHUNK_BYTES = 1 << 26
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
-_UNCHANGED = ("train_edge_weight", "valid_edge_weight", "test_edge_weight")
+_UNCHANGED = tuple(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation"))
 _ADJACENCY = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "csr_eids")
 
 

@@ -20,10 +20,10 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
 | `train_relation`, ... | int32 (n,) | triple tasks: relations; `train_edges` are heads and tails |
-| `valid_head_candidates`, `valid_tail_candidates`, ... | id (n, K) | triple tasks: given ones to rank against |
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 
+Triple tasks have `valid_negative` where the data set gives entities to rank against: K for each head and each tail.
 On link tasks the graph holds the training edges only, and no pair that is held out (`preprocess/splits/held_out.py`).
 On graph tasks all graphs lie end to end, so that a graph's nodes and its in-edges are contiguous.
 """

@@ -48,6 +48,10 @@ def family_of(train: TrainBase) -> Family:
         from tasks.train.tables import family as tables
 
         return tables
+    if train.family == "knowledge":
+        from tasks.train.knowledge import family as knowledge
+
+        return knowledge
     if train.family == "factors":
         from tasks.train.factors import family as factors
 

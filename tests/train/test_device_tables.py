@@ -102,8 +102,8 @@ def distance(one: Rows, other: Rows) -> float:
 
 
 def first_rows(trainer: Trainer) -> Rows:
-    tables = trainer.grid.tables
-    return {key: tables.first(key).read() for b in range(tables.num_blocks) for key in trainer.grid.keys(b, b)}
+    grid = trainer.grid
+    return {key: grid.first(key).read() for b in range(grid.tables.num_blocks) for key in grid.keys(b, b)}
 
 
 def assert_near(ours: Trainer, theirs: Trainer) -> None:
@@ -157,7 +157,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(
 ) -> None:
     asked = small_recipe({}, {"strategy": strategy, "checkpoint_minutes": 1e-9})
     whole = train(asked, graph, tmp_path / "whole", MEMORY)
-    saved = Trainer._save_last
+    saved = Trainer.save_last
 
     def save_and_stop(self: Trainer) -> None:
         saved(self)
@@ -165,7 +165,7 @@ def test_an_interrupted_training_goes_on_from_its_checkpoint(
             raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_last", save_and_stop)
+        patch.setattr(Trainer, "save_last", save_and_stop)
         with pytest.raises(StoppedError):
             train(asked, graph, tmp_path / "broken", MEMORY)
     # What goes on is rows that were learnt: none that are drawn anew.

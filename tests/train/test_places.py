@@ -16,7 +16,7 @@ from models.vectors import SampledModel
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
-from tasks.train.tables import grid, place, trainer
+from tasks.train.tables import block_trainer, grid, place
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.device import ResidentBlocks
@@ -87,9 +87,9 @@ def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.Mon
         made.place = Place(CPU, 10_000)
         assert made._device_memory() == 10_000 - 8 * 300
         for others, expected in (([None], None), ([5000, 3000], 3000)):
-            monkeypatch.setattr(trainer, "from_all", lambda own, others=others: others)
+            monkeypatch.setattr(block_trainer, "from_all", lambda own, others=others: others)
             assert made._device_memory() == expected
-        monkeypatch.setattr(trainer, "from_all", lambda own: [own, None])
+        monkeypatch.setattr(block_trainer, "from_all", lambda own: [own, None])
         with pytest.raises(RecipeError, match="some ranks have a GPU to train on and others have none"):
             made._device_memory()
 

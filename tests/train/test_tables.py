@@ -142,7 +142,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
     graph = written(node_graph(tmp_path / "graph"))
     whole, broken = (make_job(asked, graph, tmp_path / name) for name in ("whole", "broken"))
     train(whole)
-    saved, stop = Trainer._save_last, 3
+    saved, stop = Trainer.save_last, 3
 
     def save_and_stop(self: Trainer) -> None:
         saved(self)
@@ -150,7 +150,7 @@ def test_an_interrupted_training_ends_with_the_same_bits(
             raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_last", save_and_stop)
+        patch.setattr(Trainer, "save_last", save_and_stop)
         with pytest.raises(StoppedError):
             train(broken)
     result = train(broken)
@@ -303,14 +303,14 @@ def test_options_without_a_name_are_those_of_the_usual_component() -> None:
 def test_a_block_that_was_damaged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe(train={"checkpoint_minutes": 1e-9, "strategy": {"blocks": 2, "pool": 100_000}})
     job = make_job(asked, written(node_graph(tmp_path / "graph")), tmp_path / "work")
-    saved = Trainer._save_last
+    saved = Trainer.save_last
 
     def save_and_stop(self: Trainer) -> None:
         saved(self)
         raise StoppedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_save_last", save_and_stop)
+        patch.setattr(Trainer, "save_last", save_and_stop)
         with pytest.raises(StoppedError):
             train(job)
     (file,) = (job.work / "blocks").glob("second.contexts.1.*")

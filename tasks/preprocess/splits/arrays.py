@@ -103,6 +103,8 @@ def write_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> di
     manifest = store.manifest
     if manifest.task == "link":
         return _write_link_splits(store, layout, writer)
+    if manifest.task == "triple":
+        return _write_triple_splits(store, layout, writer)
     column, offset, limit = "graph_id", 0, manifest.num_graphs
     if manifest.task == "node":
         column, offset = "node_id", layout.offset(manifest.target_type)
@@ -161,6 +163,39 @@ def _write_link_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter)
     return sizes
 
 
+def _write_triple_splits(store: DatasetStore, layout: Layout, writer: ArrayWriter) -> dict[str, int]:
+    """Heads and tails as edges, their relations beside them; ids are those of all types end to end."""
+    sizes = {}
+    for split in SPLITS:
+        table = f"split/{split}"
+        writer.write(f"{split}_edges", _read_ends(store, layout, table))
+        relation = store.column(table, "relation").astype(np.int32)
+        _check_range(relation, store.manifest.num_relations, table, "relation")
+        writer.write(f"{split}_relation", relation)
+        sizes[split] = len(relation)
+        negative = f"{table}_negative"
+        if split != "train" and negative in store:
+            candidates = _read_ends(store, layout, negative)
+            if len(candidates) != sizes[split]:
+                raise DataError(
+                    f"there are candidates for {len(candidates):,} triples, but {split} has {sizes[split]:,}; give a "
+                    "row of candidates for each triple",
+                    path=negative,
+                )
+            writer.write(f"{split}_negative", candidates)
+    if "weight" in store.table("split/train").columns:
+        writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
+    return sizes
+
+
+def _read_ends(store: DatasetStore, layout: Layout, table: str) -> Array:
+    """Return ids (n, 2), or (n, K, 2) of lists. Raises DataError for an id that no node has."""
+    ends = [store.column(table, column).astype(np.int64) for column in ("src", "dst")]
+    for ids, column in zip(ends, ("src", "dst"), strict=True):
+        _check_range(ids, layout.num_nodes, table, column)
+    return np.stack(ends, -1).astype(layout.id_type)
+
+
 def _link_ends(store: DatasetStore, layout: Layout) -> tuple[str, str]:
     """Node types of a held-out edge's ends. Raises DataError where that is ambiguous."""
     if len(layout.node_types) == 1:
@@ -190,11 +225,13 @@ def read_pairs(store: DatasetStore, layout: Layout, table: str, kinds: tuple[str
 
 
 def training_rows(task: TaskKind, graph: GraphView) -> Array | None:
-    """Return the nodes of the graph that transforms may learn from, ascending; None: all (link tasks hide edges only).
+    """Return the nodes of the graph that transforms may learn from, ascending.
+
+    None: all, as link and triple tasks hide edges only.
 
     Node tasks: the training nodes. Graph tasks: the nodes of the training graphs.
     """
-    if task == "link":
+    if task in ("link", "triple"):
         return None
     train = graph["train_idx"].astype(np.int64)
     if task == "node":

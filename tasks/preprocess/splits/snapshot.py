@@ -189,6 +189,10 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
         return None
     if manifest.task == "graph":
         raise RecipeError(f"snapshot.as_of={as_of}: a set of graphs has no times; leave it out")
+    if manifest.task == "triple":
+        raise RecipeError(
+            f"snapshot.as_of={as_of}: triples are split by time in the data set itself (dataset.split); leave it out"
+        )
     tables = edge_tables(manifest)
     timed = [name for name in (*(f"nodes/{t}" for t in source.node_types), *tables) if has_times(manifest, name)]
     if not timed:

@@ -26,9 +26,9 @@ class EdgePairs(PairLoader):
         self.room = _CHUNK_PAIRS
         self.expected = float(_CHUNK_PAIRS)
 
-    def fill(self, chunk: int, centres: Array, contexts: Array) -> int:
+    def fill(self, chunk: int, *ends: Array) -> int:
         """Draw edges."""
-        self.drawn.fill_edges(chunk * _CHUNK_PAIRS, centres, contexts)
+        self.drawn.fill_edges(chunk * _CHUNK_PAIRS, *ends)
         return _CHUNK_PAIRS
 
     def on_device(self, device: torch.device, memory: int) -> DevicePairs:

@@ -40,13 +40,14 @@ class PairLoader:
     """Pairs of a chunk at most."""
     expected: float
     """Pairs of a chunk on average."""
+    has_relations = False
 
     def __init__(self, config: Any, data: PairData) -> None:
         """Prepare the draws. Raises DataError: the graph has nothing to draw."""
         self.config, self.data = config, data
 
-    def fill(self, chunk: int, centres: Array, contexts: Array) -> int:
-        """Write the pairs of a chunk, of the ids' dtype, into arrays (room,); return their number."""
+    def fill(self, chunk: int, *ends: Array) -> int:
+        """Write centres and contexts of a chunk, of the ids' dtype, into two arrays (room,); return their number."""
         raise AssertionError(f"{type(self).__name__} defines no fill")
 
     def on_device(self, device: torch.device, memory: int) -> DevicePairs:

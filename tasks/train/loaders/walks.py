@@ -34,8 +34,9 @@ class WalkPairs(PairLoader):
         self.expected = self.num_walks * expected_pairs(config.length, config.window, config.forward, config.shrink)
         self._local = threading.local()
 
-    def fill(self, chunk: int, centres: Array, contexts: Array) -> int:
+    def fill(self, chunk: int, *ends: Array) -> int:
         """Walk, and take the pairs."""
+        centres, contexts = ends
         config, first = self.config, chunk * self.num_walks
         tokens = getattr(self._local, "tokens", None)
         if tokens is None:

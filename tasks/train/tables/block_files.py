@@ -7,7 +7,7 @@ the files of the last checkpoint stay as they are while the training goes on.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
 
@@ -77,9 +77,9 @@ class BlockFiles:
         """Remove a block's file, if there is one."""
         self._path(key, version).unlink(missing_ok=True)
 
-    def keep_only(self, versions: Mapping[Key, int]) -> None:
-        """Remove all files but these."""
-        wanted = {self._path(*item) for item in versions.items()}
+    def keep_only(self, versions: Iterable[tuple[Key, int]]) -> None:
+        """Remove all files but those of these blocks and versions."""
+        wanted = {self._path(*item) for item in versions}
         for path in self._files():
             if path not in wanted:
                 path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from models.kernels.row_layout import Precision, Rule, row_bytes
@@ -22,6 +23,7 @@ from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.settings import TableSizes
 
+Start = Callable[[Key, RowTable], None]
 _VECTOR_BYTES = 1 << 26
 """Of vectors that are made at a time, from rows of all blocks."""
 
@@ -56,14 +58,6 @@ class Tables:
         name, block = key
         return RowTable.zeros(self.rows(block), self.widths()[name], self.precision, self.rule)
 
-    def first(self, key: Key) -> RowTable:
-        """Return a block as it begins: rows of centres are drawn as word2vec's, rows of contexts are 0."""
-        table = self.empty(key)
-        for number, pairing in enumerate(self.pairings):
-            if key[0] == self.names(pairing)[0]:
-                table.set_uniform(self.seed + number * self.num_blocks + key[1])
-        return table
-
     def rows(self, block: int) -> int:
         """Return how many rows a block has."""
         return block_rows(self.num_nodes, self.num_blocks, block)
@@ -83,6 +77,13 @@ class Tables:
         return self.num_nodes * sum(self.widths().values())
 
 
+def first_rows(tables: Tables, key: Key, table: RowTable) -> None:
+    """Fill a block as it begins: rows of centres are drawn as word2vec's, rows of contexts are 0."""
+    for number, pairing in enumerate(tables.pairings):
+        if key[0] == tables.names(pairing)[0]:
+            table.set_uniform(tables.seed + number * tables.num_blocks + key[1])
+
+
 Saved = dict[str, tuple[int, int]]
 """A checkpoint's files: the version and the checksum of each block."""
 
@@ -90,9 +91,20 @@ Saved = dict[str, tuple[int, int]]
 class Grid:
     """The blocks that this rank has: as many in memory as there is room for, the others in files."""
 
-    def __init__(self, tables: Tables, ranks: Ranks, files: BlockFiles, room: int | None = None) -> None:
-        """`room`: blocks that may lie in memory at a time; None: all."""
+    def __init__(
+        self, tables: Tables, ranks: Ranks, files: BlockFiles, room: int | None = None, start: Start | None = None
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            tables: what the blocks are of.
+            ranks: who has blocks.
+            files: where those lie that no memory has.
+            room: blocks that may lie in memory at a time; None: all.
+            start: fills a block as it begins; None: `first_rows`.
+        """
         self.tables, self.ranks, self.files, self.room = tables, ranks, files, room
+        self._start = start or partial(first_rows, tables)
         self.version = 0
         """What blocks are written as: the number of pools that are trained, the one that is being trained included."""
         self._loaded: dict[Key, RowTable] = {}  # in the order of their last use
@@ -102,6 +114,8 @@ class Grid:
         """Likewise."""
         self._saved: dict[Key, int] = {}
         """Of the last checkpoint's files, all ranks' together."""
+        self._kept: set[tuple[Key, int]] = set()
+        """Blocks and versions of further files that stay."""
         self._holders: dict[Key, int] = {}
         self.take_back: Callable[[Key], None] = lambda key: None
         """Called with a loaded block before its rows are read: who has newer ones, on a device, writes them there."""
@@ -114,6 +128,12 @@ class Grid:
         """Return the blocks of `keys` by pairing, of centres and of contexts."""
         names = {pairing.name: self.tables.names(pairing) for pairing in self.tables.pairings}
         return {name: ((centres, row), (contexts, column)) for name, (centres, contexts) in names.items()}
+
+    def first(self, key: Key) -> RowTable:
+        """Return a block as it begins."""
+        table = self.tables.empty(key)
+        self._start(key, table)
+        return table
 
     def block(self, key: Key) -> RowTable:
         """Return a loaded block."""
@@ -157,7 +177,7 @@ class Grid:
             if table is None and key in self._versions:
                 table = self.tables.empty(key)
                 self.files.read(key, self._versions[key], table, self._checksums[key])
-            self._loaded[key] = table if table is not None else self.tables.first(key)
+            self._loaded[key] = table if table is not None else self.first(key)
             if to_change:
                 self._forget_file(key)
             else:
@@ -176,17 +196,26 @@ class Grid:
                     found[text] = file
         return found
 
-    def saved(self, files: Saved) -> None:
-        """Remove all files but those of a checkpoint that is written; rank 0 calls this for all."""
+    def saved(self, files: Saved, others: Saved | None = None) -> None:
+        """Remove all files but those of a checkpoint that is written, and `others`; rank 0 calls this for all."""
         self._saved = {_key(text): version for text, (version, _) in files.items()}
+        kept = [(_key(text), version) for text, (version, _) in (others or {}).items()]
+        self._kept = set(kept)
         if self.ranks.is_main:
-            self.files.keep_only(self._saved)
+            self.files.keep_only([*self._saved.items(), *kept])
 
-    def restore(self, files: Saved) -> None:
-        """Go on from the files of a checkpoint: any rank reads any block's."""
-        self.saved(files)
+    def restore(self, files: Saved, others: Saved | None = None) -> None:
+        """Go on from the files of a checkpoint, and keep `others`: any rank reads any block's."""
+        self.saved(files, others)
         self._checksums = {_key(text): checksum for text, (_, checksum) in files.items()}
         self._versions = dict(self._saved)
+
+    def saved_block(self, key: Key, files: Saved) -> RowTable:
+        """Return a block as a checkpoint has it, beside the one of now."""
+        version, checksum = files[f"{key[0]}.{key[1]}"]
+        table = self.tables.empty(key)
+        self.files.read(key, version, table, checksum)
+        return table
 
     def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
         """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
@@ -230,7 +259,7 @@ class Grid:
 
     def _forget_file(self, key: Key) -> None:
         version = self._versions.pop(key, None)
-        if version is not None and self._saved.get(key) != version:
+        if version is not None and self._saved.get(key) != version and (key, version) not in self._kept:
             self.files.remove(key, version)
 
 

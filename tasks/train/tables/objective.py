@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from tasks.sampling.neighbors import derive_key
 from tasks.train.loaders.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.negatives import Negatives
-from tasks.train.tables.pools import Pool
+from tasks.train.tables.pools import Draws, Pool, drawn_chunk
 
 NEGATIVES, ROUNDING = 2, 3
 """Purposes that keys are drawn for; 1 is the samples'."""
@@ -28,9 +29,49 @@ Number = tuple[int, int, int]
 number; where they begin in the pool."""
 
 
+class Learning(Protocol):
+    """What is learnt from samples, on the CPU: `CpuEngine` asks for it."""
+
+    @property
+    def loader(self) -> Draws:
+        """What draws the samples."""
+        ...
+
+    @property
+    def id_type(self) -> Any:
+        """Dtype of the numbers of nodes and rows."""
+        ...
+
+    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
+        """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
+        ...
+
+    def learn(
+        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
+    ) -> None:
+        """Take the steps of samples, in place.
+
+        Args:
+            tables: what their ends meet in.
+            columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
+            number: what is drawn depends on it and nothing else.
+            blocks: numbers of the blocks of centres and of contexts.
+            rate: learning rate.
+        """
+        ...
+
+    def chunk_loss(self, tables: Meeting, chunk: int) -> float:
+        """Return the mean loss of a chunk's first samples, in a grid of one block."""
+        ...
+
+    def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
+        """Return the mean loss of a bucket's first samples; 0: it has none."""
+        ...
+
+
 @dataclass(frozen=True)
 class Objective:
-    """What is learnt."""
+    """Learns from pairs."""
 
     model: type[SampledModel]
     options: Any
@@ -63,10 +104,17 @@ class Objective:
         draw_many(self.negatives.tables[block], np.uint64(self.key(number)), drawn.reshape(-1))
         return Samples(centres, contexts, drawn)
 
+    def learn(
+        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
+    ) -> None:
+        """Draw the negatives of some pairs and take the steps."""
+        centres, contexts = columns
+        samples = self.samples(centres, contexts, number, blocks[1])
+        self.model.learn(self.options, tables, samples, rate, self.noise(number))
+
     def chunk_loss(self, tables: Meeting | DeviceMeeting, chunk: int) -> float:
         """Return the mean loss of a chunk's first pairs, in a grid of one block."""
-        ends = np.empty((2, self.loader.room), self.id_type)
-        centres, contexts = ends[:, : min(self.loader.fill(chunk, *ends), _LOSS_PAIRS)]
+        centres, contexts = (column[:_LOSS_PAIRS] for column in drawn_chunk(self.loader, chunk, self.id_type))
         return self._loss(tables, centres, contexts, (chunk, -1, 0), 0)
 
     def bucket_loss(
@@ -88,8 +136,6 @@ class Objective:
 
 class Engine(Protocol):
     """Takes the steps of samples, in blocks that the grid has loaded to be changed."""
-
-    objective: Objective
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Draw the chunks of a grid of one block and take their steps.

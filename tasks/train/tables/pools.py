@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
 
 from models.kernels.threads import run_each
 from tasks.arrays import Array
-from tasks.train.loaders.pairs import PairLoader
 from tasks.train.ranks.collectives import exchange, from_all
 from tasks.train.strategies.base import Ranks
 
+_NAMES = ("rows", "columns", "relations")
 Allocate = Callable[[str, int, Any], Array]
 """allocate(name, count, dtype) returns room for items, in memory or in a file."""
+
+
+class Draws(Protocol):
+    """Draws samples, chunk by chunk; any thread may ask for any chunk."""
+
+    room: int
+    """Samples of a chunk, at most."""
+    has_relations: bool
+
+    def fill(self, chunk: int, *columns: Array) -> int:
+        """Write centres, contexts and, where there are any, relations into arrays (room,); return their number."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class Pool:
     """Row of each centre in its block, the ids' dtype (pairs,)."""
     columns: Array
     """Row of each context in its block."""
+    relations: Array | None
+    """Relation of each pair, int32; None: pairs have none."""
     starts: Array
     """int64 (ranks, n, n): where those lie that a rank drew for a bucket."""
     ends: Array
@@ -41,6 +55,11 @@ class Pool:
         sizes: Array = (self.ends - self.starts).sum(0)
         return sizes
 
+    def part(self, some: slice) -> tuple[Array, ...]:
+        """Return some pairs: rows, columns, and relations where there are any."""
+        ends = self.rows[some], self.columns[some]
+        return ends if self.relations is None else (*ends, self.relations[some])
+
     def parts(self, row: int, column: int, most: int) -> list[slice]:
         """Return where the pairs of a bucket lie, at most so many in each part."""
         ranges = zip(self.starts[:, row, column].tolist(), self.ends[:, row, column].tolist(), strict=True)
@@ -50,10 +69,11 @@ class Pool:
 class PoolDraws:
     """Draws pools: each rank some of a pool's chunks, whose pairs it then sends to the ranks that train them."""
 
-    def __init__(self, loader: PairLoader, owners: Array, ranks: Ranks, id_type: Any, allocate: Allocate) -> None:
+    def __init__(self, loader: Draws, owners: Array, ranks: Ranks, id_type: Any, allocate: Allocate) -> None:
         """`owners`: int (n, n), which rank trains the pairs of a bucket."""
         self.loader, self.owners, self.ranks = loader, owners, ranks
         self.id_type, self.allocate = np.dtype(id_type), allocate
+        self._types = [self.id_type, self.id_type, *([np.dtype(np.int32)] if loader.has_relations else [])]
 
     def draw(self, chunks: range) -> Pool:
         """Draw chunks twice, to count and to sort their pairs: half the memory, and draws take little time.
@@ -68,54 +88,65 @@ class PoolDraws:
         ends = by_bucket.reshape(-1).cumsum().reshape(by_bucket.shape)  # of each chunk's share of a bucket
         places = np.empty((len(own), self.owners.size), np.int64)
         places[:, order] = (ends - by_bucket).T
-        rows, columns = self._sort(own, places, int(by_bucket.sum()))
+        columns = self._sort(own, places, int(by_bucket.sum()))
         counts = sizes.sum(0)
         if self.ranks.world_size == 1:
             stops = np.cumsum(counts.reshape(-1)).reshape(1, *counts.shape)
-            return Pool(rows, columns, stops - counts, stops)
-        return self._exchange(rows, columns, counts)
+            return _pool(columns, stops - counts, stops)
+        return self._exchange(columns, counts)
 
     def _count(self, chunks: Array) -> Array:
         """Return how many pairs of each chunk lie in each bucket: int64 (chunks, n, n)."""
         sizes = np.zeros((len(chunks), *self.owners.shape), np.int64)
 
         def count(number: int) -> None:
-            centres, contexts = self._chunk(int(chunks[number]))
+            centres, contexts, *_ = drawn_chunk(self.loader, int(chunks[number]), self.id_type)
             _count(centres, contexts, len(self.owners), sizes[number])
 
         run_each(count, len(chunks))
         return sizes
 
-    def _sort(self, chunks: Array, places: Array, total: int) -> tuple[Array, Array]:
+    def _sort(self, chunks: Array, places: Array, total: int) -> list[Array]:
         """Write the pairs of chunks into their places, int64 (chunks, n * n)."""
-        rows, columns = (self.allocate(name, total, self.id_type) for name in ("rows", "columns"))
+        found = [self.allocate(name, total, kind) for name, kind in zip(_NAMES, self._types, strict=False)]
+        relations_out = found[2] if self.loader.has_relations else None
 
         def sort(number: int) -> None:
-            centres, contexts = self._chunk(int(chunks[number]))
-            _sort(centres, contexts, len(self.owners), places[number].reshape(self.owners.shape), rows, columns)
+            centres, contexts, *further = drawn_chunk(self.loader, int(chunks[number]), self.id_type)
+            relations = further[0] if further else None
+            own = places[number].reshape(self.owners.shape)
+            _sort(centres, contexts, relations, len(self.owners), own, found[0], found[1], relations_out)
 
         run_each(sort, len(chunks))
-        return rows, columns
+        return found
 
-    def _chunk(self, chunk: int) -> tuple[Array, Array]:
-        centres, contexts = (np.empty(self.loader.room, self.id_type) for _ in range(2))
-        count = self.loader.fill(chunk, centres, contexts)
-        return centres[:count], contexts[:count]
-
-    def _exchange(self, rows: Array, columns: Array, counts: Array) -> Pool:
+    def _exchange(self, columns: list[Array], counts: Array) -> Pool:
         """Send the pairs that this rank drew to those that train them; `counts`: int64 (n, n), by bucket."""
         drawn: Array = np.stack(from_all(counts))
         mine = np.where(self.owners == self.ranks.rank, drawn, 0)
         received = mine.sum((1, 2))
         to_send = [int(counts[self.owners == rank].sum()) for rank in range(self.ranks.world_size)]
         found = []
-        for name, items in (("own-rows", rows), ("own-columns", columns)):
-            out = self.allocate(name, int(received.sum()), self.id_type)
+        for name, items in zip(_NAMES, columns, strict=False):
+            out = self.allocate(f"own-{name}", int(received.sum()), items.dtype)
             exchange(items, to_send, received.tolist(), out)
             found.append(out)
         # A rank's come in the order of its buckets, which is that of all buckets without those of other ranks.
         ends = mine.reshape(-1).cumsum().reshape(mine.shape)
-        return Pool(found[0], found[1], ends - mine, ends)
+        return _pool(found, ends - mine, ends)
+
+
+def drawn_chunk(loader: Draws, chunk: int, id_type: Any) -> list[Array]:
+    """Return the samples of a chunk: centres and contexts, and relations where there are any."""
+    columns = [np.empty(loader.room, id_type) for _ in range(2)]
+    columns += [np.empty(loader.room, np.int32)] if loader.has_relations else []
+    count = loader.fill(chunk, *columns)
+    return [column[:count] for column in columns]
+
+
+def _pool(columns: list[Array], starts: Array, ends: Array) -> Pool:
+    rows, others, *further = columns
+    return Pool(rows, others, further[0] if further else None, starts, ends)
 
 
 @njit(cache=True, nogil=True)
@@ -126,11 +157,13 @@ def _count(centres, contexts, num_blocks, sizes):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
-def _sort(centres, contexts, num_blocks, places, rows, columns):  # type: ignore[no-untyped-def]
+def _sort(centres, contexts, relations, num_blocks, places, rows, columns, relations_out):  # type: ignore[no-untyped-def]
     """Write each pair's rows within its blocks at the next place of its bucket; places int64 (n, n) move on."""
     for i in range(len(centres)):
         row, column = centres[i] % num_blocks, contexts[i] % num_blocks
         at = places[row, column]
         rows[at] = centres[i] // num_blocks
         columns[at] = contexts[i] // num_blocks
+        if relations is not None:
+            relations_out[at] = relations[i]
         places[row, column] = at + 1

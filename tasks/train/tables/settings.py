@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
-from configs.training import TableTrainConfig
+from configs.training import KnowledgeTrainConfig, TableTrainConfig
 from models.kernels.row_layout import Precision, Rule, row_bytes
 from models.vector_configs import Pairing
 from tasks.storage.manifests import GraphManifest
@@ -81,7 +81,7 @@ def make_settings(
     return Settings(num_blocks, total, min(total, max(1, round(pool / expected))))
 
 
-def table_memory(train: TableTrainConfig, free_bytes: int) -> int:
+def table_memory(train: TableTrainConfig | KnowledgeTrainConfig, free_bytes: int) -> int:
     """Return the bytes that the tables may take on a rank, of what its machine has free."""
     strategy: Any = train.strategy
     return int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks)

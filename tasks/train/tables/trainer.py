@@ -1,149 +1,50 @@
-"""The training of tables by samples: pools of pairs, drawn and trained, between checkpoints.
-
-Everything random comes from counters (seed, pool, chunk). With one thread, or with several blocks, a run that was
-killed and goes on from its last checkpoint takes the same steps as one that was left alone.
-
-Each rank trains the pairs of blocks that the strategy gives it, round by round; before a round blocks move to the ranks
-that train them. Where memory is too small, only the blocks that are trained lie there. An engine takes the steps, on
-the CPU's threads or on a device; one on a device keeps rows there until the grid asks for them (`Grid.take_back`), and
-its steps are not the same from run to run.
-"""
+"""The training of tables by pairs of nodes."""
 
 from __future__ import annotations
 
-import itertools
-import time
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, cast
-
 import numpy as np
-import torch
 
-from configs.errors import RecipeError
-from configs.registry import LOADERS, MODELS, SCHEDULES, STRATEGIES
-from configs.training import TableTrainConfig
-from models.kernels.row_layout import Rule
-from models.vectors import SampledModel
+from configs.registry import LOADERS
 from tasks.arrays import Array
-from tasks.processes.device import use_threads
-from tasks.processes.memory import available_bytes
 from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighbors import derive_key
-from tasks.storage.file_names import file_name
-from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
-from tasks.train.job import LAST, Job
-from tasks.train.journal import Journal, Progress
 from tasks.train.loaders.pairs import PairData, PairLoader
-from tasks.train.ranks.collectives import from_all, from_main, sum_over_ranks, wait_for_all
-from tasks.train.schedules.base import Schedule
-from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.block_grid import BlockGrid
-from tasks.train.tables.block_files import BlockFiles
+from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.cpu import CpuEngine
-from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.objective import Engine, Objective
-from tasks.train.tables.place import Place
-from tasks.train.tables.pools import PoolDraws
-from tasks.train.tables.settings import (
-    Settings,
-    TableSizes,
-    choose_blocks,
-    choose_device_room,
-    choose_room,
-    make_settings,
-    table_memory,
-)
+from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
 from tasks.train.vectors import finish_vectors
 
-TableJob = Job[TableTrainConfig]
 _PAIRS = 1
 """Purpose that a key is drawn for; the objective has the others."""
-_BLOCKS, _SCRATCH = "blocks", "scratch"
 
 
-class Trainer:
+class Trainer(BlockTrainer):
     """Trains the blocks of one rank."""
 
-    def __init__(self, job: TableJob, ranks: Ranks, place: Place | None = None) -> None:
-        """Open the graph, make the tables, and restore the last checkpoint; `place` None: train on the CPU."""
-        self.job, self.config, self.ranks = job, job.train, ranks
-        self.place = place or Place(torch.device("cpu"))
-        use_threads(self.config.threads)
-        self.store = GraphStore.open(job.graph)
-        self.id_type = self.store["csr_indices"].dtype
-        data = PairData(self.store, derive_key(job.seed, _PAIRS))
-        self.loader: PairLoader = LOADERS.create(self.config.loader, data)
-        self.strategy: BlockGrid = STRATEGIES.create(self.config.strategy, ranks)
-        self.model: type[SampledModel] = MODELS.get(job.model.name)
-        self.options = cast(Any, job.model)
-        self.shared = any(pairing.shared for pairing in self.options.pairings())
-        self.schedule: Schedule = SCHEDULES.create(self.config.schedule)
-        self.progress = Progress()
-        self._checkpoint_at = time.monotonic()
-        state = self._last_state()
-        self._make_tables(state)
-        if state:
-            self.grid.restore(state["blocks"])
-            self.progress = Progress(**state["progress"])
-        self.journal = Journal(
-            job.work,
-            self.progress,
-            self.settings.num_pools,
-            1,
-            ranks.world_size,
-            writes=ranks.is_main,
-            unit="samples",
+    loader: PairLoader
+
+    def make_loader(self) -> PairLoader:
+        """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
+        data = PairData(self.store, derive_key(self.job.seed, _PAIRS))
+        loader: PairLoader = LOADERS.create(self.config.loader, data)
+        return loader
+
+    def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
+        """Return as many samples as the recipe says, or the graph's size."""
+        return make_settings(
+            self.config, self.store.manifest, self.loader.expected, num_blocks, beyond_memory=beyond_memory
         )
 
-    def _make_tables(self, state: dict[str, Any]) -> None:
-        """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
-        manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
-        pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
-        sizes = TableSizes.of(pairings, manifest.num_nodes, self.config.precision, rule)
-        memory = from_main(table_memory(self.config, available_bytes()))
-        device_memory = self._device_memory()
-        chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
-        made = state.get("settings", {})
-        blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
-        room = choose_room(blocks, sizes, memory, workers, world)
-        expected, beyond_memory = self.loader.expected, room is not None
-        usual = make_settings(self.config, manifest, expected, blocks, beyond_memory=beyond_memory)
-        self.settings = Settings(**made) if made else usual
-        tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
-        self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room)
-        self.negatives = Negatives(degrees(self.store), blocks, self.options.negative_power)
-        self.engine = self._make_engine(sizes, device_memory)
-        self.rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
-        owners = np.empty((blocks, blocks), np.int64)
-        for met in self.rounds:
-            for place, pair in enumerate(met):
-                owners[pair] = self.strategy.rank_of(place)
-        self.draws = PoolDraws(self.loader, owners, self.ranks, self.id_type, self._allocate)
+    def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+        """Return what takes the steps: the CPU's threads, or a device."""
+        self.negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
+        objective = Objective(self.model, self.options, self.loader, self.negatives, self.job.seed)
         if self.ranks.is_main:
-            where = f"{room} of them in memory at a time" if room else "in memory"
-            where += "" if device_memory is None else f", trained on {self.place.device}"
-            print(f"tables: {sizes.all_tables / 1e6:,.1f} MB in {blocks} x {blocks} blocks, {where}")
             samples = self.settings.total_chunks * self.loader.expected
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, "stay as they are drawn at first")
-
-    def _device_memory(self) -> int | None:
-        """Return the bytes that tables and graph may take on the device of any rank; None: ranks train on their CPUs.
-
-        Raises RecipeError: some have a device and some have none.
-        """
-        found = from_all(self.place.memory_beside_draws(self.store.manifest.num_nodes))
-        known = [memory for memory in found if memory is not None]
-        if known and len(known) < len(found):
-            raise RecipeError("some ranks have a GPU to train on and others have none; set train.device=cpu")
-        return min(known, default=None)
-
-    def _make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
-        """Return what takes the steps; `device_memory`: bytes that tables and graph may take on the device."""
-        objective = Objective(self.model, self.options, self.loader, self.negatives, self.job.seed)
         if device_memory is None:
             engine = CpuEngine(objective, self.grid)
             engine.compile()  # so that rates and times to go are those of the training
@@ -153,41 +54,11 @@ class Trainer:
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
         return device_engine(objective, self.grid, self.place.device, device_memory, room)
 
-    def _allocate(self, name: str, count: int, dtype: Any) -> Array:
-        """Return room for a pool: in a file where the tables have no room in memory."""
-        if self.grid.room is None or not count:
-            return np.empty(count, dtype)
-        folder = self.job.work / _SCRATCH
-        folder.mkdir(exist_ok=True)
-        return np.memmap(folder / file_name(f"{name}.{self.ranks.rank}"), dtype, "w+", shape=(count,))
-
-    def run(self) -> None:
-        """Train pool by pool, to the last checkpoint."""
-        settings, progress = self.settings, self.progress
-        while progress.step < settings.num_pools:
-            began = time.perf_counter()
-            first = progress.step * settings.chunks_a_pool
-            chunks = range(first, min(first + settings.chunks_a_pool, settings.total_chunks))
-            self.grid.version = progress.step + 1
-            whole = settings.num_blocks == 1 and self.grid.room is None
-            loss, pairs = self._train_chunks(chunks) if whole else self._train_pool(chunks)
-            self._check_loss(loss)
-            progress.step += 1
-            for totals in (progress.epoch_totals, progress.run_totals):
-                totals[-3] += pairs
-                totals[-1] += time.perf_counter() - began
-            progress.epoch_totals[0] += loss * pairs
-            self.journal.record({"train/loss": loss, "learning_rate": self._rate(chunks.start)})
-            self.journal.write_progress()
-            if from_main(time.monotonic() - self._checkpoint_at > 60 * self.config.checkpoint_minutes):
-                self._save_last()
-        self._save_last()
-
     def vectors(self) -> Array:
         """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""
         self.journal.write_progress("making vectors of the rows", force=True)
         num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
-        vectors = self._allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
+        vectors = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
         self.grid.vectors(self.model, self.options, vectors)
         return vectors
 
@@ -195,65 +66,3 @@ class Trainer:
         """Make the vectors, fit a head and write the outcome; rank 0 does so when the others have left."""
         numbers, place = self.grid.tables.numbers, str(self.place.device)
         finish_vectors(self.job, self.store, self.vectors(), self.journal, numbers, place)
-
-    # ---- steps
-
-    def _rate(self, chunk: int) -> float:
-        """Return the learning rate of a chunk."""
-        warmup = self.schedule.config.warmup_steps * self.settings.chunks_a_pool
-        if chunk < warmup:
-            return self.config.learning_rate * (chunk + 1) / warmup
-        left = max(1, self.settings.total_chunks - warmup)
-        return self.config.learning_rate * self.schedule.factor((chunk - warmup) / left)
-
-    def _train_chunks(self, chunks: range) -> tuple[float, int]:
-        """Train a grid of one block on chunks that are drawn as they are trained; return the loss and the pairs."""
-        self.grid.load(self.grid.keys(0, 0), to_change=True)
-        return self.engine.train_chunks(chunks, np.array([self._rate(chunk) for chunk in chunks]))
-
-    def _train_pool(self, chunks: range) -> tuple[float, int]:
-        """Draw a pool, train it round by round; return all ranks' loss and pairs."""
-        pool, rate = self.draws.draw(chunks), self._rate(chunks.start)
-        losses = np.zeros((self.settings.num_blocks, self.settings.num_blocks))
-        for met in self.rounds:
-            self.grid.bring_round(met, self.strategy.rank_of)
-            own = [pair for place, pair in enumerate(met) if self.strategy.rank_of(place) == self.ranks.rank]
-            for low in range(0, len(own), self.place.workers):
-                some = own[low : low + self.place.workers]
-                self.grid.load(itertools.chain.from_iterable(self.grid.keys(*pair) for pair in some), to_change=True)
-                found = self.engine.train_buckets(pool, some, chunks.start, rate)
-                for pair, loss in zip(some, found, strict=True):
-                    losses[pair] = loss
-        total, pairs = sum_over_ranks([float((losses * pool.sizes).sum()), len(pool)])
-        return total / max(1, pairs), int(pairs)
-
-    def _check_loss(self, loss: float) -> None:
-        if not np.isfinite(loss):
-            raise RecipeError(
-                f"the training diverged: the loss is {loss} after {self.progress.step} of {self.settings.num_pools} "
-                f"pools; lower train.learning_rate (now {self.config.learning_rate:g})"
-            )
-
-    # ---- checkpoints
-
-    def _save_last(self) -> None:
-        """Write what differs from the last checkpoint, then say that the training goes on from there."""
-        self._checkpoint_at = time.monotonic()
-        self.journal.note_checkpoint()
-        self.grid.version = self.progress.step
-        files = self.grid.save()
-        if self.ranks.is_main:
-            state = {
-                "config_digest": self.job.digest,
-                "progress": asdict(self.progress),
-                "settings": asdict(self.settings),
-                "blocks": files,
-            }
-            checkpoint.save_atomic(state, self.job.work / LAST)
-        self.grid.saved(files)
-        wait_for_all()  # rank 0 has removed older files before another writes new ones
-
-    def _last_state(self) -> dict[str, Any]:
-        """Return the last checkpoint, the same on all ranks; empty: there is none."""
-        path: Path = self.job.work / LAST
-        return from_main(checkpoint.load(path, self.job.digest) if self.ranks.is_main and path.exists() else {})

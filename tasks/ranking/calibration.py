@@ -1,0 +1,63 @@
+"""From scores of completions to probabilities that they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.logistic import fit_logistic
+from tasks.arrays import Array
+from tasks.ranking.entities import EntityBlocks
+from tasks.ranking.known_triples import KnownTriples
+from tasks.ranking.top import NOBODY, top_entities
+from tasks.ranking.triples import SIDES, TripleRanker, Triples, known_of
+
+_MOST = 100
+"""Completions of a query that probabilities are fitted to: the best ones, which are what people look at."""
+_STRENGTH = 1e6
+"""C of a logistic model without a penalty to speak of."""
+
+
+def fit_calibration(
+    ranker: TripleRanker, triples: Triples, validation: KnownTriples, entities: EntityBlocks, relations: Tensor
+) -> Tensor:
+    """Return float32 (a, b): a completion with score s holds with the probability 1 / (1 + e^-(a s + b)).
+
+    Fitted (Platt, 1999) to the best completions of validation queries, without those that other splits know: what is
+    a validation triple holds. So it is a probability among what is recorded: what holds in the world and is in no
+    split counts as false, and the probability is rather too low.
+
+    Args:
+        ranker: makes queries; its `known` are those of the other splits.
+        triples: validation triples whose queries are asked.
+        validation: all validation triples.
+        entities: rows of all entities.
+        relations: rows of relations, float32 (R, width).
+    """
+    scores, holds = [], []
+    most = min(_MOST, entities.num_entities)
+    for side in SIDES:
+        ends = triples.edges[:, 1 if side == "head" else 0]
+        queries = ranker.queries(ends, triples.relations, entities, relations, side)
+        others = known_of(ranker.known, ends, triples.relations, side)
+        found, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
+        is_there = found != NOBODY
+        scores.append(score[is_there])
+        holds.append(_are_among(found, *known_of(validation, ends, triples.relations, side))[is_there])
+    x = torch.from_numpy(np.concatenate(scores)).double()[:, None]
+    y = torch.from_numpy(np.concatenate(holds))[:, None]
+    if not y.any() or y.all():
+        return torch.tensor([1.0, 0.0])
+    centre, spread = float(x.mean()), max(float(x.std()), 1e-12)
+    fitted = fit_logistic(((x - centre) / spread).float(), y, _STRENGTH)
+    slope = float(fitted.weight[0, 0]) / spread
+    return torch.tensor([slope, float(fitted.bias[0]) - slope * centre])
+
+
+def _are_among(found: Array, starts: Array, known: Array) -> Array:
+    """Return which of the entities (n, k) are among those of their row: bool (n, k)."""
+    rows = np.repeat(np.arange(len(found)), np.diff(starts))
+    base = int(max(found.max(initial=0), known.max(initial=0))) + 1
+    given = np.arange(len(found))[:, None] * base + found
+    return np.asarray(np.isin(given, rows * base + known) & (found >= 0))

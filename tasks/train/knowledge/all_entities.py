@@ -1,0 +1,168 @@
+"""Steps of queries that are compared with all entities at once: products of whole tables, on all threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from models.kernels.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.row_tables import RowTable
+from models.kernels.similarity import similarities, similarity_gradients
+from models.kernels.threads import num_threads, run_parts
+from models.knowledge import KnowledgeModel, relation_rows
+from models.triple_losses.base import Targets, TripleLoss
+from tasks.arrays import Array
+from tasks.sampling.neighbors import derive_key
+from tasks.train.knowledge.relations import Relations
+from tasks.train.loaders.all_entities import AllEntities, Asked
+from tasks.train.strategies.block_grid import Round
+from tasks.train.tables.grid import Grid
+from tasks.train.tables.pools import Pool
+
+_ROUNDING, _DROPOUT = 3, 4
+_MOST_SCORES = 1 << 28
+"""Scores of a batch: 1 GiB."""
+
+
+class AllEntitiesEngine:
+    """Trains batch after batch; a batch's gradients move every entity's row: see `Engine`."""
+
+    def __init__(
+        self,
+        model: type[KnowledgeModel],
+        options: Any,
+        loader: AllEntities,
+        loss: TripleLoss,
+        relations: Relations,
+        grid: Grid,
+        seed: int,
+    ) -> None:
+        """Arguments as of `TripleLearning`. Raises RecipeError: the scores of a batch have no room."""
+        self.model, self.options, self.loader, self.loss = model, options, loader, loss
+        self.relations, self.grid, self.seed = relations, grid, seed
+        count = grid.tables.num_nodes
+        if loader.room * count > _MOST_SCORES or grid.room is not None or grid.tables.num_blocks > 1:
+            raise RecipeError(
+                f"comparing batches of {loader.room:,} with all {count:,} entities takes more memory than there is for "
+                f"it; set train.loader.batch_size to {max(1, _MOST_SCORES // count):,} or less, or take "
+                "train.loader=triples, which compares with drawn entities"
+            )
+
+    def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
+        """Train the batches one after the other."""
+        table = self.grid.meeting(0, 0)["entities"][0]
+        total, count = 0.0, 0
+        for chunk, rate in zip(chunks, rates, strict=True):
+            loss, queries = self._learn(table, chunk, float(rate))
+            total, count = total + loss * queries, count + queries
+        return total / max(1, count), count
+
+    def train_buckets(self, pool: Pool, met: Round, first_chunk: int, rate: float) -> list[float]:
+        """No pool has queries against all entities."""
+        raise AssertionError("all entities lie in one block")
+
+    def _learn(self, table: RowTable, chunk: int, rate: float) -> tuple[float, int]:
+        """Take the step of a batch; return its loss and the number of its queries."""
+        asked = self.loader.batch(chunk)
+        count = sum(len(some.known) for some in asked)
+        generator = torch.Generator().manual_seed(derive_key(self.seed, _DROPOUT, chunk))
+        entities, kept = torch.from_numpy(table.read()), None
+        if share := self.options.entity_dropout:
+            kept = torch.empty_like(entities).bernoulli_(1 - share, generator=generator).div_(1 - share)
+            entities *= kept
+        by_entities = torch.zeros_like(entities)
+        loss, rows, gradients = 0.0, [], []
+        for some in asked:
+            found, numbers, by_relations = self._ask(some, entities, by_entities, count, generator)
+            loss += found
+            rows.append(numbers)
+            gradients.append(by_relations)
+        if kept is not None:
+            by_entities *= kept
+        noise = derive_key(self.seed, _ROUNDING, chunk) | 1
+        everything = np.arange(table.num_rows)
+        move_rows(table, everything, by_entities, rate, noise)
+        move_rows(self.relations.table, np.concatenate(rows), torch.cat(gradients), rate, noise)
+        if self.model.has_unit_entities(self.options):
+            set_lengths(table, everything)
+        return loss, count
+
+    def _ask(
+        self, asked: Asked, entities: Tensor, by_entities: Tensor, count: int, generator: torch.Generator
+    ) -> tuple[float, Array, Tensor]:
+        """Add the gradients of some queries by entities' rows; return the loss, and gradients of relations' rows."""
+        options, model, table = self.options, self.model, self.relations.table
+        share = len(asked.known) / count
+        rows, asked_of = relation_rows(options, torch.from_numpy(asked.relations), table.num_rows, asked.side)
+        relations, kept = gather_rows(table, rows.numpy()), None
+        if options.relation_dropout:
+            kept = torch.empty_like(relations).bernoulli_(1 - options.relation_dropout, generator=generator)
+            kept /= 1 - options.relation_dropout
+            relations *= kept
+        known = torch.from_numpy(asked.known)
+        queries = model.queries(options, entities[known], relations, asked_of)
+        scores = torch.empty(len(known), len(entities))
+        parts = np.linspace(0, len(entities), num_threads() + 1).astype(int).tolist()
+        kind, vectors, scale = options.similarity, queries.vectors, queries.scale
+        slices = [slice(low, high) for low, high in zip(parts, parts[1:], strict=False)]
+        run_parts(
+            lambda i: scores[:, slices[i]].copy_(similarities(kind, vectors, entities[slices[i]], scale)), len(slices)
+        )
+        smoothing = getattr(self.loader.config, "label_smoothing", 0.0)
+        targets = Targets(torch.from_numpy(asked.rows), torch.from_numpy(asked.columns), smoothing)
+        own = scores.clone() if kind in ("l2", "complex") else None
+        loss, by_scores = self.loss.of_all(scores, targets)
+        by_scores *= share
+        by_vectors = [torch.empty(0)] * len(slices)
+        by_scale: list[Tensor | None] = [None] * len(slices)
+
+        def back(i: int) -> None:
+            part = slices[i]
+            given = None if own is None else own[:, part].contiguous()
+            slopes = by_scores[:, part].contiguous()
+            by_vectors[i], found, by_scale[i] = similarity_gradients(
+                kind, vectors, entities[part], slopes, scale, given
+            )
+            by_entities[part] += found
+
+        run_parts(back, len(slices))
+        scales = [found for found in by_scale if found is not None]
+        total_scale = torch.stack(scales).sum(0) if scales else None
+        by_known, by_relations = model.query_gradients(
+            options, entities[known], relations, asked_of, torch.stack(by_vectors).sum(0), total_scale
+        )
+        penalty = self._hold_back(asked, entities, relations, by_entities, by_known, by_relations, count)
+        by_entities.index_add_(0, known, by_known)
+        return float(loss) * share + penalty, rows.numpy(), by_relations if kept is None else by_relations * kept
+
+    def _hold_back(
+        self,
+        asked: Asked,
+        entities: Tensor,
+        relations: Tensor,
+        by_entities: Tensor,
+        by_known: Tensor,
+        by_relations: Tensor,
+        count: int,
+    ) -> float:
+        """Add the gradients of the penalty, a mean over queries, of the rows that a query and what is true have."""
+        options, model, loss = self.options, self.model, 0.0
+        if options.penalty == "none":
+            return loss
+        known, true = torch.from_numpy(asked.known), torch.from_numpy(asked.columns)
+        if weight := options.entity_penalty / count:
+            found, gradient = model.penalty(options, entities[known])
+            by_known += gradient * weight
+            loss += float(found.sum()) * weight
+            found, gradient = model.penalty(options, entities[true])
+            by_entities.index_add_(0, true, gradient * weight)
+            loss += float(found.sum()) * weight
+        if weight := options.relation_penalty / count:
+            found, gradient = model.penalty(options, relations)
+            by_relations += gradient * weight
+            loss += float(found.sum()) * weight
+        return loss

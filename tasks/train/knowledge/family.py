@@ -1,0 +1,80 @@
+"""The family of models of knowledge graphs: rows of entities and relations, learnt from triples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from configs.errors import RecipeError
+from configs.registry import STRATEGIES
+from configs.schema import Recipe
+from configs.training import KnowledgeTrainConfig
+from models.facts import GraphFacts
+from models.kernels.row_layout import Rule
+from models.knowledge_configs import KnowledgeConfig
+from tasks.processes.memory import available_bytes
+from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.stage import StageContext
+from tasks.storage.home import Home
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.job import AnyJob, Job
+from tasks.train.tables.settings import TableSizes, table_memory
+
+if TYPE_CHECKING:
+    from tasks.train.strategies.base import Ranks
+    from tasks.train.strategies.block_grid import BlockGrid
+
+
+def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
+    """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
+    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
+    from tasks.train.strategies.base import Ranks
+
+    train = recipe.train
+    assert isinstance(train, KnowledgeTrainConfig)
+    assert isinstance(recipe.model, KnowledgeConfig)
+    recipe.model.check_task(manifest.task)
+    if train.num_machines > 1 and not train.shared_home:
+        raise RecipeError(
+            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
+            "that they share and leave train.shared_home=true, or set train.num_machines=1"
+        )
+    if train.device == "cuda":
+        raise RecipeError("train.device=cuda: knowledge graphs are trained on CPUs; set train.device=auto")
+    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
+    strategy.check(manifest, shared=True)
+    context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.loss.name} loss, {train.strategy.name}")
+
+
+def trainings(job: Job[KnowledgeTrainConfig]) -> list[AnyJob]:
+    """Return the one training that makes up a job."""
+    return [job]
+
+
+def train(job: Job[KnowledgeTrainConfig], ranks: Ranks) -> None:
+    """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
+    import torch
+
+    from tasks.train.knowledge.trainer import KnowledgeTrainer
+    from tasks.train.ranks.collectives import joined
+
+    with joined(ranks, torch.device("cpu")):
+        trainer = KnowledgeTrainer(job, ranks)
+        trainer.run()
+    if ranks.is_main:
+        trainer.finish()
+
+
+def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
+    """Return the rows' numbers, in words, and a training's peak memory on this machine's CPU in bytes."""
+    train = recipe.train
+    assert isinstance(train, KnowledgeTrainConfig)
+    assert isinstance(recipe.model, KnowledgeConfig)
+    relations = recipe.model.relation_rows(facts.num_relations) * recipe.model.relation_width
+    numbers = recipe.model.dim * counts.num_nodes + relations
+    pairings, rule = recipe.model.pairings(), Rule(train.optimizer)
+    tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
+    memory = train.num_ranks * table_memory(train, available_bytes())
+    in_memory = tables + 4 * recipe.model.dim * counts.num_nodes
+    needed = in_memory if tables <= memory else memory
+    return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + needed + 12 * relations

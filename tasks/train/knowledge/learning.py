@@ -1,0 +1,266 @@
+"""What is learnt from a batch of triples against drawn entities.
+
+Each end that is asked for gives a query, made of the other end and the relation. Queries are compared with their true
+entities row by row, and with the drawn ones, which some of them share, as a product; gradients come back the same way.
+All are added up before a row moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.kernels.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.row_tables import RowTable
+from models.kernels.similarity import (
+    pair_similarities,
+    pair_similarity_gradients,
+    similarities,
+    similarity_gradients,
+)
+from models.knowledge import KnowledgeModel, Side, relation_rows
+from models.triple_losses.base import TripleLoss
+from models.vectors import Meeting
+from tasks.arrays import Array
+from tasks.sampling.neighbors import derive_key
+from tasks.train.knowledge.relations import Relations
+from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
+from tasks.train.tables.objective import Number
+from tasks.train.tables.pools import Pool, drawn_chunk
+
+_NEGATIVES, _ROUNDING, _DROPOUT, _SIDES = 2, 3, 4, 5
+"""Purposes that keys are drawn for; 1 is the order of triples."""
+
+
+@dataclass
+class _Moves:
+    """Gradients of rows of a table, in the order in which they were found."""
+
+    rows: list[Array] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+
+    def add(self, rows: Array, gradients: Tensor) -> None:
+        self.rows.append(rows)
+        self.gradients.append(gradients)
+
+    def apply(self, table: RowTable, rate: float, noise: int) -> Array:
+        """Move the rows; return their numbers."""
+        rows = np.concatenate(self.rows)
+        move_rows(table, rows, torch.cat(self.gradients), rate, noise)
+        return rows
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that were read, some of their numbers dropped."""
+
+    numbers: Array
+    values: Tensor
+    kept: Tensor | None
+    """What each number was multiplied by; None: nothing is dropped."""
+
+    def gradients(self, found: Tensor) -> Tensor:
+        return found if self.kept is None else found * self.kept
+
+
+class TripleLearning:
+    """Learns from triples; see `Learning`."""
+
+    def __init__(
+        self,
+        model: type[KnowledgeModel],
+        options: Any,
+        loader: Triples,
+        loss: TripleLoss,
+        relations: Relations,
+        drawn: DrawnEntities,
+        head_chances: Tensor | None,
+        seed: int,
+    ) -> None:
+        """Remember what is learnt.
+
+        Args:
+            model: makes queries.
+            options: the model's.
+            loader: makes batches.
+            loss: of scores.
+            relations: the rows of relations, which are learnt too.
+            drawn: draws entities to compare with.
+            head_chances: how often the head is asked for, float32 (R,); None: as the loader's `sides` say.
+            seed: of all that is drawn.
+        """
+        self.model, self.options, self.loader, self.loss = model, options, loader, loss
+        self.relations, self.drawn, self.head_chances, self.seed = relations, drawn, head_chances, seed
+        self.id_type: Any = loader.data.store["csc_indices"].dtype
+
+    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
+        """Return where the batches of a bucket lie."""
+        return pool.parts(row, column, self.loader.room)
+
+    def chunk_loss(self, tables: Meeting, chunk: int) -> float:
+        """Return the mean loss of a batch, in a grid of one block."""
+        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), (0, 0))
+
+    def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
+        """Return the mean loss of a bucket's first batch; 0: it has none."""
+        n = len(pool.sizes)
+        for part in self.parts(pool, row, column)[:1]:
+            return self._loss(tables, pool.part(part), (first_chunk, -1, row * n + column), (row, column))
+        return 0.0
+
+    def _loss(self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int]) -> float:
+        return float(_Batch(self, tables, columns, number, blocks).loss)
+
+    def learn(
+        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
+    ) -> None:
+        """Take the steps of a batch: see `Learning.learn`."""
+        if not len(columns[0]):
+            return
+        batch = _Batch(self, tables, columns, number, blocks)
+        noise = derive_key(self.seed, _ROUNDING, *number) | 1
+        own, other = tables["entities"]
+        moved = [(own, batch.heads.apply(own, rate, noise))]
+        if other is not own:
+            moved.append((other, batch.tails.apply(other, rate, noise + 2)))
+        batch.relations.apply(self.relations.table, rate, noise)
+        if self.model.has_unit_entities(self.options):
+            for table, rows in moved:
+                set_lengths(table, rows)
+
+
+class _Batch:
+    """The loss of a batch, and the gradients of all rows that it read."""
+
+    def __init__(
+        self,
+        learning: TripleLearning,
+        tables: Meeting,
+        columns: Sequence[Array],
+        number: Number,
+        blocks: tuple[int, int],
+    ) -> None:
+        self.learning, self.number = learning, number
+        self.config, self.options = learning.loader.config, learning.options
+        own, other = tables["entities"]
+        self.tables = {"head": own, "tail": other}
+        self.blocks = dict(zip(("head", "tail"), blocks, strict=True))
+        # Both are rows of one table where the blocks are one: then they move together.
+        self.heads = _Moves()
+        self.tails = self.heads if own is other else _Moves()
+        self.moves = {"head": self.heads, "tail": self.tails}
+        self.relations = _Moves()
+        self.generator = torch.Generator().manual_seed(derive_key(learning.seed, _DROPOUT, *number))
+        heads, tails, self.relation = columns
+        self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
+        self.loss = torch.zeros(())
+        sides = self._sides()
+        for side, some in sides:
+            self._ask(side, some, len(sides))
+        if self.options.penalty != "none":
+            self._hold_back()
+
+    def _read(self, end: Side, numbers: Array) -> _Rows:
+        return self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
+
+    def _dropped(self, numbers: Array, rows: Tensor, share: float) -> _Rows:
+        if not share:
+            return _Rows(numbers, rows, None)
+        kept = torch.empty_like(rows).bernoulli_(1 - share, generator=self.generator).div_(1 - share)
+        return _Rows(numbers, rows.mul_(kept), kept)
+
+    def _sides(self) -> list[tuple[Side, Tensor | None]]:
+        """Return the ends that are asked for, and of which triples; None: of all."""
+        sides = self.config.sides
+        if sides == "both":
+            return [("tail", None), ("head", None)]
+        if sides != "bernoulli":
+            return [(sides, None)]
+        assert self.learning.head_chances is not None
+        chances = self.learning.head_chances[torch.from_numpy(self.relation.astype(np.int64))]
+        generator = torch.Generator().manual_seed(derive_key(self.learning.seed, _SIDES, *self.number))
+        of_head = torch.rand(len(chances), generator=generator) < chances
+        found: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
+        return [(side, some.nonzero()[:, 0]) for side, some in found if some.any()]
+
+    def _ask(self, side: Side, some: Tensor | None, num_sides: int) -> None:
+        """Ask for one end of some triples; `num_sides`: ends that are asked for in the batch."""
+        options, model = self.options, self.learning.model
+        other: Side = "head" if side == "tail" else "tail"
+        known, asked = (_taken(self.ends[end], some) for end in (other, side))
+        numbers = torch.from_numpy(self.relation.astype(np.int64))
+        numbers = numbers if some is None else numbers[some]
+        rows, asked_of = relation_rows(options, numbers, self.learning.relations.table.num_rows, side)
+        table = self.learning.relations.table
+        relation = self._dropped(rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout)
+        queries = model.queries(options, known.values, relation.values, asked_of)
+        kind, scale = options.similarity, queries.scale
+        true = pair_similarities(kind, queries.vectors, asked.values, scale)
+        groups = self._drawn(side, len(true))
+        scores = [
+            similarities(kind, queries.vectors[part], rows.values, None if scale is None else scale[part])
+            for part, rows in groups
+        ]
+        drawn = torch.cat(scores) if len(scores) > 1 else scores[0]
+        for part, rows in groups:
+            same = torch.from_numpy(rows.numbers[None] == asked.numbers[part][:, None])
+            drawn[part].masked_fill_(same, -torch.inf)
+        loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
+        share = len(true) / len(self.relation)
+        self.loss += loss * share / (num_sides if self.config.sides == "both" else 1)
+        if share < 1:
+            by_true *= share
+            by_drawn *= share
+        by_query, by_asked, by_scale = pair_similarity_gradients(kind, queries.vectors, asked.values, by_true, scale)
+        for (part, rows), score in zip(groups, scores, strict=True):
+            own_scale = None if scale is None else scale[part]
+            found = similarity_gradients(kind, queries.vectors[part], rows.values, by_drawn[part], own_scale, score)
+            by_query[part] += found[0]
+            self.moves[side].add(rows.numbers, rows.gradients(found[1]))
+            if by_scale is not None:
+                by_scale[part] += found[2]
+        by_known, by_relation = model.query_gradients(
+            options, known.values, relation.values, asked_of, by_query, by_scale
+        )
+        self.moves[side].add(asked.numbers, asked.gradients(by_asked))
+        self.moves[other].add(known.numbers, known.gradients(by_known))
+        self.relations.add(relation.numbers, relation.gradients(by_relation))
+
+    def _drawn(self, side: Side, count: int) -> list[tuple[slice, _Rows]]:
+        """Draw entities; return them with the queries that share them."""
+        groups, each = negatives_shape(self.config, count)
+        numbers = np.empty((groups, each), self.learning.id_type)
+        key = derive_key(self.learning.seed, _NEGATIVES, *self.number, 0 if side == "tail" else 1)
+        self.learning.drawn.draw(self.blocks[side], key, numbers)
+        size = -(-count // groups) if self.config.share is None else self.config.share
+        return [
+            (slice(number * size, min(count, (number + 1) * size)), self._read(side, numbers[number]))
+            for number in range(groups)
+        ]
+
+    def _hold_back(self) -> None:
+        """Add the penalty of the rows of each triple, a mean over triples."""
+        count = len(self.relation)
+        for end, rows in self.ends.items():
+            if self.options.entity_penalty:
+                self._penalise(self.moves[end], rows, self.options.entity_penalty / count)
+        if self.options.relation_penalty:
+            read = gather_rows(self.learning.relations.table, self.relation)
+            self._penalise(self.relations, _Rows(self.relation, read, None), self.options.relation_penalty / count)
+
+    def _penalise(self, moves: _Moves, rows: _Rows, weight: float) -> None:
+        penalty, gradient = self.learning.model.penalty(self.options, rows.values)
+        self.loss += weight * penalty.sum()
+        moves.add(rows.numbers, rows.gradients(gradient.mul_(weight)))
+
+
+def _taken(rows: _Rows, some: Tensor | None) -> _Rows:
+    """Return some of the rows."""
+    if some is None:
+        return rows
+    return _Rows(rows.numbers[some.numpy()], rows.values[some], None if rows.kept is None else rows.kept[some])

@@ -1,0 +1,41 @@
+"""The rows of relations, which every rank has whole and learns by itself: ranks average them from time to time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.kernels.row_layout import Rule
+from models.kernels.row_tables import RowTable
+from models.knowledge import KnowledgeModel
+from tasks.train.ranks.collectives import average_
+
+
+class Relations:
+    """A table of float32 rows."""
+
+    def __init__(self, model: type[KnowledgeModel], config: Any, num_relations: int, rule: Rule, seed: int) -> None:
+        """Draw the rows as they begin."""
+        self.table = RowTable.zeros(config.relation_rows(num_relations), config.relation_width, "float32", rule)
+        rows = torch.empty(self.table.num_rows, self.table.width)
+        model.start_relations(config, rows, torch.Generator().manual_seed(seed))
+        self.table.write(slice(None), rows.numpy())
+
+    def average(self) -> None:
+        """Replace the rows, and what their rule remembers, by the mean over ranks; all ranks together."""
+        average_([torch.from_numpy(array) for array in self.table.arrays().values()])
+
+    def rows(self) -> Tensor:
+        """Return a copy of the rows, float32 (R, width)."""
+        return torch.from_numpy(self.table.read())
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint has to hold."""
+        return {name: torch.from_numpy(array.copy()) for name, array in self.table.arrays().items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        for name, array in self.table.arrays().items():
+            array[:] = state[name].numpy()

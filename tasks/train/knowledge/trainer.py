@@ -1,0 +1,181 @@
+"""The training of a knowledge graph's rows: epochs of triples, and validation by filtered ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from configs.registry import LOADERS, TRIPLE_LOSSES
+from models.kernels.row_layout import Rule
+from models.kernels.row_tables import RowTable
+from models.kernels.threads import run_parts
+from models.knowledge import KnowledgeModel
+from tasks.sampling.neighbors import derive_key
+from tasks.storage.graph_facts import graph_facts
+from tasks.train import checkpoint
+from tasks.train.embeddings.sparse import set_around_table
+from tasks.train.job import BEST
+from tasks.train.knowledge.all_entities import AllEntitiesEngine
+from tasks.train.knowledge.entities import GridEntities
+from tasks.train.knowledge.learning import TripleLearning
+from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.validation import Validation
+from tasks.train.loaders.all_entities import AllEntities
+from tasks.train.loaders.triples import DrawnEntities, TripleData, head_chances
+from tasks.train.ranks.collectives import from_main
+from tasks.train.tables.block_files import Key
+from tasks.train.tables.block_trainer import BlockTrainer
+from tasks.train.tables.cpu import CpuEngine
+from tasks.train.tables.grid import Saved
+from tasks.train.tables.objective import Engine
+from tasks.train.tables.settings import Settings, TableSizes
+
+_TRIPLES, _RELATIONS = 1, 6
+"""Purposes that keys are drawn for; `learning` has the others."""
+_DRAW_ROWS = 1 << 14
+
+
+class KnowledgeTrainer(BlockTrainer):
+    """Trains the blocks of one rank, and the rows of relations."""
+
+    unit = "triples"
+    model: type[KnowledgeModel]
+
+    def make_loader(self) -> Any:
+        """Return what makes batches. Raises DataError: there is no training triple."""
+        return LOADERS.create(self.config.loader, TripleData(self.store, derive_key(self.job.seed, _TRIPLES)))
+
+    def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
+        """Return a pool for each epoch."""
+        chunks = self.loader.chunks_an_epoch
+        return Settings(num_blocks, self.config.epochs * chunks, chunks)
+
+    def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
+        """Return what takes the steps."""
+        manifest, seed = self.store.manifest, self.job.seed
+        rule = Rule(self.config.optimizer)
+        self.relations = Relations(self.model, self.options, manifest.num_relations, rule, derive_key(seed, _RELATIONS))
+        self.best: dict[str, Any] = {}
+        self.rate_drops = 0
+        self.stale = 0
+        self.validation = None
+        if self.ranks.is_main:
+            self.validation = Validation(self.job, self.store, self.model, self.settings.num_blocks)
+        loss = TRIPLE_LOSSES.create(self.config.loss)
+        if self.ranks.is_main:
+            print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
+        if isinstance(self.loader, AllEntities):
+            return AllEntitiesEngine(self.model, self.options, self.loader, loss, self.relations, self.grid, seed)
+        chances = None
+        if self.config.loader.sides == "bernoulli":
+            chances = torch.from_numpy(head_chances(self.store))
+        degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
+        drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
+        learning = TripleLearning(self.model, self.options, self.loader, loss, self.relations, drawn, chances, seed)
+        return CpuEngine(learning, self.grid, run_parts)
+
+    def start(self, key: Key, table: RowTable) -> None:
+        """Draw the rows of entities as the model has them begin."""
+        generator = torch.Generator().manual_seed(derive_key(self.job.seed, _RELATIONS, 1 + key[1]))
+        for low in range(0, table.num_rows, _DRAW_ROWS):
+            rows = torch.empty(min(_DRAW_ROWS, table.num_rows - low), table.width)
+            self.model.start_entities(self.options, rows, generator)
+            table.write(slice(low, low + len(rows)), rows.numpy())
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over the training triples."""
+        return int(self.config.epochs)
+
+    def rate(self, chunk: int) -> float:
+        """Return the learning rate of a chunk: less where validation did not get better."""
+        rate = super().rate(chunk)
+        return rate * self.config.plateau.factor**self.rate_drops if self.config.plateau else rate
+
+    def after_round(self) -> None:
+        """Average relations' rows."""
+        if self.ranks.world_size > 1:
+            self.relations.average()
+
+    # ---- validation
+
+    def after_pool(self) -> None:
+        """Rank validation triples, where they are due; keep the best rows."""
+        progress, config = self.progress, self.config
+        progress.epoch = progress.step
+        if progress.epoch % config.eval_every and progress.step < self.settings.num_pools:
+            return
+        self.journal.write_progress("ranking validation triples", force=True)
+        files: Saved = {}
+        if not self._in_memory:
+            self.grid.version = progress.step
+            files = self.grid.save()
+        metrics: dict[str, float] = {}
+        if self.validation is not None:
+            entities = GridEntities(self.grid, None if self._in_memory else files)
+            metrics = self.validation.measure(entities, self.relations.rows())
+        metrics = from_main(metrics)
+        score = from_main(self.validation.score(metrics) if self.validation else 0.0)
+        self.journal.record({f"valid/{name}": value for name, value in metrics.items()})
+        if score > progress.best_metric:
+            progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
+            self.stale = 0
+            self.grid.version = progress.step
+            self.best = {"files": files or self.grid.save(), "relations": self.relations.rows()}
+            self.save_last()
+            return
+        progress.evaluations_without_gain += 1
+        self.stale += 1
+        if config.plateau and self.stale >= config.plateau.patience:
+            self.rate_drops, self.stale = self.rate_drops + 1, 0
+
+    @property
+    def _in_memory(self) -> bool:
+        return self.ranks.world_size == 1 and self.grid.room is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether validation has not got better for too long."""
+        patience = self.config.patience
+        return patience is not None and self.progress.evaluations_without_gain >= patience
+
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint has to hold beside the blocks."""
+        return {
+            "relations": self.relations.state(),
+            "best": self.best,
+            "plateau": [self.rate_drops, self.stale],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.relations.restore(state["relations"])
+        self.best = state["best"]
+        self.rate_drops, self.stale = state["plateau"]
+
+    def kept_files(self, state: dict[str, Any]) -> Saved:
+        """Return the files of the best rows."""
+        found: Saved = state["best"].get("files", {})
+        return found
+
+    def finish(self) -> None:
+        """Make the model of the best rows and write it; rank 0 does so when the others have left."""
+        self.journal.write_progress("making the model of the best rows", force=True)
+        num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
+        table = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
+        best = GridEntities(self.grid, self.best["files"])
+        best.copy_to(table)
+        model = set_around_table(self.job.model, graph_facts(self.store.manifest), torch.from_numpy(table))
+        assert isinstance(model, KnowledgeModel)
+        model.relations.copy_(self.best["relations"])
+        assert self.validation is not None
+        model.calibration.copy_(self.validation.calibrate(best, model.relations))
+        progress = self.progress
+        state = checkpoint.best_state(model, self.job.digest, progress.best_epoch, progress.best_metric)
+        checkpoint.save_atomic(state, self.job.work / BEST)
+        numbers = self.grid.tables.numbers + model.relations.numel()
+        self.journal.finish(numbers, str(self.place.device))
