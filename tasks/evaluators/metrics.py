@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.ranking.rank import Ranks
+from tasks.ranking.ranks import Ranks
 from tasks.storage.graph_store import slices
 
 Array = NDArray[Any]

@@ -22,7 +22,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
 from tasks.ranking.checks import check_finite
-from tasks.ranking.rank import Ranks
+from tasks.ranking.ranks import Ranks
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 | array | what |
 |---|---|
-| `tiles` float32 (t, w, LANES), flat | column j of a tile lies at (tile * w + j) * LANES; what fills the last tile is 0 |
+| `tiles` float32 (t, w, LANES), flat | column j of a tile lies at (tile * w + j) * LANES; 0 fills the last tile |
 | `counted` uint64 (t,) | a bit for each entity of a tile that counts |
 | `queries`, `scales` float32 (g, w, GROUP), flat | likewise; scales may be None |
 | `known` | known entities, ascending within a query; query i's begin at starts[i] and end at starts[i + 1] |

@@ -9,11 +9,9 @@ November 2026.) Known entities are found by their numbers while a tile's compari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.arrays import Array, blocks
@@ -22,43 +20,10 @@ from tasks.ranking.entities import EntityBlocks, float_rows
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import compare_tiles
 from tasks.ranking.queries import Queries, check_arguments, check_numbers, contests, true_scores
+from tasks.ranking.ranks import Counts, Ranks
 
 MEMORY = 1 << 30
 """Bytes that a ranking may use, beside its arguments and a block of entities."""
-Counts = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """How true entities compare with the others, int64 (n,) each."""
-
-    better: Counts
-    """Entities that score higher than the true one."""
-    equal: Counts
-    """Others that score the same."""
-    candidates: Counts
-    """Entities that it was compared with."""
-
-    @property
-    def optimistic(self) -> Counts:
-        """Ranks from 1, the true one before its equals."""
-        return 1 + self.better
-
-    @property
-    def pessimistic(self) -> Counts:
-        """Ranks from 1, the true one behind its equals."""
-        return 1 + self.better + self.equal
-
-    @property
-    def mean(self) -> NDArray[np.float64]:
-        """Their middle, float64 (n,): the "realistic" rank of PyKEEN, and what LibKGE takes for ties."""
-        return 1 + self.better + 0.5 * self.equal
-
-    @classmethod
-    def joined(cls, parts: Sequence[Ranks]) -> Ranks:
-        """Return the ranks of several lists of queries, such as those of tails and those of heads."""
-        names = ("better", "equal", "candidates")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def rank_queries(

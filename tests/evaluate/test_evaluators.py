@@ -16,7 +16,7 @@ from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
 from tasks.evaluators.ogb import ogb_evaluator_class
-from tasks.ranking.rank import Ranks
+from tasks.ranking.ranks import Ranks
 from tasks.storage.manifests import GraphManifest
 from tests.support import COMMON
 

@@ -14,7 +14,8 @@ from configs.errors import RecipeError
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import Ranks, rank_candidates, rank_queries
+from tasks.ranking.rank import rank_candidates, rank_queries
+from tasks.ranking.ranks import Ranks
 from tasks.ranking.terms import GROUP, LANES
 from tasks.ranking.top import top_entities
 from tests.ranking import references
