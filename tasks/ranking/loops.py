@@ -23,31 +23,42 @@ from tasks.ranking.terms import (
     lowest_bit,
     num_bits,
     spread,
+    transpose,
 )
 
 _ONE = np.uint64(1)
 _ZERO = np.float32(0)
 
 
+@njit(inline="always")
+def _lay_out(square, side, rows, row, count, tiles, begin, size):  # type: ignore[no-untyped-def]
+    """Write `count` rows from `row` on, `size` at most, as the columns of the tile that begins at `begin`."""
+    width = rows.shape[1]
+    whole, full = width // side * side, count // side * side
+    for lane in range(0, full, side):
+        for j in range(0, whole, side):
+            transpose(square, rows, (row + lane) * width + j, width, tiles, begin + j * size + lane, size)
+    for lane in range(count):
+        for j in range(whole if lane < full else 0, width):
+            tiles[begin + j * size + lane] = rows[row + lane, j]
+
+
 @njit(cache=True, nogil=True)
-def pack_tiles(low, high, lanes, rows, first, mask, tiles, counted):  # type: ignore[no-untyped-def]
+def pack_tiles(low, high, square, side, size, rows, first, mask, tiles, counted):  # type: ignore[no-untyped-def]
     """Fill tiles low to high - 1 of rows float32 (m, w); the first is entity `first` of the mask bool (N,) or None."""
-    count, width = rows.shape
+    width = rows.shape[1]
     for tile in range(low, high):
-        bits, begin = np.uint64(0), tile * width * lanes
-        for lane in range(lanes):
-            row = tile * lanes + lane
-            if row < count:
-                keep = True
-                if mask is not None:
-                    keep = mask[first + row]
-                if keep:
-                    bits |= _ONE << np.uint64(lane)
-                for j in range(width):
-                    tiles[begin + j * lanes + lane] = rows[row, j]
-            else:
-                for j in range(width):
-                    tiles[begin + j * lanes + lane] = _ZERO
+        bits, begin, row = np.uint64(0), tile * width * size, tile * size
+        count = min(size, len(rows) - row)
+        if count < size:
+            tiles[begin : begin + width * size] = _ZERO
+        _lay_out(square, side, rows, row, count, tiles, begin, size)
+        for lane in range(count):
+            keep = True
+            if mask is not None:
+                keep = mask[first + row + lane]
+            if keep:
+                bits |= _ONE << np.uint64(lane)
         counted[tile] = bits
 
 
@@ -154,7 +165,7 @@ def compare_tiles(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def score_rows(low, high, similarity, lanes, size, steps, queries, scales, rows, scores):  # type: ignore[no-untyped-def]
+def score_rows(low, high, similarity, lanes, size, steps, square, side, queries, scales, rows, scores):  # type: ignore[no-untyped-def]
     """Score rows with a query of their own each: rows i K to (i + 1) K - 1 with query i, low to high - 1.
 
     Args:
@@ -168,9 +179,7 @@ def score_rows(low, high, similarity, lanes, size, steps, queries, scales, rows,
     for i in range(low, high):
         for first in range(0, each, size):
             count = min(size, each - first)
-            for lane in range(count):
-                for j in range(width):
-                    tile[j * size + lane] = rows[i * each + first + lane, j]
+            _lay_out(square, side, rows, i * each + first, count, tile, 0, size)
             total = zeros(lanes)
             for j in range(steps):
                 x, y = load(lanes, tile, j * size, size), load(lanes, tile, (j + second) * size, size)

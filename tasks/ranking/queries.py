@@ -15,7 +15,7 @@ from tasks.arrays import Array, blocks
 from tasks.ranking.entities import EntityBlocks, Rows, float_rows
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import is_ascending, pack_tiles, score_rows
-from tasks.ranking.terms import GROUP, KINDS, LANES, Kind, Similarity
+from tasks.ranking.terms import GROUP, KINDS, LANES, SQUARE, Kind, Similarity
 
 _GROUPS_AT_ONCE = 16
 """Groups that a thread scores with a tile before the next: with 200 columns 100 KB, in the second-level cache."""
@@ -71,8 +71,9 @@ class Queries:
     def score_own(self, rows: Rows, scores: Rows) -> None:
         """Score rows float32 (n K, w), K of each query's own, into scores float32 (n, K); of l2 without the root."""
         scales = None if self.scale is None else float_rows(self.scale).reshape(-1)
-        arguments = (Similarity(self.kind), LANES, LANES.count, self.steps, float_rows(self.vectors).reshape(-1))
-        run_rows(score_rows, even_rows(len(self)), *arguments, scales, rows, scores)
+        shape = Similarity(self.kind), LANES, LANES.count, self.steps, SQUARE, SQUARE.count
+        vectors = float_rows(self.vectors).reshape(-1)
+        run_rows(score_rows, even_rows(len(self)), *shape, vectors, scales, rows, scores)
 
     def printed(self, scores: Rows) -> Rows:
         """Return scores of the loops as the formulas have them."""
@@ -116,7 +117,7 @@ class Contest:
             for rows in blocks(len(block), self._tiles_at_once * size):
                 part, begin = block[rows], first + rows.start
                 count = -(-len(part) // size)
-                run_rows(pack_tiles, even_rows(count), size, part, begin, counted, tiles, bits)
+                run_rows(pack_tiles, even_rows(count), SQUARE, SQUARE.count, size, part, begin, counted, tiles, bits)
                 run_rows(loop, self._bounds, *shape, begin, tiles, bits[:count], *own)
 
     def padded(self, values: Array, fill: Any) -> Array:

@@ -26,6 +26,8 @@ LANES = Lanes(32 if _HAS_AVX512 else 8)
 """Entities that are scored at once, with GROUP queries: 16 accumulators of AVX-512's 32 registers, 8 of AVX2's 16.
 Half the queries with twice the entities is as fast, but their columns leave the first-level cache."""
 GROUP = 8
+SQUARE = Lanes(min(LANES.count, 16))
+"""Rows and columns that are transposed in registers."""
 _LEAST = 1.1754944e-38
 """The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
 _REGISTER = 16
@@ -49,6 +51,52 @@ def spread(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
         return _llvm.splat(builder, number, signature.return_type.lanes)
 
     return VectorType(lanes.count)(lanes, array, types.int64), generate
+
+
+@instruction
+def transpose(typing, square, rows, at, stride, tiles, to, tile_stride):  # type: ignore[no-untyped-def]
+    """transpose(square, rows, at, stride, tiles, to, tile_stride): write a square's rows as columns, n numbers each.
+
+    Its first number is read at `at` and written at `to`; strides are the steps from row to row. A quarter of a cycle a
+    number, where single ones take four.
+    """
+    _check_numbers(rows)
+    _check_numbers(tiles)
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        size = signature.args[0].count
+        kinds, places, steps = signature.args[1::3], args[2::3], args[3::3]
+
+        def pointer(k: int, number: int) -> Any:
+            step = builder.mul(steps[k], ir.Constant(steps[k].type, number))
+            return _llvm.vector_address(context, builder, kinds[k], args[1 + 3 * k], builder.add(places[k], step), size)
+
+        vectors = [builder.load(pointer(0, number), align=4) for number in range(size)]
+        # Each round puts rows i and i + n/2 between each other; after log2(n) rounds rows are columns.
+        for _ in range(size.bit_length() - 1):
+            vectors = [
+                builder.shuffle_vector(vectors[i], vectors[i + size // 2], _between(size, first))
+                for i in range(size // 2)
+                for first in (0, size // 2)
+            ]
+        for number, vector in enumerate(vectors):
+            builder.store(vector, pointer(1, number), align=4)
+        return context.get_dummy_value()
+
+    place = types.int64
+    return types.void(square, rows, place, place, tiles, place, place), generate
+
+
+def _check_numbers(kind: Any) -> None:
+    assert isinstance(kind, types.Array)
+    assert kind.dtype == types.float32
+    assert kind.layout == "C"
+
+
+def _between(size: int, first: int) -> Any:
+    """Return places of numbers of two vectors in turn, of each those from `first` on."""
+    places = [place + other for place in range(first, first + size // 2) for other in (0, size)]
+    return ir.Constant(ir.VectorType(INT, size), places)
 
 
 @instruction
