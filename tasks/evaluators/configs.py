@@ -51,12 +51,15 @@ class R2Config(ComponentConfig):
 
 @EVALUATORS.options("mrr", "evaluators")
 class MrrConfig(ComponentConfig):
-    """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
+    """Mean reciprocal rank of true edges, or triples' entities, with Hits@1, 3 and 10; ties take the middle rank."""
 
 
 @EVALUATORS.options("hits", "evaluators")
 class HitsConfig(ComponentConfig):
-    """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss)."""
+    """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss).
+
+    Of triples: of true entities whose rank is at most K; tied ones take the middle rank.
+    """
 
     k: int = Field(default=20, ge=1, le=MAX_HITS)
     """How many of the first places count."""

@@ -153,20 +153,28 @@ class R2(Evaluator):
 
 @EVALUATORS.register("mrr")
 class Mrr(Evaluator):
-    """Mean reciprocal rank of true edges among their negatives, with Hits@1, 3 and 10; ties take the middle rank."""
+    """Mean reciprocal rank of true edges, or triples' entities, with Hits@1, 3 and 10; ties take the middle rank."""
 
-    task_types = frozenset({"link"})
+    task_types = frozenset({"link", "triple"})
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
-        """MRR, then the hits that OGB prints beside it."""
+        """MRR, then the hits that OGB prints beside it; of triples the mean rank, and the MRR if ties were won or lost.
+
+        Triples are judged by the middle rank, as PyKEEN ("realistic") and LibKGE do.
+        """
+        if self.graph.task_type == "triple":
+            return metrics.mrr_of_triples(prediction.true_ranks())
         return metrics.mrr(*prediction.pairs())
 
 
 @EVALUATORS.register("hits")
 class Hits(Evaluator):
-    """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss)."""
+    """Hits@K: share of true edges that score above the K-th best negative, as OGB does (a tie is a miss).
 
-    task_types = frozenset({"link"})
+    Of triples: of true entities whose rank is at most K; tied ones take the middle rank, as in PyKEEN and LibKGE.
+    """
+
+    task_types = frozenset({"link", "triple"})
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
@@ -174,6 +182,8 @@ class Hits(Evaluator):
 
     def measure(self, prediction: Prediction) -> float:
         """Hits@K in 0..1."""
+        if self.graph.task_type == "triple":
+            return metrics.hits_of_triples(prediction.true_ranks(), self.config.k)
         return metrics.hits(*prediction.pairs(), self.config.k)
 
 
@@ -199,7 +209,7 @@ _BY_METRIC: dict[str, dict[str, Any]] = {
 class Auto(Evaluator):
     """OGB's own evaluator for OGB data sets, else the metric that the data set names."""
 
-    task_types = _CLASSIFY | {"regression", "link"}
+    task_types = _CLASSIFY | {"regression", "link", "triple"}
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)

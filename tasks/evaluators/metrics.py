@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.ranking.ranks import Ranks
 from tasks.storage.graph_store import slices
 
 Array = NDArray[Any]
@@ -232,6 +233,26 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
         return 1.0
     threshold = np.partition(negative, len(negative) - k)[len(negative) - k]
     return float(np.mean(positive > threshold))
+
+
+def mrr_of_triples(found: Ranks) -> dict[str, float]:
+    """Return `mrr` of true entities' ranks, the mean rank, and the MRR with each tie won, and with each tie lost.
+
+    MRR, Hits@K and mean rank go by the mean of optimistic and pessimistic rank, as PyKEEN ("realistic") and LibKGE do.
+    """
+    mean = found.mean
+    return {
+        "mrr": float(np.mean(1 / mean)),
+        **{f"hits@{k}": hits_of_triples(found, k) for k in (1, 3, 10)},
+        "mean_rank": float(np.mean(mean)),
+        "mrr_optimistic": float(np.mean(1 / found.optimistic)),
+        "mrr_pessimistic": float(np.mean(1 / found.pessimistic)),
+    }
+
+
+def hits_of_triples(found: Ranks, k: int) -> float:
+    """Share of true entities whose mean of optimistic and pessimistic rank is at most k."""
+    return float(np.mean(found.mean <= k))
 
 
 def probabilities(scores: Floats) -> Floats:

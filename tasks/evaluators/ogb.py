@@ -19,12 +19,17 @@ from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.manifests import GraphManifest
 
-_FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}
+_FOLDERS = {
+    "node": "nodeproppred",
+    "link": "linkproppred",
+    "triple": "linkproppred",
+    "graph": "graphproppred",
+}
 
 
 @cache
 def ogb_evaluator_class(task: str) -> type[Any]:
-    """Return OGB's `Evaluator` class for a kind of task (node, link, graph) without importing the package."""
+    """Return OGB's `Evaluator` class for a kind of task (node, link, triple, graph) without importing the package."""
     spec = importlib.util.find_spec("ogb")
     assert spec is not None, "ogb is a requirement of graphmill"
     assert spec.submodule_search_locations, "ogb is a package"
@@ -42,7 +47,7 @@ def ogb_evaluator_class(task: str) -> type[Any]:
 class Ogb(Evaluator):
     """OGB's evaluator of the data set."""
 
-    task_types = frozenset({"multiclass", "binary", "multilabel", "regression", "link"})
+    task_types = frozenset({"multiclass", "binary", "multilabel", "regression", "link", "triple"})
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         """Raises RecipeError for a data set that OGB does not list; DataError for ogbg-code2's sequences."""
@@ -60,6 +65,9 @@ class Ogb(Evaluator):
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """What OGB prints; `acc` is called `accuracy`."""
+        if self.graph.task_type == "triple":
+            # Its MRR, of ranks among the candidates that it gives.
+            return metrics.mrr_of_triples(prediction.true_ranks())
         if self._kind == "mrr":
             # OGB's NumPy branch calls sum(dim=1), which NumPy has not; this is its torch branch (same tie rule).
             return metrics.mrr(*prediction.pairs())

@@ -19,8 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from configs.errors import DataError, RecipeError
+from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
+from tasks.ranking.checks import check_finite
+from tasks.ranking.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class Prediction:
 
     Node and graph tasks: `scores` (n, C) float32 and `label` (n,) or (n, T).
     Link tasks: `positive` (n,) and `negative`, (m,) as one pool or (n, K) as K for each positive.
+    Triple tasks: `ranks` of the true entities, those of tails and those of heads.
     """
 
     scores: Array | None = None
     label: Array | None = None
     positive: Array | None = None
     negative: Array | None = None
+    ranks: Ranks | None = None
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
 
@@ -45,6 +49,14 @@ class Prediction:
         if not len(self.positive) or not self.negative.size:
             raise DataError("the split has no positive or no negative edges; there is nothing to rank")
         return finite(self.positive), finite(self.negative)
+
+    def true_ranks(self) -> Ranks:
+        """Ranks of true entities, at least one."""
+        if self.ranks is None:
+            raise DataError("this metric needs the ranks of triples' true entities")
+        if not len(self.ranks.better):
+            raise DataError("the split has no triples; there is nothing to rank")
+        return self.ranks
 
     def classes(self) -> tuple[Array, Array]:
         """True and predicted class index of labelled rows, (n,) int64 each."""
@@ -94,12 +106,7 @@ class Prediction:
 
 def finite(scores: Array) -> Floats:
     """Return the scores. Raises RecipeError if some are NaN or infinite: no metric means anything then."""
-    bad = scores.size - int(np.isfinite(scores).sum())
-    if bad:
-        raise RecipeError(
-            f"{bad:,} of {scores.size:,} scores are NaN or infinite: training diverged; "
-            "lower train.learning_rate, or set train.clip_norm=1.0"
-        )
+    check_finite(scores.size - int(np.isfinite(scores).sum()), scores.size)
     return scores
 
 

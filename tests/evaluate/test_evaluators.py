@@ -16,6 +16,7 @@ from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for, make_evaluator
 from tasks.evaluators.ogb import ogb_evaluator_class
+from tasks.ranking.ranks import Ranks
 from tasks.storage.manifests import GraphManifest
 from tests.support import COMMON
 
@@ -46,7 +47,7 @@ def graph(task: str = "node", task_type: str = "multiclass", metric: str = "accu
 
 
 def evaluator(name: str, task_type: str = "multiclass", **options: object) -> Evaluator:
-    task = "link" if task_type == "link" else "node"
+    task = task_type if task_type in ("link", "triple") else "node"
     return make_evaluator(EVALUATORS.config({"name": name, **options}), graph(task, task_type))
 
 
@@ -328,15 +329,66 @@ def test_ogb_neither_prints_nor_starts_threads_nor_loads_its_readers() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+# ------------------------------------------------------------------ triples
+
+
+def triple_ranks() -> Ranks:
+    return Ranks(better=np.array([0, 2, 9]), equal=np.array([1, 0, 2]), candidates=np.array([20, 20, 20]))
+
+
+def test_triples_are_judged_by_the_middle_rank() -> None:
+    # ranks 1..2 -> 1.5, 3, 10..12 -> 11
+    result = evaluator("mrr", "triple")(Prediction(ranks=triple_ranks()))
+    assert result == {
+        "mrr": pytest.approx((1 / 1.5 + 1 / 3 + 1 / 11) / 3),
+        "hits@1": 0,
+        "hits@3": pytest.approx(2 / 3),
+        "hits@10": pytest.approx(2 / 3),
+        "mean_rank": pytest.approx((1.5 + 3 + 11) / 3),
+        "mrr_optimistic": pytest.approx((1 + 1 / 3 + 1 / 10) / 3),
+        "mrr_pessimistic": pytest.approx((1 / 2 + 1 / 3 + 1 / 12) / 3),
+    }
+    assert next(iter(result)) == "mrr"
+    for k, share in ((1, 0), (2, 1 / 3), (10, 2 / 3), (11, 1)):
+        assert evaluator("hits", "triple", k=k)(Prediction(ranks=triple_ranks())) == {f"hits@{k}": pytest.approx(share)}
+    for mine in (
+        auto(task="triple", task_type="triple", metric="mrr"),
+        auto(task="triple", task_type="triple", ogb="ogbl-biokg"),
+    ):
+        assert mine(Prediction(ranks=triple_ranks())) == result
+
+
+def test_mrr_of_triples_matches_ogb() -> None:
+    rng = np.random.default_rng(5)
+    positive, negative = rng.integers(4, size=50).astype(np.float32), rng.integers(4, size=(50, 9)).astype(np.float32)
+    better, equal = (negative > positive[:, None]).sum(1), (negative == positive[:, None]).sum(1)
+    theirs = ogb_evaluator_class("triple")("ogbl-biokg").eval(
+        {"y_pred_pos": torch.from_numpy(positive), "y_pred_neg": torch.from_numpy(negative)}
+    )
+    mine = auto(task="triple", task_type="triple", ogb="ogbl-biokg")(Prediction(ranks=Ranks(better, equal, equal)))
+    assert mine["mrr"] == pytest.approx(float(theirs["mrr_list"].mean()))
+    for k in (1, 3, 10):
+        assert mine[f"hits@{k}"] == pytest.approx(float(theirs[f"hits@{k}_list"].mean()))
+
+
+def test_triples_without_ranks_are_refused() -> None:
+    none = np.zeros(0, np.int64)
+    for name in ("mrr", "hits"):
+        with pytest.raises(DataError, match="no triples; there is nothing to rank"):
+            evaluator(name, "triple")(Prediction(ranks=Ranks(none, none, none)))
+        with pytest.raises(DataError, match="needs the ranks"):
+            evaluator(name, "triple")(Prediction(positive=np.zeros(3), negative=np.zeros(3)))
+
+
 # ------------------------------------------------------------------ refusals and contracts
 
 
 def test_every_evaluator_states_its_metric() -> None:
     for name in EVALUATORS.names():
         for task_type in sorted(EVALUATORS.get(name).task_types):
-            task = "link" if task_type == "link" else "node"
-            metric = {"link": "mrr", "regression": "rmse"}.get(task_type, "accuracy")
-            ogb = {"link": "ogbl-ddi"}.get(task_type, "ogbn-arxiv") if name == "ogb" else None
+            task = task_type if task_type in ("link", "triple") else "node"
+            metric = {"link": "mrr", "triple": "mrr", "regression": "rmse"}.get(task_type, "accuracy")
+            ogb = {"link": "ogbl-ddi", "triple": "ogbl-biokg"}.get(task_type, "ogbn-arxiv") if name == "ogb" else None
             made = make_evaluator(EVALUATORS.config(name), graph(task, task_type, metric, ogb))
             assert made.metric
             assert isinstance(made.higher_is_better, bool)

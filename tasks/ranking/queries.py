@@ -1,0 +1,210 @@
+"""Queries of knowledge graphs, ready for the loops that score entities with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.threads import even_rows, num_threads, run_rows
+from tasks.arrays import Array, blocks
+from tasks.ranking.entities import EntityBlocks, Rows, float_rows
+from tasks.ranking.known_triples import Known
+from tasks.ranking.loops import is_ascending, pack_tiles, score_rows
+from tasks.ranking.terms import GROUP, KINDS, LANES, SQUARE, Kind, Similarity
+
+_GROUPS_AT_ONCE = 16
+"""Groups that a thread scores with a tile before the next: with 200 columns 100 KB, in the second-level cache."""
+_MOST_PACKED_BYTES = 1 << 24
+_GATHERED_BYTES = 1 << 22
+_STATE_BYTES = 80
+"""Of a query, beside its numbers: the true entity and its score, known ones' places, counts."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """What entities are compared with. A score is higher for a likelier entity e:
+
+    - "dot": q . e
+    - "l1": -sum |q - s e|
+    - "l2": -sqrt(sum (q - s e)^2)
+    - "complex": -sum_j |q_j - e_j|, of complex numbers: the first w/2 columns are real parts, the others imaginary ones
+    """
+
+    kind: Kind
+    vectors: Tensor
+    """float32 (n, w)."""
+    scale: Tensor | None = None
+    """float32 (n, w): s, of l1 and l2; None: 1."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what does not fit together."""
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown similarity {self.kind!r}; known: {', '.join(KINDS)}")
+        if self.vectors.dim() != 2 or (self.kind == "complex" and self.vectors.shape[1] % 2):
+            halves = ", and complex ones two halves" if self.kind == "complex" else ""
+            raise ValueError(f"queries have rows{halves}: not the shape {tuple(self.vectors.shape)}")
+        if self.scale is not None and (self.kind not in ("l1", "l2") or self.scale.shape != self.vectors.shape):
+            raise ValueError("queries of l1 and l2 may have a scale, of the vectors' shape")
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    @property
+    def width(self) -> int:
+        """Columns of a query."""
+        return self.vectors.shape[1]
+
+    @property
+    def steps(self) -> int:
+        """Terms of a score."""
+        return self.width // 2 if self.kind == "complex" else self.width
+
+    def part(self, rows: slice | Array) -> Queries:
+        """Return some of them."""
+        return Queries(self.kind, self.vectors[rows], None if self.scale is None else self.scale[rows])
+
+    def score_own(self, rows: Rows, scores: Rows) -> None:
+        """Score rows float32 (n K, w), K of each query's own, into scores float32 (n, K); of l2 without the root."""
+        scales = None if self.scale is None else float_rows(self.scale).reshape(-1)
+        shape = Similarity(self.kind), LANES, LANES.count, self.steps, SQUARE, SQUARE.count
+        vectors = float_rows(self.vectors).reshape(-1)
+        run_rows(score_rows, even_rows(len(self)), *shape, vectors, scales, rows, scores)
+
+    def printed(self, scores: Rows) -> Rows:
+        """Return scores of the loops as the formulas have them."""
+        return -np.sqrt(-scores) if self.kind == "l2" else scores
+
+
+class Contest:
+    """A batch of queries that meets all entities, block after block."""
+
+    def __init__(self, queries: Queries, known: Known | None, entities: EntityBlocks, packed_bytes: int) -> None:
+        self.queries, self.num_entities = queries, entities.num_entities
+        self.num_groups = -(-len(queries) // GROUP)
+        self.num_padded = self.num_groups * GROUP
+        scale = queries.scale
+        self._packed = _in_groups(queries.vectors), None if scale is None else _in_groups(scale)
+        starts, known_entities = known or (np.zeros(1, np.int64), np.zeros(0, np.int32))
+        # Those that fill the last group have none.
+        self._starts = np.full(self.num_padded + 1, starts[-1], np.int64)
+        self._starts[: len(starts)] = starts
+        self._known, self._places = known_entities, np.empty(self.num_padded, np.int64)
+        self._tiles_at_once = max(1, packed_bytes // (4 * LANES.count * max(queries.width, 1)))
+        threads = num_threads()
+        each = min(_GROUPS_AT_ONCE, -(-self.num_groups // (2 * threads)) if threads > 1 else _GROUPS_AT_ONCE)
+        self._bounds = np.append(np.arange(0, self.num_groups, each), self.num_groups)
+
+    def meet(self, entities: EntityBlocks, counted: Array | None, loop: Callable[..., Any], *state: Any) -> None:
+        """Call a loop of `loops.py` for all groups and all tiles.
+
+        Args:
+            entities: those that the queries meet.
+            counted: bool (N,), those that count; None: all.
+            loop: `compare_tiles` or `keep_best`.
+            state: its last arguments, of a query each.
+        """
+        size, width = LANES.count, self.queries.width
+        tiles = np.empty(self._tiles_at_once * size * width, np.float32)
+        bits = np.empty(self._tiles_at_once, np.uint64)
+        shape = Similarity(self.queries.kind), LANES, size, self.queries.steps, width
+        own = (*self._packed, self._starts, self._known, self._places, *state)
+        for first, block in checked_blocks(entities, width):
+            for rows in blocks(len(block), self._tiles_at_once * size):
+                part, begin = block[rows], first + rows.start
+                count = -(-len(part) // size)
+                run_rows(pack_tiles, even_rows(count), SQUARE, SQUARE.count, size, part, begin, counted, tiles, bits)
+                run_rows(loop, self._bounds, *shape, begin, tiles, bits[:count], *own)
+
+    def padded(self, values: Array, fill: Any) -> Array:
+        """Return an array (n,) with `fill` for what fills the last group."""
+        found = np.full(self.num_padded, fill, values.dtype)
+        found[: len(values)] = values
+        return found
+
+
+def contests(
+    queries: Queries, known: Known | None, entities: EntityBlocks, memory: int, state_bytes: int = 0
+) -> Iterator[tuple[slice, Contest]]:
+    """Cut queries into batches for so many bytes of memory, `state_bytes` of a query's beside what all have."""
+    row_bytes = 4 * queries.width
+    packed = min(memory // 4, _MOST_PACKED_BYTES)
+    query_bytes = row_bytes * (1 if queries.scale is None else 2) + _STATE_BYTES + state_bytes
+    batch = max(1, (memory - packed) // query_bytes // GROUP) * GROUP
+    for rows in blocks(len(queries), batch):
+        own = None
+        if known is not None:
+            starts = known[0][rows.start : rows.stop + 1]
+            own = starts - starts[0], known[1][starts[0] : starts[-1]]
+        yield rows, Contest(queries.part(rows), own, entities, packed)
+
+
+def true_scores(queries: Queries, truth: NDArray[np.int64], entities: EntityBlocks) -> Rows:
+    """Return the score of each query's true entity, float32 (n,), in one pass over all entities."""
+    found = np.empty((len(queries), 1), np.float32)
+    order = np.argsort(truth, kind="stable")
+    ordered = truth[order]
+    most = max(1, _GATHERED_BYTES // (4 * max(queries.width, 1)))
+    for first, block in checked_blocks(entities, queries.width):
+        low, high = np.searchsorted(ordered, [first, first + len(block)])
+        for rows in blocks(high - low, most):
+            chosen = order[low + rows.start : low + rows.stop]
+            scores = np.empty((len(chosen), 1), np.float32)
+            queries.part(chosen).score_own(block[truth[chosen] - first], scores)
+            found[chosen] = scores
+    return found[:, 0]
+
+
+def checked_blocks(entities: EntityBlocks, width: int) -> Iterator[tuple[int, Rows]]:
+    """Yield blocks. Raises ValueError unless rows have this width, and each entity comes once, in their order."""
+    count = 0
+    for first, rows in entities:
+        if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32 or not rows.flags.c_contiguous:
+            raise ValueError(
+                f"rows of entities are contiguous float32 (m, {width}), as the queries are; not {rows.dtype} "
+                f"of the shape {rows.shape}"
+            )
+        if first != count:
+            raise ValueError(f"blocks of entities follow each other: after {count} entities came entity {first}")
+        count += len(rows)
+        yield first, rows
+    if count != entities.num_entities:
+        raise ValueError(f"{count} entities were given in blocks, not {entities.num_entities}")
+
+
+def check_arguments(queries: Queries, entities: EntityBlocks, known: Known | None, counted: Array | None) -> None:
+    """Raise ValueError for known entities and masks that do not fit."""
+    if counted is not None and (counted.shape != (entities.num_entities,) or counted.dtype != np.bool_):
+        raise ValueError(f"`counted` is bool ({entities.num_entities},), not {counted.dtype} {counted.shape}")
+    if known is None:
+        return
+    starts, numbers = known
+    if len(starts) != len(queries) + 1 or starts[0] != 0 or starts[-1] != len(numbers):
+        raise ValueError(f"known entities need {len(queries) + 1} offsets, from 0 to {len(numbers)}")
+    if not is_ascending(starts, numbers, entities.num_entities):
+        raise ValueError(f"known entities of a query ascend, from 0 to below {entities.num_entities}")
+
+
+def check_numbers(numbers: Array, num_queries: int, num_entities: int, what: str) -> None:
+    """Raise ValueError unless there is a row for each query, and all are entities."""
+    if len(numbers) != num_queries:
+        raise ValueError(f"{len(numbers)} {what} do not fit {num_queries} queries")
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < num_entities:
+        raise ValueError(
+            f"{what} are numbers from 0 to below {num_entities}, not from {numbers.min()} to {numbers.max()}"
+        )
+
+
+def _in_groups(vectors: Tensor) -> Rows:
+    """Return vectors (n, w) as (g, w, GROUP), flat; zeros fill the last group."""
+    count, width = vectors.shape
+    found = np.zeros((-(-count // GROUP), width, GROUP), np.float32)
+    rows = float_rows(vectors)
+    for place in range(GROUP):
+        own = rows[place::GROUP]
+        found[: len(own), :, place] = own
+    return found.reshape(-1)

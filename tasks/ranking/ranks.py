@@ -1,0 +1,44 @@
+"""How true entities compare with the others, and their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How true entities compare with the others, int64 (n,) each."""
+
+    better: Counts
+    """Entities that score higher than the true one."""
+    equal: Counts
+    """Others that score the same."""
+    candidates: Counts
+    """Entities that it was compared with."""
+
+    @property
+    def optimistic(self) -> Counts:
+        """Ranks from 1, the true one before its equals."""
+        return 1 + self.better
+
+    @property
+    def pessimistic(self) -> Counts:
+        """Ranks from 1, the true one behind its equals."""
+        return 1 + self.better + self.equal
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Their middle, float64 (n,): the "realistic" rank of PyKEEN, and what LibKGE takes for ties."""
+        return 1 + self.better + 0.5 * self.equal
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ranks]) -> Ranks:
+        """Return the ranks of several lists of queries, such as those of tails and those of heads."""
+        names = ("better", "equal", "candidates")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
