@@ -11,6 +11,7 @@ from configs.metric_names import MetricName
 from configs.registry import DATASETS
 
 DATASETS.options_in("tables", "tables.configs")
+DATASETS.options_in("triples", "triples.configs")
 
 
 @DATASETS.options("synthetic", "synthetic.dataset")
