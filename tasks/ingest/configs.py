@@ -171,7 +171,7 @@ class DglFileConfig(ComponentConfig):
 
 @DATASETS.options("ogb", "ogb.dataset")
 class OgbConfig(ComponentConfig):
-    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout."""
+    """Open Graph Benchmark: node, link, graph and triple tasks by name (downloaded once), or a folder in its layout."""
 
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
@@ -179,16 +179,16 @@ class OgbConfig(ComponentConfig):
     """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
     offline: bool = False
     """Never download: say what is missing instead."""
-    task: Literal["node", "link", "graph"] | None = None
+    task: Literal["node", "link", "graph", "triple"] | None = None
     """What is predicted. This and all below: only for a folder that OGB does not list."""
-    task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
-    """Kind of label; null: multiclass (link for a link task)."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression", "link", "triple"] | None = None
+    """Kind of label; null: multiclass (link for a link task, triple for a triple task)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """Classes of a multiclass label."""
     num_tasks: int = Field(default=1, ge=1)
     """Columns of the label file (multilabel and regression)."""
     metric: MetricName | None = None
-    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse, hits@50 or mrr, by kind of label."""
     split: str | None = None
     """Folder under split/; null: the only one there."""
     directed: bool = True
