@@ -72,6 +72,43 @@ class SyntheticConfig(ComponentConfig):
         return self
 
 
+@DATASETS.options("synthetic_triples", "synthetic.triples")
+class SyntheticTriplesConfig(ComponentConfig):
+    """Generated knowledge graph: latent types, and relations that follow rules; up to millions of entities."""
+
+    num_entities: int = Field(default=150, ge=40, le=2 * 10**9)
+    """Entities."""
+    num_relations: int = Field(default=40, ge=1, le=100_000)
+    """Relations; of each six two are turns, one is a turn's inverse, one symmetric, one composed and one one-way."""
+    num_triples: int = Field(default=6_250, ge=10, le=10**10)
+    """Triples of all splits, in equal shares for each relation."""
+    num_types: int = Field(default=3, ge=1, le=10_000)
+    """Latent types, of equal size; all entities are of one node type."""
+    noise: float = Field(default=0.02, ge=0, lt=1)
+    """Share of triples that follow no rule."""
+    valid_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of triples in the validation split."""
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of triples in the test split; the rest trains."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of everything above."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> SyntheticTriplesConfig:
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share + test_share must leave something to train on (be below 1)")
+        size = self.num_entities // self.num_types
+        if size < 40:
+            raise ValueError(f"num_types {self.num_types} leaves {size} entities a type; 40 are needed")
+        most = size * size // 8 * self.num_relations
+        if self.num_triples > most:
+            raise ValueError(
+                f"num_triples {self.num_triples} is too many for {self.num_relations} relations between types of "
+                f"{size} entities: {most} at most"
+            )
+        return self
+
+
 @DATASETS.options("npz", "npz")
 class NpzConfig(ComponentConfig):
     """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits."""
