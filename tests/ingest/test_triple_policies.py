@@ -122,13 +122,14 @@ def test_little_can_be_held_out(ingest: Ingest, folder: Path) -> None:
 
 
 def test_loops_show_their_entity_once() -> None:
-    src = np.array([0, 0, 1, 1], np.int32)
-    dst = np.array([0, 0, 1, 0], np.int32)
-    relation = np.zeros(4, np.int32)
-    owner, order = np.zeros(4, np.int8), np.array([0, 1, 2, 3])
-    taken = hold_out(src, relation, dst, order, 4, 0, owner, np.array([5, 3]), np.array([4]))
-    # The first two go, for the last one shows 0 still; 1's loop goes too, and then the last one is all that is left.
-    assert (taken, owner.tolist()) == ((3, 1), [1, 1, 1, 0])
+    src = np.array([0, 0, 1, 1, 2], np.int32)
+    dst = np.array([0, 0, 1, 0, 2], np.int32)
+    relation = np.zeros(5, np.int32)
+    owner, order = np.zeros(5, np.int8), np.arange(5)
+    taken = hold_out(src, relation, dst, order, 5, 0, owner, np.array([5, 3, 2]), np.array([9]))
+    # The first two go, for the fourth shows 0 still; 1's loop goes too, and then the fourth is all that is left of both.
+    # Nothing but its loop shows 2.
+    assert (taken, owner.tolist()) == ((3, 2), [1, 1, 1, 0, 0])
 
 
 def test_dealt_out_by_time(ingest: Ingest, folder: Path) -> None:
