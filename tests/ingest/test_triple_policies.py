@@ -127,8 +127,8 @@ def test_loops_show_their_entity_once() -> None:
     relation = np.zeros(5, np.int32)
     owner, order = np.zeros(5, np.int8), np.arange(5)
     taken = hold_out(src, relation, dst, order, 5, 0, owner, np.array([5, 3, 2]), np.array([9]))
-    # The first two go, for the fourth shows 0 still; 1's loop goes too, and then the fourth is all that is left of both.
-    # Nothing but its loop shows 2.
+    # The first two go, for the fourth shows 0 still; 1's loop goes too, and then the fourth is all that is left of
+    # both. Nothing but its loop shows 2.
     assert (taken, owner.tolist()) == ((3, 2), [1, 1, 1, 0, 0])
 
 
@@ -231,7 +231,11 @@ def test_all_mistakes_at_once(ingest: Ingest, folder: Path) -> None:
     put_splits(folder, train=[("a", "", "b"), ("", "r", "b")], test=[("a", "r", "")])
     with pytest.raises(DataError) as error:
         ingest(name="triples", path=str(folder))
-    for place in ("train.txt (row 0, column 1)", "train.txt (row 1, column 0)", "test.txt (row 0, column 2)"):
+    put(folder / "valid.txt", "a\tr\tb\nb\tr\n")
+    with pytest.raises(DataError) as error:
+        ingest(name="triples", path=str(folder))
+    places = ("train.txt (row 0, column 1)", "train.txt (row 1, column 0)", "valid.txt (row 1)", "test.txt (row 0, ")
+    for place in places:
         assert place in str(error.value)
 
 
