@@ -89,8 +89,10 @@ def test_candidates_in_many_portions(ingest: Ingest, folder: Path, monkeypatch: 
     monkeypatch.setattr(triples, "_CHUNK_BYTES", 1)
     monkeypatch.setattr(triples, "_ROWS", 2)
     store = ingest(**BIO, root=str(folder))
-    first = np.array([FIRST[kind] for kind in made["test"]["tail_type"]])
-    np.testing.assert_array_equal(store.column("split/test_negative", "dst"), made["test"]["tail_neg"] + first[:, None])
+    for column, end in (("src", "head"), ("dst", "tail")):
+        first = np.array([FIRST[kind] for kind in made["test"][f"{end}_type"]])
+        expected = made["test"][f"{end}_neg"] + first[:, None]
+        np.testing.assert_array_equal(store.column("split/test_negative", column), expected)
     assert rows(store, "split/train")["relation"] == [0, 0, 1, 1, 2, 0]
 
 
