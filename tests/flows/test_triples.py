@@ -45,6 +45,7 @@ def test_check_counts_relations(place: Path) -> None:
         "knows": {"train": 2, "valid": 0, "test": 1},
         "hates": {"train": 0, "valid": 1, "test": 0},
     }
+    assert list(found["relations"]) == ["likes", "knows", "hates"]  # the most frequent first
     assert found["splits"] == {"train": 5, "valid": 1, "test": 2}
     assert found["nodes"] == {"entity": 4}
     assert found["adjusted"] == {"valid.txt: valid triples with a relation that training never shows kept": 1}
