@@ -47,6 +47,7 @@ def expected_counts(recipe: Recipe) -> Counts | None:
     """Return what a generated data set's options say of its size; None where only reading it will tell."""
     options: dict[str, Any] = recipe.dataset.model_dump(mode="json")
     nodes, edges, dim = (options.get(name) for name in ("num_nodes", "num_edges", "feature_dim"))
+    nodes, edges = options.get("num_entities", nodes), options.get("num_triples", edges)
     if not isinstance(nodes, int) or not isinstance(edges, int):
         return None
     return Counts(nodes, edges, dim if isinstance(dim, int) else 0)

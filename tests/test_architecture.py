@@ -68,6 +68,15 @@ def test_light_modules_stay_light(module: str) -> None:
     assert not [name for name in ("torch", "prefect", "mlflow", "dgl") if name in loaded]
 
 
+def test_options_of_triples_are_read_without_what_reads_data() -> None:
+    loaded = _modules_after("""
+    from configs.registry import DATASETS
+    for options in ({"name": "triples", "path": "x"}, {"name": "synthetic_triples"}):
+        DATASETS.create(DATASETS.config(options))
+""")
+    assert not [name for name in HEAVY if name in loaded]
+
+
 def test_the_stage_that_starts_workers_imports_no_torch() -> None:
     """It would wait for torch before its workers begin to wait for theirs."""
     loaded = _modules_after("""

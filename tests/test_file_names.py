@@ -188,6 +188,8 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/evaluators/ogb.py: Path(spec.submodule_search_locations[0]) / _FOLDERS[task]",
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
+        "tasks/ingest/ogb/triples.py: raw.folder / 'raw' / raw.count_file",
+        "tasks/ingest/ogb/triples.py: place / f'{split}.pt'",
         "tasks/ingest/ogb/meta.py: _package() / _TABLES[kind]",
         "tasks/ingest/ogb/raw.py: self.file.with_name(f'{kind}-label.npz')",
         "tasks/ingest/ogb/raw.py: folder / {'feat': f'{prefix}-feat.csv.gz', 'label': f'{prefix}-label.csv.gz'}"

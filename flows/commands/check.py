@@ -13,7 +13,7 @@ from flows.terminal.progress import ReporterListener
 from tasks.processes import ending
 from tasks.storage.home import Home
 
-_SHOWN_CLASSES = 30
+_SHOWN_ROWS = 30
 
 
 def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
@@ -53,7 +53,9 @@ def show_check(found: DataCheck) -> None:
     if found.unlabelled:
         console.print(f"{'labels':<11} {found.unlabelled:,} nodes have none", markup=False)
     if found.classes:
-        console.print(_classes(found.classes), markup=False)
+        console.print(_counts("class", found.classes), markup=False)
+    if found.relations:
+        console.print(_counts("relation", found.relations), markup=False)
     problems = err()
     for text in found.warnings:
         problems.print(f"warning: {text}", style="yellow", markup=False)
@@ -61,7 +63,8 @@ def show_check(found: DataCheck) -> None:
         rows = f" ({mistake['rows']:,} such rows)" if mistake["rows"] > 1 else ""
         problems.print(f"error: {mistake['message']}{rows}", markup=False)
     if found.ok:
-        console.print("the data is good: ingest and preprocess take it", markup=False)
+        stages = "ingest takes it" if found.relations else "ingest and preprocess take it"
+        console.print(f"the data is good: {stages}", markup=False)
 
 
 def _columns(tables: dict[str, dict[str, dict[str, Any]]]) -> Any:
@@ -73,11 +76,12 @@ def _columns(tables: dict[str, dict[str, dict[str, Any]]]) -> Any:
     return shown
 
 
-def _classes(classes: dict[str, dict[str, int]]) -> Any:
-    splits = list(next(iter(classes.values())))
-    shown = table("class", *splits, right=tuple(splits))
-    for name, counts in list(classes.items())[:_SHOWN_CLASSES]:
+def _counts(what: str, rows: dict[str, dict[str, int]]) -> Any:
+    """Return the table of what each class, or each relation, has in each split."""
+    splits = list(next(iter(rows.values())))
+    shown = table(what, *splits, right=tuple(splits))
+    for name, counts in list(rows.items())[:_SHOWN_ROWS]:
         shown.add_row(name, *(f"{counts[split]:,}" for split in splits))
-    if len(classes) > _SHOWN_CLASSES:
-        shown.add_row(f"and {len(classes) - _SHOWN_CLASSES} more", *("" for _ in splits))
+    if len(rows) > _SHOWN_ROWS:
+        shown.add_row(f"and {len(rows) - _SHOWN_ROWS} more", *("" for _ in splits))
     return shown

@@ -11,6 +11,7 @@ from configs.metric_names import MetricName
 from configs.registry import DATASETS
 
 DATASETS.options_in("tables", "tables.configs")
+DATASETS.options_in("triples", "triples.configs")
 
 
 @DATASETS.options("synthetic", "synthetic.dataset")
@@ -68,6 +69,43 @@ class SyntheticConfig(ComponentConfig):
             raise ValueError(f"label_noise {self.label_noise} leaves no more than chance, {1 / self.num_classes:g}")
         if self.num_nodes < 4 * self.num_classes:
             raise ValueError(f"num_nodes {self.num_nodes} is below four a class, {4 * self.num_classes}")
+        return self
+
+
+@DATASETS.options("synthetic_triples", "synthetic.triples")
+class SyntheticTriplesConfig(ComponentConfig):
+    """Generated knowledge graph: latent types, and relations that follow rules; up to millions of entities."""
+
+    num_entities: int = Field(default=150, ge=40, le=2 * 10**9)
+    """Entities."""
+    num_relations: int = Field(default=40, ge=1, le=100_000)
+    """Relations; of each six two are turns, one is a turn's inverse, one symmetric, one composed and one one-way."""
+    num_triples: int = Field(default=6_250, ge=10, le=10**10)
+    """Triples of all splits, in equal shares for each relation."""
+    num_types: int = Field(default=3, ge=1, le=10_000)
+    """Latent types, of equal size; all entities are of one node type."""
+    noise: float = Field(default=0.02, ge=0, lt=1)
+    """Share of triples that follow no rule."""
+    valid_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of triples in the validation split."""
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+    """Share of triples in the test split; the rest trains."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of everything above."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> SyntheticTriplesConfig:
+        if self.valid_share + self.test_share >= 1:
+            raise ValueError("valid_share + test_share must leave something to train on (be below 1)")
+        size = self.num_entities // self.num_types
+        if size < 40:
+            raise ValueError(f"num_types {self.num_types} leaves {size} entities a type; 40 are needed")
+        most = size * size // 8 * self.num_relations
+        if self.num_triples > most:
+            raise ValueError(
+                f"num_triples {self.num_triples} is too many for {self.num_relations} relations between types of "
+                f"{size} entities: {most} at most"
+            )
         return self
 
 
@@ -170,7 +208,7 @@ class DglFileConfig(ComponentConfig):
 
 @DATASETS.options("ogb", "ogb.dataset")
 class OgbConfig(ComponentConfig):
-    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout."""
+    """Open Graph Benchmark: node, link, graph and triple tasks by name (downloaded once), or a folder in its layout."""
 
     dataset: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
@@ -178,16 +216,16 @@ class OgbConfig(ComponentConfig):
     """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
     offline: bool = False
     """Never download: say what is missing instead."""
-    task: Literal["node", "link", "graph"] | None = None
+    task: Literal["node", "link", "graph", "triple"] | None = None
     """What is predicted. This and all below: only for a folder that OGB does not list."""
-    task_type: Literal["multiclass", "binary", "multilabel", "regression", "link"] | None = None
-    """Kind of label; null: multiclass (link for a link task)."""
+    task_type: Literal["multiclass", "binary", "multilabel", "regression", "link", "triple"] | None = None
+    """Kind of label; null: multiclass (link for a link task, triple for a triple task)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """Classes of a multiclass label."""
     num_tasks: int = Field(default=1, ge=1)
     """Columns of the label file (multilabel and regression)."""
     metric: MetricName | None = None
-    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
+    """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse, hits@50 or mrr, by kind of label."""
     split: str | None = None
     """Folder under split/; null: the only one there."""
     directed: bool = True

@@ -31,7 +31,7 @@ class LabelKind:
 
 def usual_metric(task_type: str) -> str:
     """Return the metric that a kind of label is judged by where nobody names another."""
-    return {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50"}.get(task_type, "rocauc")
+    return {"multiclass": "accuracy", "regression": "rmse", "link": "hits@50", "triple": "mrr"}.get(task_type, "rocauc")
 
 
 def wrong_labels(values: Array, kind: LabelKind) -> Array:

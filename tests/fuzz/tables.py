@@ -105,6 +105,21 @@ def edge_lists(draw: Draw) -> Sample:
 
 
 @st.composite
+def ntriples(draw: Draw) -> Sample:
+    """Statements of IRIs, blank nodes and literals, with comments; escapes have a test of their own."""
+    iris = st.text(st.characters(codec="utf-8", min_codepoint=0x21, exclude_characters='<>"{}|^`\\'), max_size=12)
+    iri = iris.map("<{}>".format)
+    literal = st.text(st.characters(codec="utf-8", exclude_characters='"\\\n\r'), max_size=12).map('"{}"@en'.format)
+    rows = draw(st.lists(st.tuples(iri, iri, iri | literal | st.just("_:b.1")), min_size=1, max_size=20))
+    lines = [" ".join(row) + draw(st.sampled_from([" .", ".", " . # a comment"])) for row in rows]
+    for at in draw(st.lists(st.integers(0, len(lines)), max_size=3)):
+        lines.insert(at, draw(st.sampled_from(["# <a> <b> <c> .", "", " \t"])))
+    suffix, data = draw(compressed("\n".join(lines).encode()))
+    expected = [[cell[1:-1] if cell[0] == "<" else cell for cell in row] for row in rows]
+    return Sample(f"x.nt{suffix}", data, "statements", {}, repr(expected))
+
+
+@st.composite
 def parquet_files(draw: Draw) -> Sample:
     """Columns of texts of several kinds and of numbers."""
     names = draw(NAMES)
@@ -221,6 +236,7 @@ def matlab_files(draw: Draw) -> Sample:
 SAMPLES: dict[str, st.SearchStrategy[Sample]] = {
     "delimited": delimited(),
     "edge lists": edge_lists(),
+    "ntriples": ntriples(),
     "parquet": parquet_files(),
     "raw numbers": raw_numbers(),
     "small texts": small_texts(),

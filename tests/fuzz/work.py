@@ -53,6 +53,16 @@ def table(
     return repr(found) if len(str(found)) < 100_000 else len(found)
 
 
+def statements(path: str) -> Any:
+    """Return the triples of a file of N-Triples."""
+    from tasks.readers.ntriples import read_ntriples
+
+    found: list[list[str]] = []
+    for part in read_ntriples(Path(path), literals=True):
+        found += [list(row.values()) for row in part.terms.to_pylist()]
+    return repr(found)
+
+
 def raw_numbers(path: str, kind: str, missing: bool) -> Any:
     """Return the numbers of a file in OGB's layout."""
     from tasks.readers.numbers.reader import read_numbers

@@ -162,3 +162,67 @@ def link_folder(folder: Path, style: str = "pairs", tensors: bool = False) -> No
             if name != "train":
                 data["target_node_neg"] = wrap(rng.integers(0, 10, (len(pairs), 4)))
         torch.save(data, split / f"{name}.pt", pickle_protocol=4)
+
+
+def wikikg_folder(folder: Path, candidates: int = 4) -> dict[str, dict[str, np.ndarray]]:
+    """Like ogbl-wikikg2: one type, 6 entities, 3 relations; of each split what its file holds."""
+    rng = np.random.default_rng(4)
+    raw, split = folder / "raw", folder / "split" / "time"
+    made = {}
+    split.mkdir(parents=True)
+    for name, count in (("train", 9), ("valid", 3), ("test", 2)):
+        data = {
+            "head": np.arange(count) % 6,
+            "relation": np.arange(count) % 3,
+            "tail": (np.arange(count) // 3 + {"train": 0, "valid": 3, "test": 4}[name]) % 6,
+        }
+        if name != "train":
+            data |= {f"{end}_neg": rng.integers(0, 6, (count, candidates)) for end in ("head", "tail")}
+        torch.save(data, split / f"{name}.pt", pickle_protocol=4)
+        made[name] = data
+    put(raw / "edge.csv.gz", np.stack([made["train"]["head"], made["train"]["tail"]], 1))
+    put(raw / "edge_reltype.csv.gz", made["train"]["relation"])
+    put(raw / "num-node-list.csv.gz", [6])
+    put(raw / "num-edge-list.csv.gz", [9])
+    put(folder / "mapping/nodeidx2entityid.csv.gz", "node idx,entity id\n" + "".join(f"{i},Q{i}\n" for i in range(6)))
+    put(folder / "mapping/reltype2relid.csv.gz", "reltype,rel id\n1,P1\n0,P0\n2,P2\n")
+    return made
+
+
+BIOKG = {"disease": 3, "drug": 2, "protein": 4}
+
+
+def biokg_folder(folder: Path, candidates: int = 3) -> dict[str, dict[str, Any]]:
+    """Like ogbl-biokg: three types, ids within them, a folder of raw edges for each relation."""
+    rng = np.random.default_rng(5)
+    raw, split = folder / "raw", folder / "split" / "random"
+    relations = [("disease", "disease-protein", "protein"), ("drug", "drug-drug_x", "drug"), ("drug", "p", "protein")]
+    split.mkdir(parents=True)
+    made = {}
+    for name, relation in (("train", [0, 0, 1, 1, 2, 0]), ("valid", [2, 1]), ("test", [0, 2, 2])):
+        kinds = [relations[r] for r in relation]
+        data: dict[str, Any] = {
+            "head_type": [kind[0] for kind in kinds],
+            "head": np.array([rng.integers(BIOKG[kind[0]]) for kind in kinds]),
+            "relation": np.array(relation),
+            "tail_type": [kind[2] for kind in kinds],
+            "tail": np.array([rng.integers(BIOKG[kind[2]]) for kind in kinds]),
+        }
+        for end, place in (("head", 0), ("tail", 2)) if name != "train" else ():
+            data[f"{end}_neg"] = np.stack([rng.integers(0, BIOKG[kind[place]], candidates) for kind in kinds])
+        torch.save(data, split / f"{name}.pt", pickle_protocol=4)
+        made[name] = data
+    put(raw / "num-node-dict.csv.gz", ",".join(BIOKG) + "\n" + ",".join(map(str, BIOKG.values())) + "\n")
+    put(raw / "triplet-type-list.csv.gz", "".join(",".join(kind) + "\n" for kind in relations))
+    for number, kind in enumerate(relations):
+        rows = np.flatnonzero(made["train"]["relation"] == number)
+        place = raw / "relations" / "___".join(kind)
+        put(place / "edge.csv.gz", np.stack([made["train"]["head"][rows], made["train"]["tail"][rows]], 1))
+        put(place / "edge_reltype.csv.gz", np.full(len(rows), number))
+        put(place / "num-edge-list.csv.gz", [len(rows)])
+    for kind, count in BIOKG.items():
+        rows = "".join(f"{i},{kind[:2]}{i}\n" for i in range(count))
+        put(folder / f"mapping/{kind}_entidx2name.csv.gz", "ent idx,ent name\n" + rows)
+    names = "".join(f"{number},{kind[1]}\n" for number, kind in enumerate(relations))
+    put(folder / "mapping/relidx2relname.csv.gz", "rel idx,rel name\n" + names)
+    return made

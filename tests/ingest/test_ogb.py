@@ -156,8 +156,6 @@ def test_a_pickle_in_a_split_is_never_run(ingest: Ingest, folder: Path) -> None:
 def test_names_and_options(ingest: Ingest, folder: Path) -> None:
     assert {"ogbn-arxiv", "ogbl-ddi", "ogbg-molhiv"} <= set(listed_names())
     assert listed_meta("ogbn-papers100M").url.endswith("papers100M-bin.zip")
-    with pytest.raises(RecipeError, match="KG completion"):
-        listed_meta("ogbl-wikikg2")
     with pytest.raises(RecipeError, match=r"did you mean 'ogbn-arxiv'"):
         ingest(name="ogb", dataset="ogbn-arxv")
     with pytest.raises(RecipeError, match="leave it out"):

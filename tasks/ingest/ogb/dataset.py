@@ -28,7 +28,7 @@ _META_OPTIONS = ("task", "task_type", "num_classes", "num_tasks", "metric", "spl
 
 @DATASETS.register("ogb")
 class Ogb(Dataset):
-    """Open Graph Benchmark: node, link and graph tasks by name (downloaded once), or any folder in its layout.
+    """Open Graph Benchmark: node, link, graph and triple tasks by name (downloaded once), or any folder in its layout.
 
     `<root>/<name>` (with `_` for `-`) is used if it is there, and nothing is downloaded then. raw/ and split/ are read
     by graphmill's own readers in chunks; whatever disagrees is refused. What the layout itself does not say (task,
@@ -58,7 +58,7 @@ class Ogb(Dataset):
                     f"dataset.dataset: OGB has no {config.dataset!r}{hint}. For your own folder in OGB's layout give "
                     "dataset.root (the folder above it) and dataset.task"
                 )
-            raise RecipeError(f"dataset.task: OGB does not list {config.dataset!r}; say node, link or graph")
+            raise RecipeError(f"dataset.task: OGB does not list {config.dataset!r}; say node, link, graph or triple")
         return _own_meta(config)
 
     def folder(self, default_root: Path) -> Path:
@@ -85,7 +85,7 @@ class Ogb(Dataset):
         from tasks.ingest.ogb.raw import open_raw
 
         folder = self.folder(Path())
-        if self.meta.task == "graph":
+        if self.meta.task in ("graph", "triple"):
             return None
         if self.config.root is None or not is_folder(folder):
             return "years"
@@ -96,7 +96,8 @@ class Ogb(Dataset):
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Download if need be, then read raw/ and split/ into tables."""
-        from tasks.ingest.ogb.folder import ingest_folder
+        from tasks.ingest.ogb.folder import check_release, ingest_folder
+        from tasks.ingest.ogb.triples import ingest_triple_folder
 
         meta = self.meta
         folder = self.folder(context.home.downloads / "ogb")
@@ -104,6 +105,9 @@ class Ogb(Dataset):
             if not meta.listed:
                 raise DataError("there is no such folder; check dataset.root and dataset.dataset", path=folder)
             self._download(meta, folder, context)
+        check_release(folder, meta, context)
+        if meta.task == "triple":
+            return ingest_triple_folder(folder, meta, context)
         return ingest_folder(folder, meta, self.config.categorical or meta.molecules, context)
 
     def _download(self, meta: OgbMeta, folder: Path, context: StageContext) -> None:
@@ -127,8 +131,9 @@ class Ogb(Dataset):
 def _own_meta(config: OgbConfig) -> OgbMeta:
     """Check the options that describe a folder which OGB does not list."""
     assert config.task is not None
-    task_type = config.task_type or ("link" if config.task == "link" else "multiclass")
-    if (task_type == "link") != (config.task == "link"):
+    own = config.task if config.task in ("link", "triple") else None
+    task_type = config.task_type or own or "multiclass"
+    if own not in (None, task_type) or (own is None and task_type in ("link", "triple")):
         raise RecipeError(f"dataset.task_type: {task_type} does not go with a {config.task} task")
     if task_type == "multiclass" and config.num_classes is None:
         raise RecipeError("dataset.num_classes: a multiclass label needs it")

@@ -66,7 +66,6 @@ class _Job:
 
 def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: StageContext) -> dict[str, Any]:
     """Read raw/, split/ and mapping/; return the fields of DatasetManifest. Raises DataError."""
-    _check_release(folder, meta, context)
     raw = open_raw(folder, meta)
     splits = split_folder(folder, meta)
     target = _target_type(raw, meta)
@@ -112,7 +111,8 @@ def _fields(job: _Job, sizes: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _check_release(folder: Path, meta: OgbMeta, context: StageContext) -> None:
+def check_release(folder: Path, meta: OgbMeta, context: StageContext) -> None:
+    """Warn of another version than OGB's present one."""
     releases = sorted(path.name for path in folder.glob("RELEASE_v*.txt"))
     if meta.listed and releases and f"RELEASE_v{meta.version}.txt" not in releases:
         context.warn(f"{folder} is {releases[-1]}, OGB's present version is {meta.version}; results may not compare")

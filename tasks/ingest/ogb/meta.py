@@ -17,6 +17,7 @@ from tasks.storage.manifests import TaskKind, TaskType
 
 _TABLES: dict[TaskKind, str] = {"node": "nodeproppred", "link": "linkproppred", "graph": "graphproppred"}
 _METRICS = {"acc": "accuracy", "F1": "f1"}
+_KNOWLEDGE_GRAPH = "KG completion"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def listed_meta(name: str) -> OgbMeta:
     num_tasks = int(row.get("num tasks", 1))
     return OgbMeta(
         name=name,
-        task=kind,
+        task="triple" if row["task type"] == _KNOWLEDGE_GRAPH else kind,
         task_type=_task_type(name, row["task type"], num_tasks),
         num_classes=max(0, int(row.get("num classes", 0))),
         num_tasks=num_tasks,
@@ -100,7 +101,9 @@ def _task_type(name: str, text: str, num_tasks: int) -> TaskType:
         return "regression"
     if text == "link prediction":
         return "link"
-    raise RecipeError(f"{name} is a {text} task, which graphmill does not train; it knows node, link and graph tasks")
+    if text == _KNOWLEDGE_GRAPH:
+        return "triple"
+    raise RecipeError(f"{name} is a {text} task, which graphmill does not train; it knows node, link, graph and triple")
 
 
 def _features() -> ModuleType:

@@ -78,7 +78,7 @@ def _needed(raw: Path, meta: OgbMeta) -> list[str]:
         names.append("node-feat.csv.gz")
     if meta.has_edge_features:
         names.append("edge-feat.csv.gz")
-    return names + {"node": ["node-label.csv.gz"], "graph": ["graph-label.csv.gz"], "link": []}[meta.task]
+    return names + {"node": ["node-label.csv.gz"], "graph": ["graph-label.csv.gz"], "link": [], "triple": []}[meta.task]
 
 
 def _counts(path: Path) -> Array:

@@ -59,7 +59,7 @@ def _dealt(split: SplitConfig, nodes: NodeSet, labels: Array, candidates: Array)
     if split.by == "time":
         if nodes.time is None:
             raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
-        owner[candidates] = cut_by_time(nodes.time[candidates], split)
+        owner[candidates] = cut_by_time(nodes.time[candidates], split.train, split.valid)
     elif split.by == "ratio":
         owner[shuffled] = _cut(np.arange(count), count, split)
     else:
@@ -77,12 +77,12 @@ def _cut(rank: Array, size: Array | int, split: SplitConfig) -> Array:
     return (share >= split.train).astype(np.int8) + (share >= split.train + split.valid).astype(np.int8)
 
 
-def cut_by_time(time: Array, split: SplitConfig) -> Array:
-    """Return codes, int8: oldest train, newest test; equal times stay together."""
+def cut_by_time(time: Array, train: float, valid: float) -> Array:
+    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together."""
     codes = np.zeros(len(time), np.int8)
     if len(time) == 0:
         return codes
-    for share in (split.train, split.train + split.valid):
+    for share in (train, train + valid):
         at = min(round(share * len(time)), len(time) - 1)
         codes += time >= np.partition(time, at)[at]
     return codes
@@ -160,7 +160,7 @@ class LinkSplitter:
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         there = np.concatenate(kept)
         codes = np.full(len(there), -1, np.int8)
-        codes[there] = cut_by_time(np.concatenate(times)[there], self.split)
+        codes[there] = cut_by_time(np.concatenate(times)[there], self.split.train, self.split.valid)
         return codes
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:

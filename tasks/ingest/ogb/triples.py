@@ -1,0 +1,216 @@
+"""Knowledge graphs in OGB's layout: triples in split/, candidates to rank each against beside them.
+
+`raw/` has the training triples once more and says how many entities there are of each type. Memory: a split's file,
+which is not made for reading in pieces, and 12 bytes a triple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.matching import listed
+from configs.source_files import is_folder
+from tasks.arrays import Array, blocks, offsets
+from tasks.ingest.ogb.mappings import read_text_table, write_mappings
+from tasks.ingest.ogb.meta import OgbMeta
+from tasks.ingest.ogb.raw import Raw, open_raw
+from tasks.ingest.ogb.raw_rows import checked_cast
+from tasks.ingest.ogb.splits import as_array, split_folder
+from tasks.ingest.ogb.torch_files import load_torch
+from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
+from tasks.ingest.triples.dealing import find_repeated
+from tasks.ingest.writer import DatasetWriter
+from tasks.stage import StageContext
+from tasks.storage.manifests import SPLITS
+
+_CHUNK_BYTES = 16 << 20
+_ROWS = 1 << 20
+_MAX_RELATIONS = 1 << 24
+_ENDS = {"src": "head", "dst": "tail"}
+
+
+def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> dict[str, Any]:
+    """Read raw/'s counts, split/ and mapping/; return the fields of DatasetManifest. Raises DataError."""
+    raw = open_raw(folder, meta)
+    types = _types(raw)
+    place = split_folder(folder, meta)
+    read: dict[str, list[Array]] = {"src": [], "relation": [], "dst": [], "owner": []}
+    with DatasetWriter(context.work) as writer:
+        for kind, count in types:
+            write_entities(writer, kind, count)
+        with TripleTables(writer, types, place) as tables:
+            for code, split in enumerate(SPLITS):
+                file = _SplitFile(place / f"{split}.pt", types)
+                _write(file, split, tables, writer, context)
+                for name, values in file.triples.items():
+                    read[name].append(values.astype(tables.kind if name in _ENDS else np.int32))
+                read["owner"].append(np.full(len(file.triples["src"]), code, np.int8))
+        fields = tables.fields({})
+        num_relations = _write_names(folder, writer, max(int(part.max()) for part in read["relation"]) + 1, context)
+        write_mappings(folder, raw, meta, writer, context)
+    _warn_of_repeats({name: np.concatenate(parts) for name, parts in read.items()}, place, context)
+    _compare_with_raw(raw, fields["splits"]["train"], context)
+    return {
+        **fields,
+        "dataset": meta.name,
+        "metric": meta.metric,
+        "ogb_name": meta.name if meta.listed else None,
+        "num_relations": num_relations,
+    }
+
+
+def _types(raw: Raw) -> list[tuple[str, int]]:
+    """Return name and number of entities of each type. Raises DataError."""
+    if any(len(counts) != 1 for counts in raw.num_nodes.values()):
+        raise DataError("counts several graphs; a knowledge graph is one", path=raw.folder / "raw" / raw.count_file)
+    return [(kind, int(counts[0])) for kind, counts in raw.num_nodes.items()]
+
+
+class _SplitFile:
+    """The triples of a split, and the candidates of validation and test."""
+
+    def __init__(self, path: Path, types: list[tuple[str, int]]) -> None:
+        """Raises DataError where ids are out of range or columns differ in length."""
+        self.path, self.types = path, types
+        self._first = offsets([count for _, count in types])
+        self._loaded = load_torch(path)
+        relation = self._whole("relation")
+        self._kinds = {end: self._kinds_of(f"{word}_type", len(relation)) for end, word in _ENDS.items()}
+        self.triples = {"src": self._ids("src"), "relation": relation, "dst": self._ids("dst")}
+        sizes = {name: len(values) for name, values in self.triples.items()}
+        if len(set(sizes.values())) != 1:
+            raise DataError(f"columns differ in length: {sizes}", path=path)
+        if not len(relation):
+            raise DataError("the split is empty", path=path)
+        wrong = np.flatnonzero((relation < 0) | (relation >= _MAX_RELATIONS))
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(f"relation {relation[row]} is not in 0..{_MAX_RELATIONS - 1}", path=path, row=row)
+
+    def candidates(self) -> Iterator[dict[str, Array]]:
+        """Yield candidates of heads and tails, int (n, K) each, in portions; nothing where the file has none."""
+        names = {end: f"{word}_neg" for end, word in _ENDS.items()}
+        there = [name for name in names.values() if name in self._loaded]
+        if not there:
+            return
+        if len(there) == 1:
+            raise DataError(f"has {there[0]} alone; head_neg and tail_neg are needed, or none", path=self.path)
+        arrays = {end: as_array(self._loaded, name, self.path) for end, name in names.items()}
+        for end, values in arrays.items():
+            if values.ndim != 2 or len(values) != len(self.triples["src"]) or not values.shape[1]:
+                raise DataError(
+                    f"{names[end]} has the shape {values.shape}; ({len(self.triples['src']):,}, candidates) is needed",
+                    path=self.path,
+                )
+        width = max(values.shape[1] for values in arrays.values())
+        for rows in blocks(len(self.triples["src"]), max(1, _CHUNK_BYTES // (8 * width))):
+            yield {end: self._checked(values[rows], end, names[end], rows.start) for end, values in arrays.items()}
+
+    def _ids(self, end: str) -> Array:
+        values = self._whole(_ENDS[end])
+        if len(values) != len(self._kinds[end]):
+            raise DataError(f"{_ENDS[end]!r} and 'relation' differ in length", path=self.path)
+        return self._checked(values[:, None], end, _ENDS[end], 0)[:, 0]
+
+    def _checked(self, ids: Array, end: str, name: str, first_row: int) -> Array:
+        """Return ids within types, (n, K), as ids over all types, int64. Raises DataError for one out of range."""
+        ids = checked_cast(ids, np.int64, f"{self.path}[{name}]", first_row)
+        kinds = self._kinds[end][first_row : first_row + len(ids)]
+        sizes = np.diff(self._first)[kinds][:, None]
+        wrong = np.argwhere((ids < 0) | (ids >= sizes))
+        if len(wrong):
+            row, column = wrong[0]
+            kind, count = self.types[int(kinds[row])]
+            raise DataError(
+                f"{name} {ids[row, column]} is not in 0..{count - 1}; there are {count:,} {kind} entities",
+                path=self.path,
+                row=first_row + int(row),
+            )
+        return ids + self._first[kinds][:, None]
+
+    def _whole(self, key: str) -> Array:
+        values = as_array(self._loaded, key, self.path)
+        if values.ndim != 1:
+            raise DataError(f"{key!r} has the shape {values.shape}; one value a triple is needed", path=self.path)
+        return checked_cast(values[:, None], np.int64, f"{self.path}[{key}]", 0)[:, 0]
+
+    def _kinds_of(self, key: str, count: int) -> Array:
+        """Return the number of each row's type; where there is one type the file need not name it."""
+        words = self._loaded.get(key)
+        if words is None and len(self.types) == 1:
+            return np.zeros(count, np.int64)
+        names = [name for name, _ in self.types]
+        try:
+            cells = pa.array(words, pa.string())
+        except (pa.ArrowException, TypeError):
+            raise DataError(f"{key!r} is no list of types: {listed(names)}", path=self.path) from None
+        encoded = compute.dictionary_encode(cells, null_encoding="encode")
+        known = np.array([names.index(word) if word in names else -1 for word in encoded.dictionary.to_pylist()])
+        kinds = known[np.asarray(encoded.indices)] if len(cells) else np.zeros(0, np.int64)
+        wrong = np.flatnonzero(kinds < 0)
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(
+                f"unknown type {cells[row].as_py()!r}; known: {listed(names)}", path=self.path, row=row, column=key
+            )
+        return kinds
+
+
+def _write(file: _SplitFile, split: str, tables: TripleTables, writer: DatasetWriter, context: StageContext) -> None:
+    total = len(file.triples["src"])
+    for rows in blocks(total, _ROWS):
+        tables.add(split, **{name: values[rows] for name, values in file.triples.items()})
+        context.progress(rows.stop, total, "triples", split)
+    if split == SPLITS[0]:
+        return
+    candidates = file.candidates()
+    first = next(candidates, None)
+    if first is None:
+        return
+    with writer.table(f"split/{split}_negative") as table:
+        for part in _chained(first, candidates):
+            table.write({end: values.astype(tables.kind) for end, values in part.items()})
+
+
+def _chained(first: dict[str, Array], rest: Iterator[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+    yield first
+    yield from rest
+
+
+def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:
+    """Write what relations are called, by mapping/ or by their numbers; return how many there are."""
+    mapping = folder / "mapping"
+    paths = sorted(mapping.glob("rel*2rel*.csv.gz")) if is_folder(mapping) else []
+    for path in paths[:1]:
+        read = read_text_table(path, _MAX_RELATIONS)
+        try:
+            index = np.asarray(read.column(0).cast(pa.int64()))
+        except (pa.ArrowInvalid, IndexError):
+            index = np.empty(0, np.int64)
+        order = np.argsort(index, kind="stable")
+        if read.num_columns == 2 and len(index) >= count and np.array_equal(index[order], np.arange(len(index))):
+            write_relations(writer, read.column(1).take(pa.array(order)).combine_chunks())
+            return len(index)
+        context.warn(f"{path} does not name each of the relations 0..{count - 1} exactly once; it is left out")
+    write_relations(writer, pa.array(np.arange(count)).cast(pa.string()))
+    return count
+
+
+def _warn_of_repeats(read: dict[str, Array], place: Path, context: StageContext) -> None:
+    """Say of triples that stand twice; published results are measured with them."""
+    found = int(np.count_nonzero(find_repeated(read["src"], read["relation"], read["dst"], read["owner"], None)))
+    if found:
+        context.warn(f"{place}: {found:,} triples stand in a split twice or in two; they are kept as they are")
+
+
+def _compare_with_raw(raw: Raw, num_train: int, context: StageContext) -> None:
+    edges = sum(int(counts.sum()) for counts in raw.num_edges.values())
+    if edges != num_train:
+        context.warn(f"{raw.folder}: raw/ has {edges:,} triples, split/ {num_train:,} to train on; the latter count")

@@ -1,0 +1,141 @@
+"""The tables of a triple task, as every source of knowledge graphs writes them: splits, pairs that train, names.
+
+Memory: one chunk, a row group of each table that is open, and what `EdgeCheck` remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError
+from tasks.arrays import Array, blocks, offsets
+from tasks.ingest.edges import EdgeCheck, total_duplicates
+from tasks.ingest.writer import DatasetWriter, TableWriter
+from tasks.storage.file_names import joined_name
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+
+RELATION = "to"
+"""Of the tables of edges: there all relations are one."""
+_ROWS = 1 << 18
+_MAX_PAIRS = 1024  # each has a table that waits for rows
+
+
+class TripleTables:
+    """Takes triples split by split; a context manager. Ids are those of all types end to end."""
+
+    def __init__(self, writer: DatasetWriter, types: Sequence[tuple[str, int]], where: object) -> None:
+        """`types`: name and number of entities of each; `where`: the source, for messages."""
+        self.writer, self.types, self.where = writer, types, where
+        self.offsets = offsets([count for _, count in types])
+        self.kind = id_dtype(int(self.offsets[-1]))
+        self._stack = ExitStack()
+        self._splits: dict[str, TableWriter] = {}
+        self._edges: dict[tuple[int, int], tuple[TableWriter, EdgeCheck]] = {}
+
+    def __enter__(self) -> TripleTables:
+        """Nothing is opened before the first triples."""
+        self._stack.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the tables."""
+        self._stack.__exit__(kind, error, trace)
+
+    def add(self, split: str, src: Array, relation: Array, dst: Array, **others: Array) -> None:
+        """Write triples, (n,) each; `others`: weight (float32) and time (int64), where there are such columns."""
+        if split not in self._splits:
+            self._splits[split] = self._stack.enter_context(self.writer.table(f"split/{split}"))
+        src, dst = src.astype(self.kind, copy=False), dst.astype(self.kind, copy=False)
+        self._splits[split].write({"src": src, "relation": relation.astype(np.int32), "dst": dst, **others})
+        if split == SPLITS[0]:
+            self._add_edges(src, dst)
+
+    def _add_edges(self, src: Array, dst: Array) -> None:
+        if len(self.types) == 1:
+            self._add_pair((0, 0), src, dst)
+            return
+        ends = [np.searchsorted(self.offsets, ids, side="right") - 1 for ids in (src, dst)]
+        pairs = ends[0] * len(self.types) + ends[1]
+        order = np.argsort(pairs, kind="stable")
+        starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
+        for part in np.split(order, starts[1:]) if len(order) else ():
+            first, second = divmod(int(pairs[part[0]]), len(self.types))
+            self._add_pair((first, second), src[part] - self.offsets[first], dst[part] - self.offsets[second])
+
+    def _add_pair(self, pair: tuple[int, int], src: Array, dst: Array) -> None:
+        if pair not in self._edges:
+            if len(self._edges) == _MAX_PAIRS:
+                raise DataError(
+                    f"more than {_MAX_PAIRS:,} pairs of entity types meet in triples; use fewer types, or none",
+                    path=self.where,
+                )
+            table = self._stack.enter_context(self.writer.table(f"edges/{joined_name(self._triplet(pair))}"))
+            sizes = (self.types[end][1] for end in pair)
+            self._edges[pair] = table, EdgeCheck(*sizes, same_type=pair[0] == pair[1])
+        table, check = self._edges[pair]
+        check.add(src, dst, self.where)
+        kind = id_dtype(max(check.num_src, check.num_dst))
+        table.write({"src": src.astype(kind, copy=False), "dst": dst.astype(kind, copy=False)})
+
+    def _triplet(self, pair: tuple[int, int]) -> tuple[str, str, str]:
+        return self.types[pair[0]][0], RELATION, self.types[pair[1]][0]
+
+    def fields(self, features: Mapping[str, tuple[FeatureColumn, ...]]) -> dict[str, Any]:
+        """Return the manifest's fields that follow from what was written; `features`: those of each type."""
+        checks = [check for _, check in self._edges.values()]
+        edge_types = []
+        for pair, (_, check) in self._edges.items():
+            source, relation, target = self._triplet(pair)
+            edge_types.append(EdgeType(source=source, relation=relation, target=target, num_edges=check.num_edges))
+        return {
+            "task": "triple",
+            "task_type": "triple",
+            "directed": True,
+            "node_types": tuple(
+                NodeType(name=name, num_nodes=count, features=features.get(name, ())) for name, count in self.types
+            ),
+            "edge_types": tuple(edge_types),
+            "target_type": self.types[0][0],
+            "splits": {split: self._splits[split].num_rows for split in SPLITS if split in self._splits},
+            "num_self_loops": sum(check.num_self_loops for check in checks),
+            "num_duplicate_edges": total_duplicates(checks),
+            "tables": self.writer.tables,
+        }
+
+
+def write_relations(writer: DatasetWriter, names: pa.Array) -> None:
+    """Write what the numbers of relations mean: texts in their order."""
+    writer.write("relations", {"relation": np.arange(len(names), dtype=np.int32), "name": names})
+
+
+def write_entities(writer: DatasetWriter, kind: str, count: int, features: Iterator[Array] | None = None) -> None:
+    """Write `nodes/TYPE`; `features` yields their rows, (n, dim) float32, in portions of any size."""
+    with writer.table(f"nodes/{kind}") as table:
+        if features is None:
+            for rows in blocks(count, _ROWS):
+                table.write({"node_id": np.arange(rows.start, rows.stop, dtype=np.int64)})
+            if not count:
+                table.write({"node_id": np.empty(0, np.int64)})
+            return
+        first = 0
+        for feat in features:
+            table.write({"node_id": np.arange(first, first + len(feat), dtype=np.int64), "feat": feat})
+            first += len(feat)
+        assert first == count, (first, count)
+
+
+def write_ids(writer: DatasetWriter, kind: str, keys: pa.Array) -> None:
+    """Write `ids/TYPE`: what users call the entities, in their order."""
+    with writer.table(f"ids/{kind}") as table:
+        for rows in blocks(len(keys), _ROWS):
+            part = keys.slice(rows.start, rows.stop - rows.start)
+            table.write({"node_id": np.arange(rows.start, rows.stop, dtype=np.int64), "original_id": part})

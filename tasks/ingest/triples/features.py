@@ -1,0 +1,172 @@
+"""Numbers of each entity: a matrix in the order of a list, or a Parquet table under the entities' ids.
+
+Memory: the matrix of all entities where it comes from a table, a chunk where it lies on disk as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError
+from configs.matching import did_you_mean, listed
+from tasks.arrays import Array, blocks
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.columns import checked_ids, float32, numbers
+from tasks.ingest.tables.intake import TableBatch
+from tasks.ingest.tables.problems import Problems
+from tasks.ingest.triples.names import UNKNOWN, Names
+from tasks.readers.limits import check_memory
+from tasks.readers.npy import NpyFile, check_row
+from tasks.readers.parquet import open_parquet, read_parquet
+
+_CHUNK_BYTES = 8 << 20
+
+
+class Features(Protocol):
+    """Features of all entities."""
+
+    width: int
+
+    def rows(self, entities: Array) -> Iterator[Array]:
+        """Yield the rows of entities, by the numbers that their names have: (n, width) float32, in portions.
+
+        Raises DataError: a row is missing, or holds what is no finite number.
+        """
+        ...
+
+
+def open_features(path: Path, id_column: str, names: Names) -> Features:
+    """Open a file of features. Raises DataError."""
+    if path.suffix.lower() == ".npy":
+        return _Matrix(path, names)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _Table(path, id_column, names)
+    raise DataError("is neither .npy nor .parquet, which features of entities are read from", path=path)
+
+
+def _step(width: int) -> int:
+    return max(1, _CHUNK_BYTES // (4 * width))
+
+
+class _Matrix:
+    """A `.npy` matrix: row i is that of entity i of the list, or of the id i."""
+
+    def __init__(self, path: Path, names: Names) -> None:
+        self.path, self.names = path, names
+        header = NpyFile(path).header()
+        check_row(header, path)
+        if len(header.shape) != 2:
+            raise DataError(f"has the shape {header.shape}; (entities, columns) is needed", path=path)
+        self.count, self.width = header.shape
+        self.ids: Array | None = None
+        if names.listed:
+            if self.count != names.count:
+                raise DataError(f"has {self.count:,} rows, {names.path} names {names.count:,} entities", path=path)
+        elif names.index.is_text:
+            raise DataError(
+                "has rows without ids, and the entities are texts: give their list in the order of the rows "
+                "(dataset.entities), or Parquet with a column of ids",
+                path=path,
+            )
+        else:
+            self.ids = np.asarray(names.keys())
+
+    def rows(self, entities: Array) -> Iterator[Array]:
+        """See Features."""
+        values = NpyFile(self.path).mapped()
+        for part in blocks(len(entities), _step(self.width)):
+            rows = entities[part] if self.ids is None else self.ids[entities[part]]
+            beyond = np.flatnonzero(rows >= self.count)
+            if len(beyond):
+                raise DataError(f"has {self.count:,} rows, and none for the entity {rows[beyond[0]]}", path=self.path)
+            with np.errstate(over="ignore"):
+                found = values[rows].astype(np.float32)
+            wrong = np.argwhere(~np.isfinite(found))
+            if len(wrong):
+                row, column = int(rows[wrong[0, 0]]), int(wrong[0, 1])
+                value = values[row, column]
+                why = "does not fit float32" if np.isfinite(value) else "is not a finite number; put one there"
+                raise DataError(f"{value} {why}", path=self.path, row=row, column=column)
+            yield found
+
+
+class _Table:
+    """A Parquet table with a column of ids; all others are numbers, or lists of numbers of one length."""
+
+    def __init__(self, path: Path, id_column: str, names: Names) -> None:
+        self.path, self.names = path, names
+        with open_parquet(path) as file:
+            columns, rows = list(file.schema_arrow.names), file.metadata.num_rows
+        if id_column not in columns:
+            hint = did_you_mean(id_column, columns)
+            raise DataError(
+                f"has no column {id_column!r}{hint}; it has {listed(columns)} (dataset.feature_id)", path=path
+            )
+        self.columns = [name for name in columns if name != id_column]
+        if not self.columns:
+            raise DataError(f"has no columns beside {id_column!r}", path=path)
+        self.values: Array = np.empty((0, 0), np.float32)
+        self.known = np.zeros(names.count, np.bool_)
+        self._read(id_column, rows)
+        self.width = self.values.shape[1]
+
+    def _read(self, id_column: str, num_rows: int) -> None:
+        problems, first = Problems(), 0
+        widths: dict[str, int | None] = {}
+        for data in read_parquet(self.path, [id_column, *self.columns]):
+            batch = TableBatch(self.path, first, data, problems)
+            first += data.num_rows
+            codes = self._codes(batch, id_column)
+            parts = []
+            for name in self.columns:
+                values = numbers(batch, name, width=widths.get(name), way_out="; fill it in, or leave the column out")
+                widths[name] = values.shape[1] if values.ndim == 2 else None
+                parts.append(float32(batch, name, values).reshape(len(values), -1))
+            if problems:
+                continue
+            found = np.concatenate(parts, axis=1)
+            if self.values.size == 0:
+                check_memory(4 * self.names.count * found.shape[1], "the matrix of features", self.path)
+                self.values = np.zeros((self.names.count, found.shape[1]), np.float32)
+            there = codes >= 0
+            self.values[codes[there]] = found[there]
+        problems.raise_any()
+        if not num_rows:
+            raise DataError("has no rows", path=self.path)
+
+    def _codes(self, batch: TableBatch, id_column: str) -> Array:
+        """Return the number of each row's entity, `UNKNOWN` for those of no triple; a second row is gathered."""
+        ids, none = checked_ids(batch, id_column)
+        codes = np.full(len(ids), UNKNOWN, np.int64)
+        good = np.ones(len(ids), np.bool_) if none is None else ~none
+        codes[good] = self.names.find(ids.filter(pa.array(good)))
+        rows = np.flatnonzero(codes >= 0)
+        again = np.zeros(len(ids), np.bool_)
+        _, firsts = np.unique(codes[rows], return_index=True)
+        again[rows] = True
+        again[rows[firsts]] = False
+        again[rows] |= self.known[codes[rows]]
+        self.known[codes[rows]] = True
+        text = is_text(ids.type)
+        batch.wrong(
+            again, id_column, "the id stands twice", lambda row: f"the id {_as_id(ids, row, text)} stands twice"
+        )
+        return codes
+
+    def rows(self, entities: Array) -> Iterator[Array]:
+        """See Features."""
+        missing = np.flatnonzero(~self.known[entities])
+        if len(missing):
+            name = self.names.keys()[int(entities[missing[0]])].as_py()
+            raise DataError(f"has no row for {len(missing):,} entities, {name!r} the first", path=self.path)
+        for part in blocks(len(entities), _step(self.width)):
+            yield self.values[entities[part]]
+
+
+def _as_id(ids: pa.Array, row: int, text: bool) -> str:
+    return repr(ids[row].as_py()) if text else str(ids[row].as_py())

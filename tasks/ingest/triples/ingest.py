@@ -1,0 +1,139 @@
+"""Users' triples to our tables: read, repeats taken out, dealt out, numbered, written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tasks.arrays import Array, blocks
+from tasks.ingest.tables.hints import similar_texts
+from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
+from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.features import Features, open_features
+from tasks.ingest.triples.intake import read_triples
+from tasks.ingest.triples.numbering import (
+    Numbering,
+    kinds_of_keys,
+    needs_ids,
+    number_entities,
+    number_relations,
+    original_ids,
+    read_types,
+)
+from tasks.ingest.triples.policies import (
+    Job,
+    check_sizes,
+    check_unseen,
+    deal_out,
+    drop_repeated,
+    say_literals,
+    uses,
+)
+from tasks.ingest.triples.sources import Sources
+from tasks.ingest.writer import DatasetWriter
+from tasks.stage import StageContext
+from tasks.storage.manifests import SPLITS, FeatureColumn
+
+_CHUNK = 1 << 20
+
+
+def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> dict[str, Any]:
+    """Write all tables; return the fields of DatasetManifest.
+
+    Raises:
+        DataError: naming the file, and the row or line where there is one.
+    """
+    job = Job(config, sources, context, read_triples(config, sources, context))
+    say_literals(job)
+    drop_repeated(job)
+    if job.dealt:
+        deal_out(job)
+    check_unseen(job)
+    check_sizes(job)
+    entities, relations = _numberings(job)
+    with DatasetWriter(context.work) as writer:
+        features = _write_entities(job, writer, entities)
+        keys = job.intake.relations.keys().take(pa.array(relations.order)).cast(pa.string())
+        _hint_at_similar(job, "relations", keys)
+        write_relations(writer, keys)
+        with TripleTables(writer, entities.types, job.names("train")) as tables:
+            for split, columns in _portions(job, entities, relations):
+                tables.add(split, **columns)
+        fields = tables.fields(features)
+    return {
+        "dataset": config.title,
+        "metric": "mrr",
+        "num_relations": len(relations.order),
+        "adjusted": job.adjusted,
+        **fields,
+    }
+
+
+def _numberings(job: Job) -> tuple[Numbering, Numbering]:
+    """Return the final numbers of entities and relations."""
+    intake = job.intake
+    entity_uses, relation_uses = uses(job)
+    kinds, kind_names = None, [""]
+    if job.sources.types is not None:
+        kinds, kind_names, unknown = read_types(job.sources.types, intake.entities, entity_uses)
+        if unknown:
+            job.context.message(f"{job.sources.types}: {unknown:,} rows name entities that are in no triple")
+    elif job.config.head_type is not None:
+        kinds, kind_names = kinds_of_keys(intake.entities)
+    entities = number_entities(intake.entities, entity_uses, kinds, kind_names)
+    absent = int(np.count_nonzero(entity_uses[entities.order] == 0))
+    if absent:
+        job.context.message(
+            f"{job.sources.entities}: {absent:,} entities are in no triple; they are nodes all the same"
+        )
+    return entities, number_relations(intake.relations, relation_uses)
+
+
+def _write_entities(job: Job, writer: DatasetWriter, numbering: Numbering) -> dict[str, tuple[FeatureColumn, ...]]:
+    """Write nodes, their features and their ids; return the features of each type."""
+    names, path = job.intake.entities, job.sources.features
+    features = None if path is None else open_features(path, job.config.feature_id, names)
+    within = job.config.head_type is not None
+    bounds, found = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
+    for number, (kind, count) in enumerate(numbering.types):
+        entities = numbering.order[bounds[number] : bounds[number + 1]]
+        write_entities(writer, kind, count, _rows(features, entities))
+        if features is not None:
+            found[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
+        keys = original_ids(names, entities, within_types=within)
+        if needs_ids(keys):
+            _hint_at_similar(job, "entities", keys)
+            write_ids(writer, kind, keys)
+    return found
+
+
+def _rows(features: Features | None, entities: Array) -> Iterator[Array] | None:
+    return None if features is None else features.rows(entities)
+
+
+def _hint_at_similar(job: Job, what: str, keys: pa.Array) -> None:
+    pair = similar_texts(keys.cast(pa.string()), letters=what == "relations") if pa.types.is_string(keys.type) else None
+    if pair is not None:
+        job.context.warn(
+            f"{pair[0]!r} and {pair[1]!r} are two {what} that are written almost alike; if they are one, write them so"
+        )
+
+
+def _portions(job: Job, entities: Numbering, relations: Numbering) -> Iterator[tuple[str, dict[str, Array]]]:
+    """Yield the triples of each split by their final numbers, in the order of the files."""
+    triples = job.triples
+    for rows in blocks(len(triples), _CHUNK):
+        owner = triples.owner[rows]
+        for code, split in enumerate(SPLITS):
+            chosen = owner == code
+            if chosen.any():
+                columns = {
+                    "src": entities.new[triples.src[rows][chosen]],
+                    "relation": relations.new[triples.relation[rows][chosen]],
+                    "dst": entities.new[triples.dst[rows][chosen]],
+                }
+                yield split, columns | {name: values[rows][chosen] for name, values in triples.others.items()}
+        job.context.progress(rows.stop, len(triples), "triples")

@@ -1,0 +1,162 @@
+"""All triples of all files as arrays, and the names of what they hold.
+
+Memory: 12 bytes a triple (20 beyond 2^31 entities), 4 and 8 more for weights and times, and the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from tasks.arrays import Array
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.columns import float32, numbers
+from tasks.ingest.tables.problems import Problems
+from tasks.ingest.tables.times import TimeReader
+from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.names import Names, TextFoundError
+from tasks.ingest.triples.reader import Places, TripleBatch, TripleReader
+from tasks.ingest.triples.sources import ALL, Sources, shown
+from tasks.stage import StageContext
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import SPLITS
+
+
+@dataclass
+class Triples:
+    """Triples of all splits end to end, by the numbers that their names were met in."""
+
+    src: Array
+    """Heads, int32 or int64 (n,)."""
+    relation: Array
+    """int32 (n,)."""
+    dst: Array
+    """Tails, as `src`."""
+    owner: Array
+    """Split of each, int8 (n,): 0 for those that are still to be dealt out."""
+    others: dict[str, Array]
+    """weight, float32 (n,), and time, int64 (n,), where there are such columns."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.src)
+
+
+@dataclass
+class Intake:
+    """What was read."""
+
+    triples: Triples
+    entities: Names
+    relations: Names
+    places: Places
+    num_literals: int
+    """Triples with a literal that were left out."""
+
+
+def read_triples(config: TriplesConfig, sources: Sources, context: StageContext) -> Intake:
+    """Read all files, once more where a text stands among ids that were numbers. Raises DataError with all mistakes."""
+    entities = Names("entity", sources.entities, texts=config.text_ids or config.head_type is not None)
+    relations = Names("relation", sources.relations, texts=config.text_ids)
+    while True:
+        try:
+            return _Reading(config, sources, context, entities, relations).read()
+        except TextFoundError as found:
+            found.names.texts = True
+            entities.forget()
+            relations.forget()
+
+
+@dataclass
+class _Reading:
+    """One reading of all files."""
+
+    config: TriplesConfig
+    sources: Sources
+    context: StageContext
+    entities: Names
+    relations: Names
+    problems: Problems = field(default_factory=Problems)
+    places: Places = field(default_factory=Places)
+    parts: dict[str, list[Array]] = field(default_factory=dict)
+    clock: TimeReader | None = None
+
+    def read(self) -> Intake:
+        reader = TripleReader(self.config, self.problems, self.context.message)
+        for split, paths in self.sources.triples.items():
+            first = self.places.count
+            for path in paths:
+                with self.problems.gathering():
+                    self._read_file(reader, path, 0 if split == ALL else SPLITS.index(split))
+            if self.places.count == first and not self.problems:
+                left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
+                raise DataError(f"has no triples{left}", path=shown(paths))
+        self.problems.raise_any()
+        columns = {name: self._column(name) for name in list(self.parts)}
+        src, relation, dst, owner = (columns.pop(name) for name in ("src", "relation", "dst", "owner"))
+        triples = Triples(src, relation, dst, owner, columns)
+        return Intake(triples, self.entities, self.relations, self.places, reader.num_literals)
+
+    def _read_file(self, reader: TripleReader, path: Path, code: int) -> None:
+        for batch in reader.read(path):
+            columns = batch.columns
+            found = {
+                "src": self.entities.codes(batch, columns.head, columns.head_type),
+                "relation": self.relations.codes(batch, columns.relation).astype(np.int32),
+                "dst": self.entities.codes(batch, columns.tail, columns.tail_type),
+                "owner": np.full(batch.cells.num_rows, code, np.int8),
+            }
+            if columns.weight is not None:
+                found["weight"] = _weights(batch, columns.weight)
+            if columns.time is not None:
+                self.clock = self.clock or TimeReader(columns.time, self.config.time_format)
+                self.clock.column = columns.time
+                found["time"] = self.clock.read(batch.cells)
+            self.places.add(batch)
+            kind = id_dtype(self.entities.count)
+            for name, values in found.items():
+                small = values.astype(kind) if name in ("src", "dst") else values
+                self.parts.setdefault(name, []).append(small)
+            self.context.progress(self.places.count, self.places.count, "triples")
+
+    def _column(self, name: str) -> Array:
+        """Return a column of all batches, whose own arrays go."""
+        return np.concatenate(self.parts.pop(name))
+
+
+def _weights(batch: TripleBatch, column: str) -> Array:
+    """Return weights, float32 (n,); negative ones are gathered, as are cells that are no number."""
+    cells, way_out = batch.cells.column(column), "; a triple without a weight has to be left out, or given one"
+    table = batch.with_cells(column, _parsed(batch, column, cells)) if is_text(cells.type) else batch.cells
+    values = numbers(table, column, way_out=way_out)
+    if values.ndim != 1:
+        table.wrong_column(column, "is a column of lists; a weight is a number")
+        return np.zeros(len(values), np.float32)
+    table.wrong(values < 0, column, "the weight is negative", lambda row: f"the weight {values[row]:g} is negative")
+    return float32(table, column, values)
+
+
+def _parsed(batch: TripleBatch, column: str, cells: pa.Array) -> pa.Array:
+    """Return texts as float64; those that are no number are gathered."""
+    texts = compute.utf8_trim_whitespace(cells)
+    try:
+        return texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        found = list(_floats(texts))
+    bad = np.array([value is None and text.is_valid for value, text in zip(found, texts, strict=True)], np.bool_)
+    batch.cells.wrong(bad, column, "is not a number", lambda row: f"{texts[row].as_py()[:40]!r} is not a number")
+    return pa.array([0.0 if wrong else value for value, wrong in zip(found, bad, strict=True)], pa.float64())
+
+
+def _floats(texts: pa.Array) -> Iterator[float | None]:
+    for text in texts.to_pylist():
+        try:
+            yield None if text is None else float(text)
+        except ValueError:
+            yield None

@@ -1,0 +1,164 @@
+"""Which number each entity and relation has in the end: by type, then in the order of the list or of the ids.
+
+Numbers by first appearance would depend on how files are cut; ascending ids do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from tasks.arrays import Array, offsets
+from tasks.ingest.ids.id_index import is_text
+from tasks.ingest.tables.intake import TableBatch, with_nulls
+from tasks.ingest.tables.problems import Problems
+from tasks.ingest.triples.names import Names, split_types
+from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
+from tasks.ingest.triples.sources import format_of
+from tasks.readers.columns import whole_numbers
+from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.storage.file_names import file_name
+
+ENTITY = "entity"
+"""The type of entities without types."""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Numbers from 0 over all types end to end, and the numbers that names were met in."""
+
+    order: Array
+    """For each final number the one that the name was met in, (n,)."""
+    types: list[tuple[str, int]]
+    """Name and size of each type."""
+    new: Array
+    """For each number that a name was met in the final one; -1: it is in no triple."""
+
+    @property
+    def bounds(self) -> Array:
+        """Where each type begins, and where the last ends."""
+        return offsets([count for _, count in self.types])
+
+
+def number_relations(names: Names, uses: Array) -> Numbering:
+    """Number relations."""
+    order = _ordered(names, uses)
+    return Numbering(order, [], _inverse(order, names.count))
+
+
+def number_entities(names: Names, uses: Array, kinds: Array | None, kind_names: list[str]) -> Numbering:
+    """Number entities; `kinds`: type of each by the number it was met in, (names.count,), None: all are of one type."""
+    order = _ordered(names, uses)
+    if kinds is None:
+        return Numbering(order, [(ENTITY, len(order))], _inverse(order, names.count))
+    order = order[np.argsort(kinds[order], kind="stable")]
+    sizes = np.bincount(kinds[order], minlength=len(kind_names)).tolist()
+    # A type whose entities are in no triple is no type of this graph.
+    types = [(name, size) for name, size in zip(kind_names, sizes, strict=True) if size]
+    return Numbering(order, types, _inverse(order, names.count))
+
+
+def _ordered(names: Names, uses: Array) -> Array:
+    if names.listed:
+        return np.arange(names.count)
+    order = np.asarray(compute.sort_indices(names.keys())).astype(np.int64)
+    return order[uses[order] > 0]
+
+
+def _inverse(order: Array, count: int) -> Array:
+    new = np.full(count, -1, np.int64)
+    new[order] = np.arange(len(order))
+    return new
+
+
+def kinds_of_keys(names: Names) -> tuple[Array, list[str]]:
+    """Return the type of each entity whose ids are counted within types, and the types' names, ascending."""
+    kinds, _ = split_types(names.keys())
+    return _sorted_kinds(kinds)
+
+
+def _sorted_kinds(kinds: pa.Array) -> tuple[Array, list[str]]:
+    encoded = compute.dictionary_encode(kinds)
+    words = encoded.dictionary.to_pylist()
+    rank = np.argsort(np.argsort(words)) if words else np.empty(0, np.int64)
+    return rank[np.asarray(encoded.indices)], [file_name(word) for word in sorted(words)]
+
+
+def original_ids(names: Names, entities: Array, *, within_types: bool) -> pa.Array:
+    """Return what users call some entities: int64 or texts."""
+    keys = names.keys().take(pa.array(entities))
+    return whole_numbers(split_types(keys)[1]) if within_types else keys
+
+
+def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str], int]:
+    """Read a table of entities and types.
+
+    Returns:
+        The type of each entity by the number it was met in, the types' names, and how many rows name no entity.
+
+    Raises:
+        DataError: an entity of two types, or of none.
+    """
+    problems, unknown, seen = Problems(), 0, 0
+    kinds, words = np.full(names.count, -1, np.int64), Names("type", None, texts=True)
+    for data in _two_columns(path):
+        entity, kind = data.schema.names
+        batch = TableBatch(path, seen, data, problems)
+        codes = names.find(batch.column(entity))
+        there = codes >= 0
+        # A first line that names columns names no entity, and is left out like other rows of none.
+        unknown += int(np.count_nonzero(~there[1 if seen == 0 else 0 :]))
+        seen += data.num_rows
+        batch = batch.keep(there)
+        texts = compute.fill_null(batch.column(kind).cast(pa.string()), "")
+        batch.wrong(compute.equal(texts, ""), kind, "the type is missing")
+        found, codes = words.index.add(texts), codes[there]
+        before = kinds[codes]
+        kinds[codes] = found
+        two = ((before >= 0) & (before != found)) | (kinds[codes] != found)
+        words_of_two = partial(_two_types, batch.column(entity))
+        batch.wrong(two, kind, "an entity of two types", words_of_two)
+    problems.raise_any()
+    missing = np.flatnonzero((kinds < 0) & ((uses > 0) | names.listed))
+    if len(missing):
+        first = names.keys()[int(missing[0])].as_py()
+        raise DataError(f"gives no type for {len(missing):,} entities, {first!r} the first; add them", path=path)
+    ranks, sorted_words = _sorted_kinds(words.keys().cast(pa.string()))
+    return np.where(kinds >= 0, ranks[kinds], 0), sorted_words, unknown
+
+
+def _two_types(entities: pa.Array, row: int) -> str:
+    return f"{entities[row].as_py()!r} has another type too; keep one of them"
+
+
+def _two_columns(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the first two columns of a table as texts."""
+    kind = format_of(path, "auto")
+    if kind == "parquet":
+        with open_parquet(path) as file:
+            columns = list(file.schema_arrow.names)[:2]
+        batches = read_parquet(path, columns) if len(columns) == 2 else None
+    elif kind == "ntriples":
+        raise DataError("is N-Triples; a table of entity and type is needed", path=path)
+    else:
+        delimiter, quotes = ("\t", False) if kind == "tsv" else (",", True)
+        columns = [str(i) for i in range(len(first_cells(path, delimiter, quotes)))]
+        plan = TablePlan(path, delimiter, False, quotes, columns)
+        batches = read_texts(plan, columns[:2]) if len(columns) >= 2 else None
+    if batches is None:
+        raise DataError("has one column; entity and type are needed", path=path)
+    for data in batches:
+        filled = [with_nulls(values, ("",)) for values in data.columns]
+        yield pa.RecordBatch.from_arrays(filled, names=data.schema.names)
+
+
+def needs_ids(keys: pa.Array) -> bool:
+    """Whether the entities of a type, in their order, are called other than 0, 1, 2, ..."""
+    return is_text(keys.type) or not np.array_equal(np.asarray(keys), np.arange(len(keys)))

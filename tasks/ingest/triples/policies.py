@@ -1,0 +1,201 @@
+"""What becomes of triples before they are numbered: repeats, splits, and what training never shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from configs.errors import DataError
+from tasks.arrays import Array
+from tasks.ingest.tables.splits import cut_by_time
+from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.dealing import (
+    DROPPED,
+    IN_EARLIER,
+    IN_SPLIT,
+    ONCE,
+    TRAIN,
+    count_uses,
+    find_repeated,
+    find_unseen,
+    hold_out,
+    mark_shown,
+)
+from tasks.ingest.triples.intake import Intake, Triples
+from tasks.ingest.triples.numbering import original_ids
+from tasks.ingest.triples.sources import ALL, Sources, shown
+from tasks.stage import StageContext
+from tasks.storage.manifests import SPLITS
+
+
+@dataclass
+class Job:
+    """What the functions below share."""
+
+    config: TriplesConfig
+    sources: Sources
+    context: StageContext
+    intake: Intake
+    adjusted: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def triples(self) -> Triples:
+        """All triples."""
+        return self.intake.triples
+
+    @property
+    def dealt(self) -> bool:
+        """Whether the splits are made here."""
+        return ALL in self.sources.triples
+
+    def paths(self, split: str) -> list[Path]:
+        """Return the files that a split comes from."""
+        return self.sources.triples[ALL if self.dealt else split]
+
+    def names(self, split: str) -> str:
+        """Name them."""
+        return shown(self.paths(split))
+
+    def adjust(self, split: str, what: str, count: int) -> None:
+        """Count triples that a policy changed."""
+        if count:
+            # Not where they lie: the same files elsewhere are the same data set.
+            name = f"{shown([Path(path.name) for path in self.paths(split)])}: {what}"
+            self.adjusted[name] = self.adjusted.get(name, 0) + count
+
+
+def say_literals(job: Job) -> None:
+    """Count the triples with literals that were left out."""
+    count = job.intake.num_literals
+    if count:
+        job.adjust(next(iter(job.sources.triples)), "triples with a literal dropped", count)
+        job.context.warn(
+            f"{count:,} triples are left out, for their object is a literal: a text, a number or a date "
+            "(dataset.literals=keep makes an entity of each)"
+        )
+
+
+def drop_repeated(job: Job) -> None:
+    """Take triples that stand twice out, or refuse them."""
+    triples = job.triples
+    by_time = job.config.split.name == "time"
+    order = np.argsort(triples.others["time"], kind="stable") if by_time else None
+    found = find_repeated(triples.src, triples.relation, triples.dst, triples.owner, order)
+    if not found.any():
+        return
+    if job.config.on_repeated == "error":
+        first = int(np.flatnonzero(found)[0])
+        where = "in an earlier split too" if found[first] == IN_EARLIER else "in the split twice"
+        raise job.intake.places.error(
+            first,
+            f"the triple {_shown(job, first)} stands {where} ({np.count_nonzero(found):,} such triples); "
+            "dataset.on_repeated=drop keeps the first of each",
+        )
+    for code, split in enumerate(SPLITS):
+        own = triples.owner == code
+        for kind, words in (
+            (IN_SPLIT, "triples that stand twice dropped"),
+            (IN_EARLIER, "triples of an earlier split dropped"),
+        ):
+            job.adjust(split, words, int(np.count_nonzero((found == kind) & own)))
+    several = int(np.count_nonzero(found == IN_EARLIER))
+    if several:
+        job.context.warn(
+            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there "
+            "(dataset.on_repeated: drop)"
+        )
+    triples.owner[found != ONCE] = DROPPED
+
+
+def _shown(job: Job, triple: int) -> str:
+    """Return a triple as its user wrote it."""
+    triples, intake = job.triples, job.intake
+    within = job.config.head_type is not None
+    src, dst = (
+        original_ids(intake.entities, ids[triple : triple + 1], within_types=within)[0]
+        for ids in (triples.src, triples.dst)
+    )
+    relation = intake.relations.keys()[int(triples.relation[triple])]
+    return f"({src}, {relation}, {dst})"
+
+
+def deal_out(job: Job) -> None:
+    """Deal all triples out by chance or time."""
+    triples, split = job.triples, job.config.split
+    there = np.flatnonzero(triples.owner == TRAIN)
+    if split.name == "time":
+        triples.owner[there] = cut_by_time(triples.others["time"][there], split.train, split.valid)
+        return
+    entities, relations = uses(job)
+    order = np.random.Generator(np.random.Philox(split.seed)).permutation(there)
+    wanted = [round(share * len(there)) for share in (split.valid, split.test)]
+    ends = triples.src, triples.relation, triples.dst
+    taken, stayed = hold_out(*ends, order, wanted[0], wanted[1], triples.owner, entities, relations)
+    job.adjust(ALL, "triples that alone show an entity or a relation kept in training", stayed)
+    if stayed:
+        job.context.message(
+            f"{stayed:,} triples that were drawn for validation or test stay in training: no other training triple "
+            "shows their entity or relation"
+        )
+    if taken < sum(wanted):
+        job.context.warn(
+            f"{taken:,} triples of {sum(wanted):,} are held out: without any of the others an entity or a relation "
+            "would be in no training triple"
+        )
+    if taken < sum(wanted) and sum(wanted):  # both get their share of what there is
+        held = order[triples.owner[order] > 0]
+        triples.owner[held] = 2
+        triples.owner[held[: round(taken * wanted[0] / sum(wanted))]] = 1
+
+
+def uses(job: Job) -> tuple[Array, Array]:
+    """Return in how many triples of the splits each entity and relation stands, by the numbers they were met in."""
+    triples = job.triples
+    entities = np.zeros(job.intake.entities.count, np.int64)
+    relations = np.zeros(job.intake.relations.count, np.int64)
+    count_uses(triples.src, triples.relation, triples.dst, triples.owner, entities, relations)
+    return entities, relations
+
+
+def check_unseen(job: Job) -> None:
+    """Keep, drop or refuse what is held out of entities and relations that training never shows."""
+    triples, policy = job.triples, job.config.on_unseen
+    ends = triples.src, triples.relation, triples.dst, triples.owner
+    entities = np.zeros(job.intake.entities.count, np.bool_)
+    relations = np.zeros(job.intake.relations.count, np.bool_)
+    mark_shown(*ends, entities, relations)
+    found = find_unseen(*ends, entities, relations)
+    if not found.any():
+        return
+    if policy == "error":
+        first = int(np.flatnonzero(found)[0])
+        what = "a relation" if found[first] & 2 else "an entity"
+        raise job.intake.places.error(
+            first,
+            f"the triple {_shown(job, first)} has {what} that no training triple shows ({np.count_nonzero(found):,} "
+            "such triples); dataset.on_unseen can drop or keep them",
+        )
+    done = "dropped" if policy == "drop" else "kept"
+    for bit, what in ((1, "an entity"), (2, "a relation")):
+        for code, split in enumerate(SPLITS[1:], start=1):
+            count = int(np.count_nonzero((found & bit > 0) & (triples.owner == code)))
+            job.adjust(split, f"{split} triples with {what} that training never shows {done}", count)
+    job.context.warn(
+        f"{np.count_nonzero(found):,} triples of validation and test have an entity or a relation that no training "
+        f"triple shows, and are {done} (dataset.on_unseen: {policy})"
+        + ("" if policy == "drop" else "; a model knows nothing of these")
+    )
+    if policy == "drop":
+        triples.owner[found > 0] = DROPPED
+
+
+def check_sizes(job: Job) -> None:
+    """Raise DataError where a split is empty."""
+    for code, split in enumerate(SPLITS):
+        if not (job.triples.owner == code).any():
+            left = [f"{count:,} {what.rpartition(': ')[2]}" for what, count in job.adjusted.items()]
+            total = f"{len(job.triples):,} triples were read" + (f"; {', '.join(left)}" if left else "")
+            way_out = f"; raise dataset.split.{split}" if job.dealt and split != "train" else ""
+            raise DataError(f"the {split} split is empty ({total}){way_out}", path=job.names(split))

@@ -1,0 +1,243 @@
+"""Files of triples as batches of cells, whatever their format: which columns are meant, and where each row stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError
+from configs.matching import did_you_mean, listed
+from tasks.arrays import Array
+from tasks.ingest.tables.intake import TableBatch, with_nulls
+from tasks.ingest.tables.problems import Problems
+from tasks.ingest.triples.configs import TriplesConfig
+from tasks.ingest.triples.sources import format_of
+from tasks.readers.columns import check_names
+from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
+from tasks.readers.lines import read_lines
+from tasks.readers.ntriples import TERMS, read_ntriples
+from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
+
+# What columns are usually called, in any order and case.
+_USUAL = (
+    ("head", "relation", "tail"),
+    ("h", "r", "t"),
+    ("subject", "predicate", "object"),
+    ("s", "p", "o"),
+    ("source", "relation", "target"),
+    ("src", "relation", "dst"),
+    ("from", "relation", "to"),
+)
+_WIDTH = 3
+_MOST_BLANK = 1000  # lines before the first one that has something
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of a file's columns by what they mean."""
+
+    head: str
+    relation: str
+    tail: str
+    head_type: str | None = None
+    tail_type: str | None = None
+    weight: str | None = None
+    time: str | None = None
+
+    @property
+    def wanted(self) -> list[str]:
+        """Those that are read."""
+        named = (self.head, self.relation, self.tail, self.head_type, self.tail_type, self.weight, self.time)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+
+@dataclass(frozen=True)
+class TripleBatch:
+    """Some triples of a file."""
+
+    cells: TableBatch
+    columns: Columns
+    is_triple: Array | None = None
+    """Of N-Triples, whose rows are lines: which of the lines from `cells.first_row` on these are, bool; None: all."""
+
+    def with_cells(self, column: str, values: pa.Array) -> TableBatch:
+        """Return the cells with other values in a column."""
+        data = self.cells.data
+        return replace(self.cells, data=data.set_column(data.schema.get_field_index(column), column, values))
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How one CSV or TSV is read."""
+
+    path: Path
+    delimiter: str
+    header: bool
+    quotes: bool
+    names: list[str]
+
+
+class TripleReader:
+    """Reads files of triples; mistakes in cells are gathered in `problems`."""
+
+    def __init__(self, config: TriplesConfig, problems: Problems, say: Callable[[str], None]) -> None:
+        """`say` takes what a user may want to know of how a file was understood."""
+        self.config, self.problems, self._say = config, problems, say
+        self.num_literals = 0
+        """Triples with a literal that were left out."""
+        if config.delimiter is not None:
+            check_delimiter(config.delimiter)
+
+    def read(self, path: Path) -> Iterator[TripleBatch]:
+        """Yield the triples of a file. Raises DataError for one that cannot be read to its end."""
+        kind = format_of(path, self.config.format)
+        if kind == "ntriples":
+            yield from self._ntriples(path)
+            return
+        if kind == "parquet":
+            with open_parquet(path) as file:
+                columns = self._columns(path, list(file.schema_arrow.names), named=True)
+            batches = read_parquet(path, columns.wanted)
+        else:
+            plan = plan_table(path, kind, self.config, self._say)
+            columns = self._columns(path, plan.names, named=plan.header)
+            batches = read_texts(plan, columns.wanted)
+        row = 0
+        for data in batches:
+            filled = [with_nulls(values, ("",)) for values in data.columns]
+            cells = pa.RecordBatch.from_arrays(filled, names=data.schema.names)
+            yield TripleBatch(TableBatch(path, row, cells, self.problems), columns)
+            row += data.num_rows
+
+    def _ntriples(self, path: Path) -> Iterator[TripleBatch]:
+        for name in ("head", "relation", "tail", "head_type", "weight", "time"):
+            if getattr(self.config, name) is not None:
+                raise DataError(f"is N-Triples, which have no columns to name; leave out dataset.{name}", path=path)
+        columns = Columns(*TERMS)
+        for found in read_ntriples(path, literals=self.config.literals == "keep"):
+            self.num_literals += found.num_literals
+            yield TripleBatch(TableBatch(path, found.first_line, found.terms, self.problems), columns, found.is_triple)
+
+    def _columns(self, path: Path, names: list[str], *, named: bool) -> Columns:
+        """Return the columns that are meant."""
+        config = self.config
+        given = (config.head, config.relation, config.tail)
+        others = {
+            role: _column(path, column, names, role)
+            for role in ("head_type", "tail_type", "weight", "time")
+            if (column := getattr(config, role)) is not None
+        }
+        if config.head is not None:
+            roles = ("head", "relation", "tail")
+            ends = [_column(path, str(column), names, role) for column, role in zip(given, roles, strict=True)]
+            return Columns(*ends, **others)
+        usual = _usual(names) if named else None
+        if usual is None and len(names) != _WIDTH and (len(names) < _WIDTH or not (named or others)):
+            hint = "" if named or len(names) > 1 else "; is another character between its cells (dataset.delimiter)?"
+            more = "; if some are to be left out, name the three: dataset.head=0 dataset.relation=1 dataset.tail=2"
+            raise DataError(
+                f"has {len(names)} column{'s' if len(names) > 1 else ''}; head, relation and tail are needed"
+                f"{hint or (more if len(names) > _WIDTH else '')}",
+                path=path,
+            )
+        return Columns(*(usual or names[:_WIDTH]), **others)
+
+
+def _usual(names: list[str]) -> tuple[str, str, str] | None:
+    """Return the columns for head, relation and tail where they have usual names."""
+    there = {name.strip().lower(): name for name in names}
+    for words in _USUAL:
+        if all(word in there for word in words):
+            head, relation, tail = (there[word] for word in words)
+            return head, relation, tail
+    return None
+
+
+def _column(path: Path, column: str, names: list[str], role: str) -> str:
+    """Return a column's name, given by name or place. Raises DataError."""
+    if column in names:
+        return column
+    if column.isdigit() and int(column) < len(names):
+        return names[int(column)]
+    hint = did_you_mean(column, names)
+    raise DataError(f"has no column {column!r} (dataset.{role}){hint}; it has {listed(names)}", path=path)
+
+
+def plan_table(path: Path, kind: str, config: TriplesConfig, say: Callable[[str], None] | None = None) -> TablePlan:
+    """Return how a CSV or TSV is to be read: its first line tells whether it has names."""
+    delimiter, quotes = config.delimiter or ("\t" if kind == "tsv" else ","), kind == "csv"
+    first = first_cells(path, delimiter, quotes)
+    header = config.header
+    if header is None:
+        given = (config.head, config.relation, config.tail, config.weight, config.time, config.head_type)
+        by_name = any(column is not None and not column.isdigit() for column in given)
+        header = by_name or _usual(first) is not None or kind == "csv"
+        if say is not None and header and not by_name and _usual(first) is None:
+            say(f"{path}: the first line is taken as names: {listed(first)} (if it is a triple: dataset.header=false)")
+    if header:
+        check_names(first, path)
+    return TablePlan(path, delimiter, header, quotes, first if header else [str(i) for i in range(len(first))])
+
+
+def first_cells(path: Path, delimiter: str, quotes: bool) -> list[str]:
+    """Return the cells of the first line that is not blank. Raises DataError where there is none."""
+    if quotes:
+        try:
+            with open_stream(path) as stream:
+                return read_header(stream, path, delimiter)[0]
+        except STREAM_ERRORS as error:
+            raise stream_error(error, path) from error
+    for _, lines in read_lines(path):
+        for line in lines[:_MOST_BLANK].to_pylist():
+            if line.strip():
+                return list(line.strip("\r\n").split(delimiter))
+        break
+    raise DataError("is empty", path=path)
+
+
+def read_texts(plan: TablePlan, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a CSV or TSV as the texts that they are."""
+    convert = as_texts(columns)
+    if plan.quotes:
+        with open_table(plan.path, plan.delimiter, plan.header) as (names, stream):
+            yield from read_rows(plan.path, names, stream, plan.delimiter, convert)
+        return
+    try:
+        with open_stream(plan.path) as stream:
+            for line in iter(stream.readline, b"") if plan.header else ():
+                if line.strip():
+                    break
+            yield from read_rows(plan.path, plan.names, stream, plan.delimiter, convert, quotes=False)
+    except STREAM_ERRORS as error:
+        raise stream_error(error, plan.path) from error
+
+
+class Places:
+    """Remembers which row of which file each triple came from. Memory: a bit a line of N-Triples, else a batch's."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._batches: list[tuple[Path, int, bytes | None]] = []
+        self.count = 0
+
+    def add(self, batch: TripleBatch) -> None:
+        """The next triples are those of a batch."""
+        kept = None if batch.is_triple is None else np.packbits(batch.is_triple).tobytes()
+        self._starts.append(self.count)
+        self._batches.append((batch.cells.path, batch.cells.first_row, kept))
+        self.count += batch.cells.num_rows
+
+    def error(self, triple: int, message: str) -> DataError:
+        """Return an error at a triple, by its number."""
+        number = int(np.searchsorted(self._starts, triple, side="right")) - 1
+        # Batches without rows begin where the next one does; the last of them has the rows.
+        (path, first, kept), within = self._batches[number], triple - self._starts[number]
+        if kept is None:
+            return DataError(message, path=path, row=first + within)
+        lines = np.flatnonzero(np.unpackbits(np.frombuffer(kept, np.uint8)))
+        return DataError(f"line {first + int(lines[within]) + 1}: {message}", path=path)

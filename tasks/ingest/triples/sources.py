@@ -1,0 +1,124 @@
+"""Which files a data set of triples is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.errors import DataError
+from configs.source_files import check_file, is_folder, names_in, user_path
+from tasks.ingest.tables.paths import files_of
+from tasks.ingest.triples.configs import TriplesConfig
+from tasks.storage.manifests import SPLITS
+
+ALL = "all"
+"""Stands for the split of triples that are still to be dealt out."""
+FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".nt": "ntriples"}
+_COMPRESSED = (".gz", ".zst")
+_NAMES = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files, and what each is for."""
+
+    triples: dict[str, list[Path]]
+    """Split, or `ALL`, to files in their order."""
+    entities: Path | None
+    relations: Path | None
+    types: Path | None
+    features: Path | None
+
+    def described(self) -> dict[str, list[tuple[str, Path]]]:
+        """Return role to name and path of each file."""
+        found = {f"triples {split}": [(path.name, path) for path in paths] for split, paths in self.triples.items()}
+        for role in ("entities", "relations", "types", "features"):
+            path = getattr(self, role)
+            if path is not None:
+                found[role] = [(path.name, path)]
+        return found
+
+
+def shown(paths: Sequence[Path]) -> str:
+    """Name files in a sentence."""
+    return ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def find_sources(config: TriplesConfig) -> Sources:
+    """Find the files that the options name. Raises DataError where one is missing."""
+    folder = _Folder(user_path(config.path)) if config.path is not None else None
+    given = {
+        role: _one_file(getattr(config, role)) if getattr(config, role) else None
+        for role in ("entities", "relations", "types", "features")
+    }
+    if folder is not None:
+        for role in ("entities", "relations"):
+            given[role] = given[role] or folder.list_of(role)
+        return Sources(folder.splits(), **given)
+    files = {split: files_of(patterns) for split, patterns in config.split.files.items()}
+    if config.triples:
+        files["train" if files else ALL] = files_of(config.triples)
+    return Sources({name: files[name] for name in (*SPLITS, ALL) if name in files}, **given)
+
+
+def format_of(path: Path, given: str) -> str:
+    """Return a file's format. Raises DataError where its name does not tell."""
+    if given != "auto":
+        return given
+    found = FORMATS.get(_ending(path))
+    if found is None:
+        known = ", ".join(FORMATS)
+        raise DataError(f"the name does not tell the format; known: {known} (and .gz, .zst); or give format", path=path)
+    return found
+
+
+def _ending(path: Path) -> str:
+    """Return the last ending that is none of a compression."""
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
+    return suffixes[-1] if suffixes else ""
+
+
+def _one_file(text: str) -> Path:
+    path = user_path(text)
+    check_file(path)
+    return path
+
+
+class _Folder:
+    """A folder with a file for each split."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises DataError where there is no such folder."""
+        if not is_folder(folder):
+            raise DataError("there is no such folder; it is to hold train, valid and test", path=folder)
+        self.folder, self.paths = folder, names_in(folder)
+
+    def splits(self) -> dict[str, list[Path]]:
+        """Return the file of each split. Raises DataError where one is missing, or there are two."""
+        found = {}
+        for split, words in _NAMES.items():
+            files = [path for path in self.paths if _stem(path) in words and _ending(path) in FORMATS]
+            if len(files) != 1:
+                there = ", ".join(path.name for path in (files or self.paths)[:20]) or "nothing"
+                what = f"has several files of the {split} split" if files else f"has no file of the {split} split"
+                names = " or ".join(words[:2])
+                raise DataError(
+                    f"{what}: {there}; one is needed, called {names} with an ending of {', '.join(FORMATS)} (and .gz, "
+                    ".zst), or name files by triples and split.files",
+                    path=self.folder,
+                )
+            check_file(files[0])
+            found[split] = files
+        return found
+
+    def list_of(self, role: str) -> Path | None:
+        """Return the list of names of entities or relations, where there is one."""
+        files = [path for path in self.paths if _stem(path) == role and _ending(path) == ".txt"]
+        if len(files) > 1:
+            raise DataError(f"has several lists of {role}: {', '.join(path.name for path in files)}", path=self.folder)
+        return files[0] if files else None
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0].lower()

@@ -1,0 +1,85 @@
+"""Commands on knowledge graphs: `graphmill check` says what stands in them, `inspect` what was made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from configs.registry import DATASETS
+from flows.cli import app
+from tasks.ingest.stage import STAGE
+from tasks.stage import run_stage
+from tasks.storage.home import Home
+from tests.ingest.triple_files import TRAIN, lines, put_splits
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def check(dataset: dict[str, Any]) -> tuple[int, dict[str, Any], str]:
+    """Run it twice: as people read it, and as JSON."""
+    Path("mine.yaml").write_text(yaml.safe_dump({"name": "mine", "dataset": dataset, "model": {"name": "skipgram"}}))
+    shown = CliRunner().invoke(app, ["--home", "home", "check", "mine.yaml"])
+    told = CliRunner().invoke(app, ["--home", "home", "check", "mine.yaml", "--json"])
+    assert shown.exit_code == told.exit_code, shown.output
+    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return shown.exit_code, found, shown.output
+
+
+def test_check_counts_relations(place: Path) -> None:
+    put_splits(place / "kg", train=[*TRAIN, ("dan", "likes", "ann")], valid=[("ann", "hates", "cy")])
+    code, found, shown = check({"name": "triples", "path": "kg"})
+    assert code == 0
+    assert found["ok"]
+    assert found["relations"] == {
+        "likes": {"train": 3, "valid": 0, "test": 1},
+        "knows": {"train": 2, "valid": 0, "test": 1},
+        "hates": {"train": 0, "valid": 1, "test": 0},
+    }
+    assert list(found["relations"]) == ["likes", "knows", "hates"]  # the most frequent first
+    assert found["splits"] == {"train": 5, "valid": 1, "test": 2}
+    assert found["nodes"] == {"entity": 4}
+    assert found["adjusted"] == {"valid.txt: valid triples with a relation that training never shows kept": 1}
+    assert "the data is good: ingest takes it" in shown
+    assert "relation  train  valid  test" in shown
+
+
+def test_check_lists_mistakes(place: Path) -> None:
+    put_splits(place / "kg")
+    Path("kg/train.txt").write_text(lines([("a", "", "b"), ("", "r", "c")]))
+    code, found, shown = check({"name": "triples", "path": "kg"})
+    assert code == 2
+    assert [mistake["rows"] for mistake in found["mistakes"]] == [1, 1]
+    assert "train.txt (row 1, column 0): the id is missing" in shown
+    code, found, _ = check({"name": "triples", "triples": "nowhere.tsv"})
+    assert code == 2
+    assert "there is no such file" in found["mistakes"][0]["message"]
+
+
+def test_check_a_generated_graph(place: Path) -> None:
+    code, found, shown = check({"name": "synthetic_triples"})
+    assert code == 0
+    assert len(found["relations"]) == 40
+    assert "and 10 more" in shown
+
+
+def test_inspect(place: Path) -> None:
+    put_splits(place / "kg")
+    recipe: Any = SimpleNamespace(dataset=DATASETS.config({"name": "triples", "path": "kg"}))
+    outcome = run_stage(STAGE, recipe, {}, Home(place / "home"))
+    done = CliRunner().invoke(app, ["--home", "home", "inspect", outcome.folder.name])
+    assert done.exit_code == 0, done.output
+    for words in ("triple", "mrr", "relations", "src int32, relation int32, dst int32"):
+        assert words in done.output
+    drawn = CliRunner().invoke(app, ["--home", "home", "inspect", outcome.folder.name, "-o", "plots"])
+    assert drawn.exit_code == 0, drawn.output
+    assert list(Path("plots").iterdir())
