@@ -110,9 +110,9 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
             check_snapshot(recipe)
         with found.recording_mistakes():
             ingested = _ingest(recipe, home, place, collector, found)
-            if ingested.manifest.task == "triple":  # of which preprocess makes nothing yet
+            if ingested.manifest.task == "triple":
                 found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest))
-            elif found.ok:
+            if found.ok:
                 _preprocess(recipe, home, place, collector, found, ingested)
     return found
 

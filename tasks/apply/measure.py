@@ -17,12 +17,14 @@ import numpy as np
 from configs.errors import DataError, IntegrityError, UserError
 from configs.metric_names import metric_of
 from configs.registry import EVALUATORS
+from models.knowledge import KnowledgeModel
 from tasks.apply.fit import check_facts, refuse_node_embeddings
 from tasks.apply.needs import label_order
 from tasks.evaluate.worker import fitted_controls, measure, secondary_evaluators
 from tasks.evaluators.evaluators import make_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
+from tasks.ranking.triples import Triples
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.supervise import finish_job, report_progress
 
@@ -65,11 +67,13 @@ class Rows:
     """Validation rows by the ids of the data set."""
 
     items: Array
-    """int64 (n,) nodes or graphs; links: (n, 2), positive pairs."""
+    """int64 (n,) nodes or graphs; links and triples: (n, 2), positive pairs."""
     label: Array | None
-    """(n,) or (n, T); None on link tasks."""
+    """(n,) or (n, T); None on link and triple tasks."""
     negative: Array | None
-    """Link tasks: int64 (m, 2) or (n, K, 2)."""
+    """Link and triple tasks: int64 (m, 2) or (n, K, 2)."""
+    relations: Array | None = None
+    """Triple tasks: int64 (n,)."""
 
     def without(self, left_out: Array) -> Rows:
         """Leave rows out, bool (n,). A pool of negatives belongs to no row and stays."""
@@ -79,6 +83,7 @@ class Rows:
             self.items[keep],
             None if self.label is None else self.label[keep],
             self.negative[keep] if each and self.negative is not None else self.negative,
+            None if self.relations is None else self.relations[keep],
         )
 
 
@@ -88,6 +93,10 @@ def rows_of(opened: Opened) -> Rows:
     if task == "link":
         positive, negative = (np.asarray(pairs) for pairs in opened.predictor.link_pairs(SPLIT))
         return Rows(opened.ids.dense(positive), None, opened.ids.dense(negative))
+    if task == "triple":
+        found = opened.predictor.triple_splits.triples(SPLIT)
+        given = None if found.candidates is None else opened.ids.dense(found.candidates)
+        return Rows(opened.ids.dense(found.edges), None, given, found.relations)
     index = np.asarray(store[f"{SPLIT}_idx"], np.int64)
     if task == "graph":
         return Rows(index, np.asarray(store["graph_label"][index]), None)
@@ -114,6 +123,12 @@ def predict(opened: Opened, rows: Rows, classes: list[str] | None, names: list[s
         assert rows.negative is not None
         pairs = (find_nodes(opened.store, ids) for ids in (rows.items, rows.negative))
         return predictor.link_scores(model, *pairs)
+    if task == "triple":
+        assert isinstance(model, KnowledgeModel)
+        assert rows.relations is not None
+        given = None if rows.negative is None else find_nodes(opened.store, rows.negative)
+        asked = Triples(find_nodes(opened.store, rows.items), rows.relations, given)
+        return Prediction(ranks=predictor.triple_splits.ranks(model, asked))
     if task == "graph":
         scores = predictor.graph_scores(model, rows.items)
     else:

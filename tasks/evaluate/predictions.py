@@ -7,6 +7,7 @@
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
+| triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
 `row` is the graph's number in the data set, from 0: ids of graphs may repeat (names of molecules do). Where ids of
@@ -63,6 +64,20 @@ class PredictionWriter(ParquetOutput):
                 "rank": ranks,
             }
             self.write(pa.table(columns))
+
+    def triples(
+        self, ends: dict[str, pa.Array], relation: pa.Array, split: str, head_rank: Floats, tail_rank: Floats
+    ) -> None:
+        """Write triples: columns of their ends, relations and filtered ranks, (n,) each."""
+        columns = {
+            **ends,
+            "relation": relation,
+            "split": _constant(split, len(head_rank)),
+            "head_rank": pa.array(head_rank, pa.float64()),
+            "tail_rank": pa.array(tail_rank, pa.float64()),
+        }
+        for rows in slices(len(head_rank), _ROWS_AT_A_TIME):
+            self.write(pa.table({name: column[rows] for name, column in columns.items()}))
 
     def pairs(self, ids: dict[str, pa.Array], score: Floats) -> None:
         """Write node pairs that somebody asks about."""

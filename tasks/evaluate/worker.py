@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from configs.errors import DataError
 from configs.registry import EVALUATORS
@@ -27,6 +28,7 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.processes.mapped import rows_at_random
+from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
 from tasks.supervise import finish_job, report_progress
 
@@ -39,6 +41,7 @@ _SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multilabel": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "f1", "average": "micro"}),
     "regression": ({"name": "rmse"}, {"name": "mae"}, {"name": "r2"}),
     "link": ({"name": "average_precision"}, {"name": "rocauc"}, {"name": "mrr"}),
+    "triple": ({"name": "mrr"},),
 }
 
 
@@ -84,14 +87,19 @@ class Evaluation:
         report: dict[str, Any] = {}
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
-        predictions = {"node": self._nodes, "link": self._links, "graph": self._graphs}[manifest.task]
+        predictions = {
+            "node": self._nodes,
+            "link": self._links,
+            "graph": self._graphs,
+            "triple": self._triples,
+        }[manifest.task]
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
                 measured[split] = self._measure(prediction)
                 for name, values in controls.measured(split, prediction, self._measure):
                     controlled.setdefault(name, {})[split] = values
                 if split == drawn:
-                    report = {"split": split, **diagnose(prediction, manifest.task_type, self.names)}
+                    report = {"split": split, **self._diagnosed(split, prediction)}
                 report_progress(number, len(splits), "splits", split)
         self.notes += controls.notes
         report.update(self._vectors())
@@ -183,6 +191,31 @@ class Evaluation:
                     why = "drawn at random" if given is None else "too many"
                     self.notes.append(f"{negative.size:,} negative edges of {split} are left out of the file: {why}")
             yield split, prediction
+
+    def _triples(self) -> Iterator[tuple[str, Prediction]]:
+        for split in self.job.splits:
+            prediction = self.predictor.predict(self.model, split)
+            ranks = prediction.true_ranks()
+            edges = self.store[f"{split}_edges"]
+            self.rows += len(ranks)
+            if self.job.predictions:
+                ends = self.ids.columns(edges[:, 0], "head") | self.ids.columns(edges[:, 1], "tail")
+                names = relation_names(self.opened.dataset)
+                relation = names.take(pa.array(np.asarray(self.store[f"{split}_relation"])))
+                self.writer.triples(ends, relation, split, *np.split(ranks.mean, 2))
+            yield split, prediction
+
+    def _diagnosed(self, split: str, prediction: Prediction) -> dict[str, Any]:
+        """Return what there is to draw about a split."""
+        from models.knowledge import KnowledgeModel
+        from tasks.evaluate.triples import diagnose_triples
+
+        manifest = self.store.manifest
+        if manifest.task != "triple":
+            return diagnose(prediction, manifest.task_type, self.names)
+        assert isinstance(self.model, KnowledgeModel)
+        splits, names = self.predictor.triple_splits, relation_names(self.opened.dataset)
+        return diagnose_triples(self.model, splits, split, prediction.true_ranks(), names.to_pylist())
 
     def _pairs(self, pairs: Array, split: str, label: int, score: Array, rank: Array | None) -> None:
         pairs = np.asarray(pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.knowledge import KnowledgeModel
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.sampling.graphs import GraphBatches
@@ -70,10 +73,18 @@ class Predictor:
         task = self.store.manifest.task
         if task == "link":
             return self.link_scores(model, *self.link_pairs(split))
+        if task == "triple":
+            assert isinstance(model, KnowledgeModel)
+            return Prediction(ranks=self.triple_splits.ranks(model, self.triple_splits.triples(split)))
         rows = np.asarray(self.split_array(f"{split}_idx"), np.int64)
         if task == "graph":
             return Prediction(scores=self.graph_scores(model, rows), label=np.asarray(self.store["graph_label"][rows]))
         return Prediction(scores=self.node_scores(model, rows), label=np.asarray(self.store["label"][rows]))
+
+    @cached_property
+    def triple_splits(self) -> TripleSplits:
+        """The triples of a knowledge graph."""
+        return TripleSplits(self.store)
 
     def split_array(self, name: str) -> Array:
         """Return a split's array. Raises DataError where the graph has none."""

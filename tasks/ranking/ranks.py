@@ -22,6 +22,14 @@ class Ranks:
     candidates: Counts
     """Entities that it was compared with."""
 
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.better)
+
+    def taken(self, rows: NDArray[np.bool_]) -> Ranks:
+        """Return some of them: bool (n,)."""
+        return Ranks(self.better[rows], self.equal[rows], self.candidates[rows])
+
     @property
     def optimistic(self) -> Counts:
         """Ranks from 1, the true one before its equals."""

@@ -16,7 +16,8 @@ from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known, KnownTriples
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import MEMORY, Ranks, rank_candidates, rank_queries
+from tasks.ranking.rank import MEMORY, rank_candidates, rank_queries
+from tasks.ranking.ranks import Ranks
 
 SIDES: tuple[Side, Side] = ("head", "tail")
 
@@ -35,6 +36,11 @@ class Triples:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self.edges)
+
+    def taken(self, rows: NDArray[np.bool_]) -> Triples:
+        """Return some of them: bool (n,)."""
+        candidates = None if self.candidates is None else self.candidates[rows]
+        return Triples(self.edges[rows], self.relations[rows], candidates)
 
 
 class TripleRanker:

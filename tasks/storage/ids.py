@@ -144,6 +144,11 @@ class IdMap:
         return self._tables[table]
 
 
+def relation_names(dataset: DatasetStore) -> pa.Array:
+    """Return the names of a knowledge graph's relations, by their numbers."""
+    return _combined(dataset.read("relations", ["name"]).column("name"))
+
+
 def find_rows(
     dataset: DatasetStore | None,
     table: str,

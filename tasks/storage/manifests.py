@@ -15,6 +15,8 @@ InnerPath = Annotated[str, AfterValidator(inner_path)]
 
 SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
+PAIR_TASKS = ("link", "triple")
+"""Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
 LEFT_OUT = "left_out"
 """Name of the table of edges that are in no split: no negatives either."""
 
@@ -38,6 +40,7 @@ CONTROLS = {
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
     "degree": Control("degrees", "the product of the ends' degrees", gates=False),
     "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
     "dot": Control("dot product", "the dot product of the same vectors", gates=False),

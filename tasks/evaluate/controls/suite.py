@@ -12,10 +12,12 @@ from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
+from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.controls.vectors import scores_by_vectors
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.ranking.ranks import Ranks
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import CONSTANT_CONTROLS, FEATURES_CONTROL
 from tasks.train.label_scale import label_scale
@@ -37,11 +39,16 @@ class Controls:
         """
         self.notes: list[str] = []
         """What cannot be had, in words."""
+        self._frequency: FrequencyControl | None = None
+        self._graph = graph
+        if graph.store.manifest.task == "triple":
+            self._frequency = FrequencyControl(graph.predictor.triple_splits)
+            return
         self._num_scores = num_scores
         self._task_type = graph.store.manifest.task_type
         self._constants = _constant_scores(graph.store, num_scores)
         is_link = graph.store.manifest.task == "link"
-        self._graph, self._vectors = graph, vectors
+        self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
         self._linear = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
         if self._linear is None:
@@ -54,6 +61,9 @@ class Controls:
 
         Of what no row changes each metric has the best that there is: see `_constant_scores` and `_chance`.
         """
+        if self._frequency is not None:
+            yield from self._of_triples(self._frequency, split, prediction.true_ranks(), measure)
+            return
         for name, control in self.predictions(split, prediction):
             values = measure(control)
             if name in CONSTANT_CONTROLS and control.label is not None:
@@ -83,6 +93,25 @@ class Controls:
                 yield FEATURES_CONTROL, found
         if self._neighborhoods is not None:
             yield from self._of_pairs(self._neighborhoods, split)
+
+    def _of_triples(
+        self,
+        control: FrequencyControl,
+        split: str,
+        ranks: Ranks,
+        measure: Callable[[Prediction], dict[str, float]],
+    ) -> Iterator[tuple[str, dict[str, float]]]:
+        """Yield what a random order gives among as many candidates, and an order by frequency."""
+        alike = Ranks(np.zeros_like(ranks.better), ranks.candidates, ranks.candidates)
+        found = measure(Prediction(ranks=alike))
+        harmonic = np.cumsum(1 / np.arange(1, ranks.candidates.max(initial=0) + 2))
+        chance = {"mrr": float((harmonic[ranks.candidates] / (ranks.candidates + 1)).mean())}
+        for metric in found:
+            most = hits_of(metric)
+            if most is not None:
+                chance[metric] = float(np.minimum(1, most / (ranks.candidates + 1)).mean())
+        yield "chance", {metric: chance.get(metric, value) for metric, value in found.items()}
+        yield "frequency", measure(Prediction(ranks=control.ranks(self._graph.predictor.triple_splits.triples(split))))
 
     def _of_pairs(self, control: NeighborhoodControl, split: str) -> Iterator[tuple[str, Prediction]]:
         true, false = self._graph.predictor.link_pairs(split)

@@ -22,8 +22,8 @@ from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.home import Home
-from tasks.storage.ids import IdMap, tables_give_ids
-from tasks.storage.manifests import DatasetManifest, PartitionManifest
+from tasks.storage.ids import IdMap, relation_names, tables_give_ids
+from tasks.storage.manifests import PAIR_TASKS, DatasetManifest, PartitionManifest
 
 HASHES, FACTS = "trained.npy", "trained.json"
 MOST_ROWS = 1 << 22  # 32 MiB of hashes
@@ -38,7 +38,9 @@ class _TrainingRows(NamedTuple):
 
 
 def is_directed_task(graph: Parent, ingest: Parent) -> bool:
-    """Return whether a link and its reverse are two: as preprocess has it, which may add reverses."""
+    """Return whether a link and its reverse are two: as preprocess has it, which may add reverses; triples are."""
+    if graph.manifest.task == "triple":
+        return True
     return bool(ingest.manifest.directed and not graph.manifest.symmetric)
 
 
@@ -51,8 +53,9 @@ def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = Fal
     from tasks.ingest.ids.id_index import hash_ids
 
     store = GraphStore(graph.folder, graph.manifest)
-    ids = IdMap(store, DatasetStore(ingest.folder, ingest.manifest))
-    if graph.manifest.task != "link":
+    ids_of = DatasetStore(ingest.folder, ingest.manifest)
+    ids = IdMap(store, ids_of)
+    if graph.manifest.task not in PAIR_TASKS:
         rows = np.asarray(store[f"{split}_idx"], np.int64)
         return hash_ids(ids.lookup_graphs(rows) if graph.manifest.task == "graph" else ids.lookup(rows))
     pairs = np.asarray(store[f"{split}_edges"], np.int64)
@@ -61,6 +64,9 @@ def row_hashes(graph: Parent, ingest: Parent, split: str, *, reverse: bool = Fal
         ends.sort(axis=0)
     first, second = ends[::-1] if reverse else ends
     hashes: Array = first * _FACTOR ^ second
+    if graph.manifest.task == "triple":
+        names = hash_ids(relation_names(ids_of))
+        hashes = hashes * _FACTOR ^ names[np.asarray(store[f"{split}_relation"])]
     return hashes
 
 
@@ -76,7 +82,7 @@ def row_names(graph: Parent, ingest: Parent) -> str:
 
 def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:
     """Write down which rows a model was trained on, where they are not too many."""
-    split = "train_edges" if graph.manifest.task == "link" else "train_idx"
+    split = "train_edges" if graph.manifest.task in PAIR_TASKS else "train_idx"
     rows = graph.manifest.arrays[split].shape[0]
     facts = {"rows": rows, "names": row_names(graph, ingest), "directed": is_directed_task(graph, ingest)}
     write_atomic(folder / FACTS, json.dumps(facts).encode())

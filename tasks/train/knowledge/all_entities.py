@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -108,10 +109,12 @@ class AllEntitiesEngine:
         scores = torch.empty(len(known), len(entities))
         parts = np.linspace(0, len(entities), num_threads() + 1).astype(int).tolist()
         kind, vectors, scale = options.similarity, queries.vectors, queries.scale
-        slices = [slice(low, high) for low, high in zip(parts, parts[1:], strict=False)]
-        run_parts(
-            lambda i: scores[:, slices[i]].copy_(similarities(kind, vectors, entities[slices[i]], scale)), len(slices)
-        )
+        slices = [slice(low, high) for low, high in itertools.pairwise(parts)]
+
+        def score(i: int) -> None:
+            scores[:, slices[i]] = similarities(kind, vectors, entities[slices[i]], scale)
+
+        run_parts(score, len(slices))
         smoothing = getattr(self.loader.config, "label_smoothing", 0.0)
         targets = Targets(torch.from_numpy(asked.rows), torch.from_numpy(asked.columns), smoothing)
         own = scores.clone() if kind in ("l2", "complex") else None

@@ -203,12 +203,12 @@ class _Batch:
         true = pair_similarities(kind, queries.vectors, asked.values, scale)
         groups = self._drawn(side, len(true))
         scores = [
-            similarities(kind, queries.vectors[part], rows.values, None if scale is None else scale[part])
-            for part, rows in groups
+            similarities(kind, queries.vectors[part], others.values, None if scale is None else scale[part])
+            for part, others in groups
         ]
         drawn = torch.cat(scores) if len(scores) > 1 else scores[0]
-        for part, rows in groups:
-            same = torch.from_numpy(rows.numbers[None] == asked.numbers[part][:, None])
+        for part, others in groups:
+            same = torch.from_numpy(others.numbers[None] == asked.numbers[part][:, None])
             drawn[part].masked_fill_(same, -torch.inf)
         loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
         share = len(true) / len(self.relation)
@@ -217,11 +217,11 @@ class _Batch:
             by_true *= share
             by_drawn *= share
         by_query, by_asked, by_scale = pair_similarity_gradients(kind, queries.vectors, asked.values, by_true, scale)
-        for (part, rows), score in zip(groups, scores, strict=True):
+        for (part, others), score in zip(groups, scores, strict=True):
             own_scale = None if scale is None else scale[part]
-            found = similarity_gradients(kind, queries.vectors[part], rows.values, by_drawn[part], own_scale, score)
+            found = similarity_gradients(kind, queries.vectors[part], others.values, by_drawn[part], own_scale, score)
             by_query[part] += found[0]
-            self.moves[side].add(rows.numbers, rows.gradients(found[1]))
+            self.moves[side].add(others.numbers, others.gradients(found[1]))
             if by_scale is not None:
                 by_scale[part] += found[2]
         by_known, by_relation = model.query_gradients(

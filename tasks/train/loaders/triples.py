@@ -12,6 +12,7 @@ from configs.errors import DataError
 from configs.registry import LOADERS
 from tasks.arrays import Array
 from tasks.counter_random import permute
+from tasks.inference.triples import means_of_relations
 from tasks.sampling.alias import alias_table, draw_many
 from tasks.sampling.fast_random import STEP, below, stream
 from tasks.storage.graph_store import GraphStore
@@ -78,13 +79,7 @@ def head_chances(store: GraphStore) -> Array:
 
     Relations with many tails a head mostly have another head put in, which is rarely true too.
     """
-    edges, relations = np.asarray(store["train_edges"]), np.asarray(store["train_relation"], np.int64)
-    count, entities = store.manifest.num_relations, store.manifest.num_nodes
-    triples = np.bincount(relations, minlength=count)
-    heads, tails = (
-        np.bincount(np.unique(relations * entities + edges[:, end]) // entities, minlength=count) for end in (0, 1)
-    )
-    tails_a_head, heads_a_tail = (triples / np.maximum(found, 1) for found in (heads, tails))
+    tails_a_head, heads_a_tail = means_of_relations(store)
     return (tails_a_head / np.maximum(tails_a_head + heads_a_tail, 1e-30)).astype(np.float32)
 
 

@@ -1,0 +1,105 @@
+"""What the completion of triples is worth without a model: entities by how often a relation joins them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from models.knowledge import Side
+from tasks.arrays import Array, offsets
+from tasks.inference.triples import TripleSplits
+from tasks.ranking.ranks import Ranks
+from tasks.ranking.triples import SIDES, Triples, known_of
+
+
+class FrequencyControl:
+    """Ranks entities by the number of training triples in which the relation has them at that end.
+
+    What a relation never had there comes last, all alike. Ranks are filtered as a model's are.
+    """
+
+    def __init__(self, splits: TripleSplits) -> None:
+        """Count the training triples."""
+        self._splits = splits
+        train = splits.triples("train")
+        self._counts = {side: _count(train, side, splits.store.manifest.num_nodes) for side in SIDES}
+        self._starts = {
+            side: offsets(
+                np.bincount(keys // splits.store.manifest.num_nodes, minlength=splits.store.manifest.num_relations)
+            )
+            for side, (keys, _) in self._counts.items()
+        }
+
+    def ranks(self, triples: Triples) -> Ranks:
+        """Rank the triples' heads, then their tails."""
+        return Ranks.joined([self._side(triples, side) for side in SIDES])
+
+    def _side(self, triples: Triples, side: Side) -> Ranks:
+        own, other = (0, 1) if side == "head" else (1, 0)
+        num_entities = self._splits.store.manifest.num_nodes
+        truth = np.asarray(triples.edges[:, own], np.int64)
+        keys, counts = self._counts[side]
+        out = np.zeros((3, len(truth)), np.int64)
+        if triples.candidates is not None:
+            given = np.asarray(triples.candidates[:, :, own], np.int64)
+            _rank_given(truth, triples.relations, given, keys, counts, num_entities, *out)
+            return Ranks(*out)
+        starts, known = known_of(self._splits.known, np.asarray(triples.edges[:, other]), triples.relations, side)
+        ascending = _sorted_within(counts, self._starts[side])
+        arrays = keys, counts, self._starts[side], ascending
+        _rank_all(truth, triples.relations, starts, known, *arrays, num_entities, *out)
+        return Ranks(*out)
+
+
+def _count(train: Triples, side: Side, num_entities: int) -> tuple[Array, Array]:
+    """Return relation * N + entity for those that training has at this end, ascending, and how often: int64 (m,)."""
+    ends = np.asarray(train.edges[:, 0 if side == "head" else 1], np.int64)
+    keys, counts = np.unique(train.relations * num_entities + ends, return_counts=True)
+    return keys, counts
+
+
+def _sorted_within(counts: Array, starts: Array) -> Array:
+    """Sort each relation's counts."""
+    relation = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return np.asarray(counts[np.lexsort((counts, relation))])
+
+
+@njit(inline="always")
+def _count_of(keys, counts, key):  # type: ignore[no-untyped-def]
+    place = np.searchsorted(keys, key)
+    return counts[place] if place < len(keys) and keys[place] == key else 0
+
+
+@njit(cache=True, nogil=True)
+def _rank_all(  # type: ignore[no-untyped-def]
+    truth, relations, known_starts, known, keys, counts, starts, ascending, num_entities, better, equal, candidates
+):
+    for i in range(len(truth)):
+        base = relations[i] * num_entities
+        own = _count_of(keys, counts, base + truth[i])
+        part = ascending[starts[relations[i]] : starts[relations[i] + 1]]
+        above = len(part) - np.searchsorted(part, own, side="right")
+        not_below = len(part) - np.searchsorted(part, own, side="left")
+        # Of those that are not counted at all, all have 0.
+        same = num_entities - above if own == 0 else not_below - above
+        others = num_entities
+        for place in range(known_starts[i], known_starts[i + 1]):
+            if known[place] != truth[i]:
+                count = _count_of(keys, counts, base + known[place])
+                above -= count > own
+                same -= count == own
+                others -= 1
+        better[i], equal[i], candidates[i] = above, same - 1, others - 1
+
+
+@njit(cache=True, nogil=True)
+def _rank_given(truth, relations, given, keys, counts, num_entities, better, equal, candidates):  # type: ignore[no-untyped-def]
+    for i in range(len(truth)):
+        base = relations[i] * num_entities
+        own = _count_of(keys, counts, base + truth[i])
+        for entity in given[i]:
+            if entity != truth[i]:
+                count = _count_of(keys, counts, base + entity)
+                better[i] += count > own
+                equal[i] += count == own
+                candidates[i] += 1
