@@ -159,9 +159,8 @@ class _Batch:
         heads, tails, self.relation = columns
         self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
         self.loss = torch.zeros(())
-        sides = self._sides()
-        for side, some in sides:
-            self._ask(side, some, len(sides))
+        for side, some, weight in self._sides():
+            self._ask(side, some, weight)
         if self.options.penalty != "none":
             self._hold_back()
 
@@ -174,22 +173,22 @@ class _Batch:
         kept = torch.empty_like(rows).bernoulli_(1 - share, generator=self.generator).div_(1 - share)
         return _Rows(numbers, rows.mul_(kept), kept)
 
-    def _sides(self) -> list[tuple[Side, Tensor | None]]:
-        """Return the ends that are asked for, and of which triples; None: of all."""
+    def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
+        """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
         sides = self.config.sides
         if sides == "both":
-            return [("tail", None), ("head", None)]
+            return [("tail", None, 0.5), ("head", None, 0.5)]
         if sides != "bernoulli":
-            return [(sides, None)]
+            return [(sides, None, 1.0)]
         assert self.learning.head_chances is not None
         chances = self.learning.head_chances[torch.from_numpy(self.relation.astype(np.int64))]
         generator = torch.Generator().manual_seed(derive_key(self.learning.seed, _SIDES, *self.number))
         of_head = torch.rand(len(chances), generator=generator) < chances
         found: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
-        return [(side, some.nonzero()[:, 0]) for side, some in found if some.any()]
+        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in found if some.any()]
 
-    def _ask(self, side: Side, some: Tensor | None, num_sides: int) -> None:
-        """Ask for one end of some triples; `num_sides`: ends that are asked for in the batch."""
+    def _ask(self, side: Side, some: Tensor | None, weight: float) -> None:
+        """Ask for one end of some triples."""
         options, model = self.options, self.learning.model
         other: Side = "head" if side == "tail" else "tail"
         known, asked = (_taken(self.ends[end], some) for end in (other, side))
@@ -211,11 +210,9 @@ class _Batch:
             same = torch.from_numpy(others.numbers[None] == asked.numbers[part][:, None])
             drawn[part].masked_fill_(same, -torch.inf)
         loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
-        share = len(true) / len(self.relation)
-        self.loss += loss * share / (num_sides if self.config.sides == "both" else 1)
-        if share < 1:
-            by_true *= share
-            by_drawn *= share
+        self.loss += loss * weight
+        by_true *= weight
+        by_drawn *= weight
         by_query, by_asked, by_scale = pair_similarity_gradients(kind, queries.vectors, asked.values, by_true, scale)
         for (part, others), score in zip(groups, scores, strict=True):
             own_scale = None if scale is None else scale[part]

@@ -1,0 +1,345 @@
+"""Training of knowledge graphs: gradients of whole batches, what is learnt, blocks, ranks, kills."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
+from configs.schema import Recipe
+from models.kernels.row_layout import Rule
+from models.kernels.row_tables import RowTable
+from models.knowledge import KnowledgeModel, made_queries
+from tasks.storage.graph_store import GraphStore
+from tasks.train import checkpoint
+from tasks.train.job import BEST, LAST
+from tasks.train.knowledge import family
+from tasks.train.knowledge.learning import TripleLearning
+from tasks.train.knowledge.relations import Relations
+from tasks.train.knowledge.trainer import KnowledgeTrainer
+from tasks.train.loaders.triples import DrawnEntities, TripleData, Triples, head_chances
+from tasks.train.strategies.base import Ranks
+from tests.knowledge_graphs import planted_triples, triple_graph
+from tests.train.in_process import make_job, own_settings
+
+SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
+FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}
+LOADER: dict[str, Any] = {"batch_size": 64, "negatives": 32}
+
+
+def recipe(**changes: Any) -> Recipe:
+    train = {**FAST, "loader": LOADER, **changes.pop("train", {})}
+    model = {"name": "complex", "dim": 32, **changes.pop("model", {})}
+    return Recipe.model_validate(
+        {"name": "demo", "dataset": "synthetic_triples", "model": model, "train": train, **changes}
+    )
+
+
+def trained(graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None) -> KnowledgeTrainer:
+    with own_settings():
+        trainer = KnowledgeTrainer(make_job(asked, graph, work), ranks or Ranks())
+        trainer.run()
+        trainer.finish()
+    return trainer
+
+
+def best(work: Path) -> dict[str, Any]:
+    return checkpoint.load(work / BEST)
+
+
+def best_mrr(work: Path) -> float:
+    return float(best(work)["metric"])
+
+
+# ---- gradients
+
+
+def compared(kind: str, queries: Tensor, entities: Tensor, scale: Tensor | None) -> Tensor:
+    """Each query with each entity: (n, K)."""
+    moved = entities[None] if scale is None else scale[:, None] * entities[None]
+    if kind == "dot":
+        return (queries[:, None] * moved).sum(-1)
+    apart = queries[:, None] - moved
+    if kind == "complex":
+        return -torch.hypot(*apart.chunk(2, -1)).sum(-1)
+    return -apart.abs().sum(-1) if kind == "l1" else -apart.norm(dim=-1)
+
+
+@dataclasses.dataclass
+class Tables:
+    """What a batch is learnt from, as plain tensors for autograd."""
+
+    learning: TripleLearning
+    entities: RowTable
+
+    def plain_loss(self, entities: Tensor, relations: Tensor, columns: Any, number: Any) -> Tensor:
+        """The loss of a batch as it is defined, by the same drawn entities."""
+        learning = self.learning
+        heads, tails, numbers = (torch.from_numpy(np.asarray(column, np.int64)) for column in columns)
+        sides = [("tail", heads, tails), ("head", tails, heads)]
+        total = torch.zeros(())
+        for number_of_side, (side, known, true) in enumerate(sides):
+            made = made_queries(learning.model, learning.options, entities[known], relations, numbers, side)  # type: ignore[arg-type]
+            count = len(known)
+            share = learning.loader.config.share or count
+            drawn = np.empty((-(-count // share), learning.loader.config.negatives), np.int32)
+            from tasks.sampling.neighbors import derive_key
+
+            learning.drawn.draw(0, derive_key(learning.seed, 2, *number, number_of_side), drawn)
+            scores = []
+            for group, others in enumerate(torch.from_numpy(drawn.astype(np.int64))):
+                part = slice(group * share, min(count, (group + 1) * share))
+                scale = None if made.scale is None else made.scale[part]
+                found = compared(learning.options.similarity, made.vectors[part], entities[others], scale)
+                scores.append(found.masked_fill(others[None] == true[part][:, None], -torch.inf))
+            own_scale = None if made.scale is None else made.scale
+            own = compared(learning.options.similarity, made.vectors, entities[true], own_scale).diagonal()
+            total = total + of_drawn(learning.loss.config, own, torch.cat(scores)) / 2
+        options = learning.options
+        if options.penalty == "l2":
+            rows = entities[heads].square().sum() + entities[tails].square().sum()
+            total = total + options.entity_penalty * rows / count
+            total = total + options.relation_penalty * relations[numbers].square().sum() / count
+        return total
+
+
+def of_drawn(config: Any, true: Tensor, drawn: Tensor) -> Tensor:
+    if config.name == "softmax":
+        return (torch.logaddexp(drawn.logsumexp(1), true) - true).mean()
+    counts = torch.isfinite(drawn)
+    if config.name == "margin":
+        lacking = (config.margin - true[:, None] + drawn).clamp(min=0)
+        return torch.where(counts, lacking, torch.zeros(())).sum() / drawn.numel()
+    weight = counts / counts.sum(1, keepdim=True)
+    others = torch.where(counts, torch.nn.functional.softplus(drawn + config.margin), torch.zeros(()))
+    return (torch.nn.functional.softplus(-true - config.margin) + (weight * others).sum(1)).mean() / 2
+
+
+def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: Any) -> Tables:
+    store = GraphStore(graph.folder, graph.manifest)
+    options = MODELS.config({"dim": 12, **model})
+    kind: type[KnowledgeModel] = MODELS.get(options.name)
+    triples: Triples = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
+    relations = Relations(kind, options, graph.manifest.num_relations, Rule("sgd"), 5)
+    entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", Rule("sgd"))
+    rows = torch.empty(graph.manifest.num_nodes, 12)
+    kind.start_entities(options, rows, torch.Generator().manual_seed(1))
+    entities.write(slice(None), rows.numpy())
+    drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
+    made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
+    return Tables(TripleLearning(kind, options, triples, made, relations, drawn, None, 11), entities)
+
+
+CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
+    *(({"name": name}, {"batch_size": 21, "negatives": 9, "share": 8}, "softmax") for name in SCORERS),
+    ({"name": "transe", "norm": "l2"}, {"batch_size": 21, "negatives": 9}, {"name": "margin", "margin": 2.0}),
+    ({"name": "complex", "inverse_relations": True}, {"batch_size": 30, "negatives": 7}, "softmax"),
+    ({"name": "rotate"}, {"batch_size": 16, "negatives": 40}, {"name": "logistic", "margin": 4.0}),
+    (
+        {"name": "distmult", "penalty": "l2", "entity_penalty": 0.1, "relation_penalty": 0.2},
+        {"batch_size": 16, "negatives": 5},
+        "logistic",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "loader", "loss"), CASES, ids=str)
+def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: Any, loss: Any) -> None:
+    tables = batch_of(triple_graph(tmp_path), model, loader, loss)
+    learning = tables.learning
+    columns = [np.empty(learning.loader.room, kind) for kind in (np.int32, np.int32, np.int32)]
+    count = learning.loader.fill(2, *columns)
+    columns = [column[:count] for column in columns]
+    entities = torch.from_numpy(tables.entities.read()).requires_grad_()
+    relations = learning.relations.rows().requires_grad_()
+    wanted = torch.autograd.grad(
+        tables.plain_loss(entities, relations, columns, (2, 0, 0)), [entities, relations], allow_unused=True
+    )
+    keep = learning.model.unit_entities
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), (0, 0), 1.0)
+    moved = relations.detach() - learning.relations.rows()
+    torch.testing.assert_close(moved, wanted[1], atol=2e-5, rtol=1e-3)
+    after = torch.from_numpy(tables.entities.read())
+    if keep:
+        torch.testing.assert_close(after.norm(dim=1), torch.ones(len(after)))
+        moved_to = entities.detach() - wanted[0]
+        torch.testing.assert_close(after, moved_to / moved_to.norm(dim=1, keepdim=True), atol=2e-5, rtol=1e-3)
+    else:
+        torch.testing.assert_close(entities.detach() - after, wanted[0], atol=2e-5, rtol=1e-3)
+
+
+def test_an_epoch_has_each_triple_once(tmp_path: Path) -> None:
+    graph = triple_graph(tmp_path)
+    store = GraphStore(graph.folder, graph.manifest)
+    loader: Triples = LOADERS.create(LOADERS.config({"name": "triples", "batch_size": 77}), TripleData(store, 3))
+    expected = np.concatenate([store["train_edges"], store["train_relation"][:, None]], 1)
+    orders = []
+    for epoch in range(2):
+        found = []
+        for place in range(loader.chunks_an_epoch):
+            columns = [np.empty(loader.room, np.int32) for _ in range(3)]
+            count = loader.fill(epoch * loader.chunks_an_epoch + place, *columns)
+            found.append(np.stack([column[:count] for column in columns], 1))
+        rows = np.concatenate(found)
+        assert np.array_equal(np.unique(rows, axis=0), np.unique(expected, axis=0))
+        assert len(rows) == len(expected)
+        orders.append(rows)
+    assert not np.array_equal(orders[0], orders[1])
+
+
+def test_entities_are_drawn_by_their_number_of_triples() -> None:
+    degree = np.array([0, 1, 8, 8])
+    by_degree, alike = np.empty(40_000, np.int64), np.empty(40_000, np.int64)
+    DrawnEntities(degree, 1, 1.0).draw(0, 7, by_degree)
+    DrawnEntities(degree, 1, 0.0).draw(0, 7, alike)
+    assert np.abs(np.bincount(by_degree, minlength=4) / 40_000 - degree / 17).max() < 0.01
+    assert np.abs(np.bincount(alike, minlength=4) / 40_000 - 0.25).max() < 0.01
+
+
+def test_relations_with_many_tails_have_their_heads_replaced(tmp_path: Path) -> None:
+    # Relation 0: one head has ten tails; relation 1: one to one.
+    rows = [[0, 0, tail] for tail in range(1, 11)] + [[head, 1, head + 20] for head in range(10)]
+    triples = np.array(rows)
+    graph = triple_graph(tmp_path, {"train": triples, "valid": triples[:1], "test": triples[:1]}, 40)
+    chances = head_chances(GraphStore(graph.folder, graph.manifest))
+    assert chances == pytest.approx([10 / 11, 0.5])
+
+
+# ---- trainings
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "least"),
+    [
+        ("complex", 0.3, 0.4),
+        ("quate", 0.3, 0.4),
+        ("rotate", 0.3, 0.4),
+        ("rescal", 0.05, 0.15),
+        ("transe", 0.3, 0.1),  # on a ring steps come back to where they began, which sums of them cannot
+    ],
+)
+def test_planted_relations_are_learnt(tmp_path: Path, name: str, rate: float, least: float) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    asked = recipe(model={"name": name, "dim": 32}, train={"learning_rate": rate, "epochs": 80, "eval_every": 40})
+    trained(graph, tmp_path / "work", asked)
+    assert best_mrr(tmp_path / "work") > least  # a random order: .04
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"loader": {"name": "one_vs_all", "batch_size": 64}},
+        {"loader": {"name": "k_vs_all", "batch_size": 64, "label_smoothing": 0.1}},
+        {"loader": {"name": "k_vs_all", "batch_size": 64}, "loss": "logistic"},
+        {"loader": {**LOADER, "sides": "bernoulli", "power": 0.5}},
+        {"loader": {**LOADER, "share": 16}, "optimizer": "adam", "learning_rate": 0.02},
+        {"loader": LOADER, "loss": {"name": "logistic", "adversarial": 1.0}},
+        {"precision": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_other_ways_to_learn(tmp_path: Path, train: dict[str, Any]) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    asked = recipe(train={"epochs": 60, **train}, model={"entity_dropout": 0.1, "relation_dropout": 0.1})
+    trained(graph, tmp_path / "work", asked)
+    assert best_mrr(tmp_path / "work") > 0.25
+
+
+def test_one_thread_learns_the_same_again(tmp_path: Path) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    for work in ("one", "two"):
+        trained(graph, tmp_path / work, recipe(train={"epochs": 4, "eval_every": 2}))
+    one, two = (best(tmp_path / work)["model"] for work in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("strategy", [{}, {"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
+def test_a_training_that_stopped_goes_on_to_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
+    trained(graph, tmp_path / "whole", asked)
+
+    class StoppedError(Exception):
+        pass
+
+    saved = KnowledgeTrainer.save_last
+
+    def save_and_stop(self: KnowledgeTrainer) -> None:
+        saved(self)
+        if self.progress.step == 3:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KnowledgeTrainer, "save_last", save_and_stop)
+        with pytest.raises(StoppedError):
+            trained(graph, tmp_path / "halves", asked)
+    assert (tmp_path / "halves" / LAST).exists()
+    trained(graph, tmp_path / "halves", asked)
+    whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
+    assert whole["metric"] == halves["metric"]
+    assert all(torch.equal(whole["model"][name], halves["model"][name]) for name in whole["model"])
+
+
+@pytest.mark.parametrize("strategy", [{"blocks": 4}, {"memory": 14_000}], ids=str)
+def test_blocks_learn_as_well(tmp_path: Path, strategy: dict[str, Any]) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    trained(graph, tmp_path / "work", recipe(train={"epochs": 60, "strategy": strategy}))
+    assert best_mrr(tmp_path / "work") > 0.3
+
+
+def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    options = {"epochs": 200, "eval_every": 1, "patience": 3, "plateau": {"patience": 1, "factor": 0.5}}
+    trainer = trained(graph, tmp_path / "work", recipe(train=options))
+    assert trainer.progress.epoch < 200
+    lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["learning_rate"] for line in lines if "learning_rate" in line]
+    assert rates[-1] < rates[0]
+
+
+def test_best_rows_are_kept_and_not_the_last(tmp_path: Path) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    trainer = trained(graph, tmp_path / "work", recipe(train={"epochs": 12, "eval_every": 1, "learning_rate": 20.0}))
+    lines = [json.loads(line) for line in (tmp_path / "work" / "metrics.jsonl").read_text().splitlines()]
+    measured = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
+    assert best_mrr(tmp_path / "work") == max(measured)
+    again = trainer.validation
+    assert again is not None
+    state = best(tmp_path / "work")
+    from tasks.ranking.entities import TableBlocks
+
+    table = state["model"]["encoder.embedding.weight"]
+    assert again.measure(TableBlocks(table), state["model"]["relations"])["mrr"] == max(measured)
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="draws none"):
+        recipe(train={"loader": "one_vs_all", "loss": "margin"})
+    with pytest.raises(ValueError, match="num_ranks=1"):
+        recipe(train={"loader": "k_vs_all", "num_ranks": 2})
+    with pytest.raises(ValueError, match="learns from triples"):
+        Recipe.model_validate({"name": "demo", "dataset": "synthetic", "model": "transe"})
+    graph = triple_graph(tmp_path / "graph")
+    with pytest.raises(RecipeError, match="more than the 120 nodes"):
+        family.announce(Silent(), recipe(train={"strategy": {"blocks": 500}}), graph.manifest)  # type: ignore[arg-type]
+
+
+class Silent:
+    """A context that says nothing."""
+
+    def message(self, text: str) -> None: ...
+
+
+def test_planted_triples_have_no_triple_twice() -> None:
+    triples, _ = planted_triples()
+    assert len(np.unique(triples, axis=0)) == len(triples)
