@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tasks.publish import snapshots
-from tasks.publish.plots import eval_plots, run_plots, snapshot_plots
+from tasks.publish.plots import eval_plots, run_plots, snapshot_plots, triple_plots
 from tasks.publish.plots.figures import Canvas, compact
 from tasks.publish.tracking.records import read_records
 from tasks.stage import Parent
@@ -19,6 +19,8 @@ from tasks.storage.ids import class_names
 from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, PartitionManifest
 
 _MAX_LABELS = 5_000_000
+_FEW, _HARDEST = 5, 15
+_MRR_COLUMNS = ("mrr", "mrr_head", "mrr_tail")
 
 Facts = list[tuple[str, str]]
 """Rows of (name, text)."""
@@ -256,7 +258,38 @@ def evaluation_section(parents: Mapping[str, Parent]) -> Section:
     section.facts = [(f"note {n + 1}", note) for n, note in enumerate(evaluation.report.get("notes", []))]
     for _, caption, canvas in eval_plots.all_of(evaluation.report):
         section.draw(canvas, caption)
+    found = evaluation.report.get("triples")
+    if found is not None:
+        add_triples(section, found, evaluation.report.get("split", ""))
     return section
+
+
+def add_triples(section: Section, found: Mapping[str, Any], split: str) -> None:
+    """Add how triples were ranked: by relation and kind, the hardest ones, and without what training never saw."""
+    section.facts += _unseen_facts(found["unseen"])
+    for _, caption, canvas in triple_plots.all_of(found, split):
+        section.draw(canvas, caption)
+    hardest = sorted((row for row in found["relations"] if row["triples"] >= _FEW), key=lambda row: row["mrr"])
+    rows = [
+        (row["relation"], row["category"], f"{row['triples']:,}", *(f"{row[key]:.4f}" for key in _MRR_COLUMNS))
+        for row in hardest[:_HARDEST]
+    ]
+    columns = ("relation", "kind", "triples", "MRR", "which head", "which tail")
+    if rows:
+        caption = f"The hardest relations ({split}), of those with {_FEW} triples or more"
+        section.tables.append(Table(caption, columns, rows, figures=4))
+
+
+def _unseen_facts(unseen: Mapping[str, Any]) -> Facts:
+    if not unseen["entities"]:
+        return []
+    facts = [
+        ("entities that training never saw", f"{unseen['entities']:,}; {unseen['triples']:,} triples have one"),
+    ]
+    if "metrics" in unseen:
+        texts = ", ".join(f"{name} {unseen['metrics'][name]:.4f}" for name in ("mrr", "hits@1", "hits@3", "hits@10"))
+        facts.append(("without them", texts))
+    return facts
 
 
 def snapshot_section(summary: snapshots.SnapshotSummary) -> Section:

@@ -166,11 +166,15 @@ def loss_curves(records: Sequence[Record]) -> Canvas | None:
     return _curves("Loss", losses, records, None)
 
 
+_OF_TIES = ("/mean_rank", "/mrr_optimistic", "/mrr_pessimistic")
+"""Metrics of triples that lie on each other where no scores are equal, or far above 1."""
+
+
 @styled
 def metric_curves(records: Sequence[Record], best_epoch: int | None = None) -> Canvas | None:
     """Metrics of the evaluations by epoch."""
     by_key = unique_by_step(records)
-    metrics = {key: by_key[key] for key in by_key if "/" in key and not key.endswith("/loss")}
+    metrics = {key: by_key[key] for key in by_key if "/" in key and not key.endswith(("/loss", *_OF_TIES))}
     return _curves("Validation", metrics, records, best_epoch)
 
 

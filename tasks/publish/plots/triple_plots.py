@@ -1,0 +1,66 @@
+"""The pictures of ranked triples, from `EvalReport.report["triples"]` (see tasks/evaluate/triples.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.publish.plots.figures import COLORS, Canvas, canvas_of_one, compact, legend, shorten, styled
+
+_TOP = 30
+
+
+def all_of(found: Mapping[str, Any], split: str) -> list[tuple[str, str, Canvas | None]]:
+    """Return (name, caption, canvas) of all pictures."""
+    most = f"Filtered MRR of the relations with the most triples, and how many these are ({split})"
+    met = f"Filtered MRR by how often training met what is ranked ({split})"
+    return [
+        ("categories", f"Filtered MRR by kind of relation, and triples ({split})", categories(found["categories"])),
+        ("frequency", met, frequency(found["frequency"])),
+        ("relations", most, relations(found["relations"])),
+    ]
+
+
+@styled
+def relations(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
+    """Heads and tails of each relation."""
+    some = rows[:_TOP]
+    if len(some) < 2:
+        return None
+    canvas, ax = canvas_of_one(height=max(2.4, 0.3 * len(some) + 1.2))
+    place = np.arange(len(some))
+    for shift, end, color in ((-0.2, "head", COLORS[1]), (0.2, "tail", COLORS[0])):
+        ax.barh(place + shift, [row[f"mrr_{end}"] for row in some], height=0.38, color=color, label=f"which {end}")
+    ax.set_yticks(place, [f"{shorten(row['relation'], 34)} ({compact(row['triples'])})" for row in some])
+    ax.margins(y=0.01)
+    ax.invert_yaxis()
+    ax.set(title="By relation", xlabel="MRR", xlim=(0, 1))
+    legend(ax, 2)
+    return canvas
+
+
+@styled
+def categories(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
+    """Heads and tails of relations by how many ends they join."""
+    if len(rows) < 2:
+        return None
+    canvas, ax = canvas_of_one(4.6, 3.2)
+    place = np.arange(len(rows))
+    for shift, end, color in ((-0.2, "head", COLORS[1]), (0.2, "tail", COLORS[0])):
+        ax.bar(place + shift, [row[f"mrr_{end}"] for row in rows], width=0.38, color=color, label=f"which {end}")
+    ax.set_xticks(place, [f"{row['category']}\n{compact(row['triples'])}" for row in rows])
+    ax.set(title="By kind", ylabel="MRR", ylim=(0, 1))
+    legend(ax, 2)
+    return canvas
+
+
+@styled
+def frequency(rows: Sequence[Mapping[str, Any]]) -> Canvas:
+    """Ranks against how often an entity was met."""
+    canvas, ax = canvas_of_one(4.6, 3.2)
+    ax.plot(np.arange(len(rows)), [row["mrr"] for row in rows], marker="o", color=COLORS[0])
+    ax.set_xticks(np.arange(len(rows)), [compact(row["from"]) for row in rows])
+    ax.set(title="By frequency", xlabel="training triples of the true entity, from", ylabel="MRR", ylim=(0, 1))
+    return canvas
