@@ -57,8 +57,8 @@ def spread(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
 def transpose(typing, square, rows, at, stride, tiles, to, step):  # type: ignore[no-untyped-def]
     """transpose(square, rows, at, stride, tiles, to, step): write a square's rows as columns, n numbers each.
 
-    Its first number is read at `at` and written at `to`; `stride` and `step` lead from row to row. A quarter of a cycle a
-    number, where single ones take four.
+    Its first number is read at `at` and written at `to`; `stride` and `step` lead from row to row. It takes
+    about half as long as one number after the other.
     """
     _check_numbers(rows)
     _check_numbers(tiles)
