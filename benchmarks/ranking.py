@@ -106,15 +106,15 @@ def against_peer(folder: Path, graph: str, args: argparse.Namespace) -> tuple[li
                 continue
             mine, theirs = found["graphmill", threads, model], found["pykeen", threads, model]
             head = Head(graph, f"{model}, {threads} threads", "graphmill", "PyKEEN", TARGET)
-            walls, cpus = (
-                [[getattr(done, clock) for done in side] for side in (theirs, mine)] for clock in ("wall", "cpu")
-            )
+            walls = [[done.wall for done in side] for side in (theirs, mine)]
+            cpus = [[done.cpu for done in side] for side in (theirs, mine)]
             middle = statistics.median(walls[1]), statistics.median(walls[0])
             lines.append(Line(head, ratio(*walls), ratio(*cpus), *middle, "s", {"mrr": mrr[model]}))
     for model, values in mrr.items():
         print(f"  MRR of {model}: {values}, apart by {max(values.values()) - min(values.values()):.1e}", flush=True)
     raw = {
-        f"{name} on {threads}, {job}": [done._asdict() for done in done] for (name, threads, job), done in found.items()
+        f"{name} on {threads}, {job}": [done._asdict() for done in timings]
+        for (name, threads, job), timings in found.items()
     }
     return lines, {"mrr": mrr, "raw": raw}
 

@@ -120,8 +120,13 @@ class Pykeen:
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         sys.path.append(options["peers"])
         from pykeen.models import ComplEx, RotatE, TransE
+        from pykeen.nn import modules
         from pykeen.triples import CoreTriplesFactory
 
+        # RotatE is the sum of moduli, as its authors have it (TransE's is the same norm here). PyKEEN 1.11.1 takes the
+        # root of the sum of their squares, whatever `p` it is given.
+        norm = modules.negative_norm
+        modules.negative_norm = lambda x, p, power_norm: norm(x, p=1, power_norm=power_norm)
         self.tables, self.folder = Tables(folder), folder
         self.triples = {split: torch.from_numpy(self.tables.triples(split)) for split in SPLITS}
         self.test = self.triples["test"][: options["triples"]]
@@ -137,8 +142,6 @@ class Pykeen:
                 # Of complex numbers PyKEEN keeps the imaginary part beside the real one.
                 pairs = rows if name == "TransE" else torch.view_as_real(as_complex(rows)).reshape(rows.shape)
                 parameter.data.copy_(pairs)
-            if name == "RotatE":
-                model.interaction.p = 1  # the sum of moduli, as its authors have it; PyKEEN's own default is 2
             self.jobs[name] = lambda _, name=name, model=model: self._evaluate(name, model)  # type: ignore[misc]
 
     def _evaluate(self, name: str, model: Any) -> Done:

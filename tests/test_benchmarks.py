@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from benchmarks import depth, embeddings, gnn_plan, minibatch, strategies
+from benchmarks import depth, embeddings, gnn_plan, minibatch, ranking, strategies
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_graphs import graph_recipe
@@ -225,3 +227,22 @@ def test_contenders_of_vectors_that_fail_are_left_out(capsys: pytest.CaptureFixt
     assert embeddings.rates(found["a", "train"], "wall") == [4.0, 4.0, 4.0]
     assert list(found) == [("a", "train")]
     assert "left out: toy: no memory" in capsys.readouterr().out
+
+
+def test_triples_are_ranked_without_a_peer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "knowledge" / "toy").mkdir(parents=True)
+    monkeypatch.setattr(ranking, "DATA", tmp_path)
+    rng = np.random.default_rng(1)
+    for split in ranking.SPLITS:
+        triples = {"h": rng.integers(30, size=50), "r": rng.integers(4, size=50), "t": rng.integers(30, size=50)}
+        pq.write_table(pa.table(triples), tmp_path / "knowledge" / "toy" / f"{split}.parquet")
+    words = ["--graph", "toy", "--width", "6", "--triples", "20", "--rounds", "1", "--large", "0"]
+    ranking.main([*words, "--out", str(tmp_path)])
+    assert "no --peers: left out" in capsys.readouterr().out
+    written = json.loads((tmp_path / "ranking.json").read_text())
+    assert written["lines"] == []
+    assert all(0 < found["graphmill"] <= 1 for found in written["mrr"].values())
+    jobs = {f"graphmill on {threads}, {job}" for threads in (1, 2) for job in ("TransE", "RotatE, all", "candidates")}
+    assert jobs < set(written["raw"])

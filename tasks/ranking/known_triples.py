@@ -72,8 +72,7 @@ class KnownTriples:
         _check_below(relations, self.num_relations, "relations")
         base = _numbers(relations, given, np.zeros(len(given), np.uint64), self.num_entities)
         low = np.searchsorted(numbers, base)
-        # Not by base + N, which may be 2^64.
-        counts = np.searchsorted(numbers, base + np.uint64(self.num_entities - 1), side="right") - low
+        counts = np.searchsorted(numbers, base + np.uint64(self.num_entities)) - low  # at most N^2 R: no overflow
         starts = offsets(counts)
         found = np.empty(starts[-1], np.int32 if self.num_entities < 1 << 31 else np.int64)
         if len(found):

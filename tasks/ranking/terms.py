@@ -54,22 +54,22 @@ def spread(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
 
 
 @instruction
-def transpose(typing, square, rows, at, stride, tiles, to, tile_stride):  # type: ignore[no-untyped-def]
-    """transpose(square, rows, at, stride, tiles, to, tile_stride): write a square's rows as columns, n numbers each.
+def transpose(typing, square, rows, at, stride, tiles, to, step):  # type: ignore[no-untyped-def]
+    """transpose(square, rows, at, stride, tiles, to, step): write a square's rows as columns, n numbers each.
 
-    Its first number is read at `at` and written at `to`; strides are the steps from row to row. A quarter of a cycle a
-    number, where single ones take four.
+    Its first number is read at `at` and written at `to`; `stride` and `step` lead from row to row. It takes
+    about half as long as one number after the other.
     """
     _check_numbers(rows)
     _check_numbers(tiles)
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         size = signature.args[0].count
-        kinds, places, steps = signature.args[1::3], args[2::3], args[3::3]
+        kinds, places, strides = signature.args[1::3], args[2::3], args[3::3]
 
         def pointer(k: int, number: int) -> Any:
-            step = builder.mul(steps[k], ir.Constant(steps[k].type, number))
-            return _llvm.vector_address(context, builder, kinds[k], args[1 + 3 * k], builder.add(places[k], step), size)
+            place = builder.add(places[k], builder.mul(strides[k], ir.Constant(strides[k].type, number)))
+            return _llvm.vector_address(context, builder, kinds[k], args[1 + 3 * k], place, size)
 
         vectors = [builder.load(pointer(0, number), align=4) for number in range(size)]
         # Each round puts rows i and i + n/2 between each other; after log2(n) rounds rows are columns.
