@@ -1,0 +1,124 @@
+"""What is measured of triples beside a model's ranks: controls, kinds of relations, entities without training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from configs.registry import MODELS
+from models.facts import GraphFacts
+from models.knowledge import KnowledgeModel
+from tasks.evaluate.controls.triples import FrequencyControl
+from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples
+from tasks.inference.triples import TripleSplits
+from tasks.ranking.triples import Triples
+from tasks.storage.graph_store import GraphStore
+from tests.knowledge_graphs import triple_graph
+
+NUM_ENTITIES, NUM_RELATIONS = 30, 4
+
+
+def random_splits(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    drawn = np.stack(
+        [
+            rng.integers(0, NUM_ENTITIES, 300) ** 2 // NUM_ENTITIES,
+            rng.integers(0, NUM_RELATIONS, 300),
+            rng.integers(0, NUM_ENTITIES, 300),
+        ],
+        1,
+    )
+    triples = np.unique(drawn, axis=0)
+    triples = triples[rng.permutation(len(triples))]
+    return {"train": triples[60:], "valid": triples[:30], "test": triples[30:60]}
+
+
+def opened(folder: Path, splits: dict[str, np.ndarray], num_entities: int = NUM_ENTITIES) -> TripleSplits:
+    graph = triple_graph(folder, splits, num_entities)
+    return TripleSplits(GraphStore(graph.folder, graph.manifest))
+
+
+def brute_force(splits: dict[str, np.ndarray], test: np.ndarray, end: int) -> list[tuple[int, int, int]]:
+    """Better, equal and all candidates of each triple's end, by counts of training triples and sets."""
+    known = {tuple(row) for part in splits.values() for row in part.tolist()}
+    counts = Counter((row[1], row[end]) for row in splits["train"].tolist())
+    found = []
+    for row in test.tolist():
+        own = counts[row[1], row[end]]
+        better = equal = candidates = 0
+        for entity in range(NUM_ENTITIES):
+            other = [*row]
+            other[end] = entity
+            if entity == row[end] or tuple(other) in known:
+                continue
+            candidates += 1
+            better += counts[row[1], entity] > own
+            equal += counts[row[1], entity] == own
+        found.append((better, equal, candidates))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entities_are_ranked_by_how_often_a_relation_has_them(tmp_path: Path, seed: int) -> None:
+    splits = random_splits(seed)
+    graph = opened(tmp_path, splits)
+    found = FrequencyControl(graph).ranks(graph.triples("test"))
+    expected = brute_force(splits, splits["test"], 0) + brute_force(splits, splits["test"], 2)
+    assert np.stack([found.better, found.equal, found.candidates], 1).tolist() == [list(row) for row in expected]
+
+
+def test_given_candidates_are_ranked_by_the_same_counts(tmp_path: Path) -> None:
+    splits = random_splits(5)
+    graph = opened(tmp_path, splits)
+    rng = np.random.default_rng(1)
+    test = graph.triples("test")
+    given = rng.integers(0, NUM_ENTITIES, (len(test), 7, 2))
+    found = FrequencyControl(graph).ranks(Triples(test.edges, test.relations, given))
+    counts = [Counter((row[1], row[end]) for row in splits["train"].tolist()) for end in (0, 2)]
+    for side in (0, 1):
+        for i, row in enumerate(splits["test"].tolist()):
+            own = row[0 if side == 0 else 2]
+            others = [int(entity) for entity in given[i, :, side] if entity != own]
+            bar = counts[side][row[1], own]
+            place = side * len(test) + i
+            assert found.better[place] == sum(counts[side][row[1], entity] > bar for entity in others)
+            assert found.equal[place] == sum(counts[side][row[1], entity] == bar for entity in others)
+            assert found.candidates[place] == len(others)
+
+
+def test_kinds_of_relations(tmp_path: Path) -> None:
+    one = [[head, 0, head + 1] for head in range(5)]
+    many_tails = [[0, 1, tail] for tail in range(1, 6)]
+    many_heads = [[head, 2, 0] for head in range(1, 6)]
+    both = [[head, 3, tail] for head in range(4) for tail in range(5, 9)]
+    train = np.array(one + many_tails + many_heads + both)
+    graph = opened(tmp_path, {"train": train, "valid": train[:1], "test": train[:1]})
+    assert [CATEGORIES[place] for place in categories(graph)] == ["1-1", "1-N", "N-1", "N-N"]
+
+
+def test_a_report_of_triples(tmp_path: Path) -> None:
+    splits = random_splits(2)
+    splits["test"] = np.concatenate([splits["test"], [[1, 0, NUM_ENTITIES], [NUM_ENTITIES + 1, 2, 3]]])
+    graph = opened(tmp_path, splits, NUM_ENTITIES + 2)
+    options = MODELS.config({"name": "distmult", "dim": 8})
+    facts = GraphFacts("triple", 1, NUM_ENTITIES + 2, num_relations=NUM_RELATIONS)
+    model: KnowledgeModel = MODELS.create(options, facts)
+    torch.nn.init.normal_(model.table)
+    model.relations.normal_()
+    ranks = graph.ranks(model, graph.triples("test"))
+    found = diagnose_triples(model, graph, "test", ranks, ["a", "b", "c", "d"])["triples"]
+    reciprocal = (1 / ranks.mean).reshape(2, -1).mean(0)
+    for row in found["relations"]:
+        own = splits["test"][:, 1] == "abcd".index(row["relation"])
+        assert row["triples"] == own.sum()
+        assert row["mrr"] == pytest.approx(reciprocal[own].mean())
+    assert sum(row["queries"] for row in found["frequency"]) == 2 * len(splits["test"])
+    assert found["frequency"][0]["from"] == 0
+    assert found["frequency"][0]["queries"] == 2
+    unseen = found["unseen"]
+    assert (unseen["entities"], unseen["triples"]) == (2, 2)
+    assert unseen["metrics"]["mrr"] > (1 / ranks.mean)[np.tile(np.arange(len(reciprocal)) < 30, 2)].mean() - 1e-9
