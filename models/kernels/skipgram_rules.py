@@ -62,15 +62,15 @@ def train_by_rule(  # type: ignore[no-untyped-def]
                 store(lanes, change, column, load(lanes, change, column, tile) + moved, tile)
                 store(lanes, gradient, column, load(lanes, vertex, own + column, tile) * slopes[k], tile)
             state = following(state)
-            _move(
+            move_row(
                 lanes, tile, width, context, rows[k], gradient, context_moment, context_scalars, rate, constants, state
             )
         state = following(state)
-        _move(lanes, tile, width, vertex, centre, change, vertex_moment, vertex_scalars, rate, constants, state)
+        move_row(lanes, tile, width, vertex, centre, change, vertex_moment, vertex_scalars, rate, constants, state)
 
 
 @njit(cache=True, nogil=True)
-def _move(lanes, tile, width, table, row, gradient, moment, scalars, rate, constants, state):  # type: ignore[no-untyped-def]
+def move_row(lanes, tile, width, table, row, gradient, moment, scalars, rate, constants, state):  # type: ignore[no-untyped-def]
     """Move a row of a table by its gradient (stride,), as `Rule` says."""
     parts = len(gradient) // tile
     at = row * len(gradient)

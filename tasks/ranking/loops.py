@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from models.kernels.transpose import lay_out
 from models.kernels.vector import load, store, zeros
 from tasks.ranking.terms import (
     GROUP,
@@ -23,24 +24,10 @@ from tasks.ranking.terms import (
     lowest_bit,
     num_bits,
     spread,
-    transpose,
 )
 
 _ONE = np.uint64(1)
 _ZERO = np.float32(0)
-
-
-@njit(inline="always")
-def _lay_out(square, side, rows, row, count, tiles, begin, size):  # type: ignore[no-untyped-def]
-    """Write `count` rows from `row` on, `size` at most, as the columns of the tile that begins at `begin`."""
-    width = rows.shape[1]
-    whole, full = width // side * side, count // side * side
-    for lane in range(0, full, side):
-        for j in range(0, whole, side):
-            transpose(square, rows, (row + lane) * width + j, width, tiles, begin + j * size + lane, size)
-    for lane in range(count):
-        for j in range(whole if lane < full else 0, width):
-            tiles[begin + j * size + lane] = rows[row + lane, j]
 
 
 @njit(cache=True, nogil=True)
@@ -52,7 +39,7 @@ def pack_tiles(low, high, square, side, size, rows, first, mask, tiles, counted)
         count = min(size, len(rows) - row)
         if count < size:
             tiles[begin : begin + width * size] = _ZERO
-        _lay_out(square, side, rows, row, count, tiles, begin, size)
+        lay_out(square, side, rows, row, count, tiles, begin, size)
         for lane in range(count):
             keep = True
             if mask is not None:
@@ -179,7 +166,7 @@ def score_rows(low, high, similarity, lanes, size, steps, square, side, queries,
     for i in range(low, high):
         for first in range(0, each, size):
             count = min(size, each - first)
-            _lay_out(square, side, rows, i * each + first, count, tile, 0, size)
+            lay_out(square, side, rows, i * each + first, count, tile, 0, size)
             total = zeros(lanes)
             for j in range(steps):
                 x, y = load(lanes, tile, j * size, size), load(lanes, tile, (j + second) * size, size)

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 
 from models.kernels import _llvm
-from models.kernels._llvm import FLOAT, INT
+from models.kernels._llvm import FLOAT
 from models.kernels.constants import Constant
+from models.kernels.roots import HAS_AVX512, guess_reciprocal_root
 from models.kernels.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f"))
-LANES = Lanes(32 if _HAS_AVX512 else 8)
+LANES = Lanes(32 if HAS_AVX512 else 8)
 """Entities that are scored at once, with GROUP queries: 16 accumulators of AVX-512's 32 registers, 8 of AVX2's 16.
 Half the queries with twice the entities is as fast, but their columns leave the first-level cache."""
 GROUP = 8
@@ -30,7 +30,6 @@ SQUARE = Lanes(min(LANES.count, 16))
 """Rows and columns that are transposed in registers."""
 _LEAST = 1.1754944e-38
 """The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
-_REGISTER = 16
 
 
 @dataclass(frozen=True)
@@ -51,52 +50,6 @@ def spread(typing, lanes, array, offset):  # type: ignore[no-untyped-def]
         return _llvm.splat(builder, number, signature.return_type.lanes)
 
     return VectorType(lanes.count)(lanes, array, types.int64), generate
-
-
-@instruction
-def transpose(typing, square, rows, at, stride, tiles, to, step):  # type: ignore[no-untyped-def]
-    """transpose(square, rows, at, stride, tiles, to, step): write a square's rows as columns, n numbers each.
-
-    Its first number is read at `at` and written at `to`; `stride` and `step` lead from row to row. It takes
-    about half as long as one number after the other.
-    """
-    _check_numbers(rows)
-    _check_numbers(tiles)
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        size = signature.args[0].count
-        kinds, places, strides = signature.args[1::3], args[2::3], args[3::3]
-
-        def pointer(k: int, number: int) -> Any:
-            place = builder.add(places[k], builder.mul(strides[k], ir.Constant(strides[k].type, number)))
-            return _llvm.vector_address(context, builder, kinds[k], args[1 + 3 * k], place, size)
-
-        vectors = [builder.load(pointer(0, number), align=4) for number in range(size)]
-        # Each round puts rows i and i + n/2 between each other; after log2(n) rounds rows are columns.
-        for _ in range(size.bit_length() - 1):
-            vectors = [
-                builder.shuffle_vector(vectors[i], vectors[i + size // 2], _between(size, first))
-                for i in range(size // 2)
-                for first in (0, size // 2)
-            ]
-        for number, vector in enumerate(vectors):
-            builder.store(vector, pointer(1, number), align=4)
-        return context.get_dummy_value()
-
-    place = types.int64
-    return types.void(square, rows, place, place, tiles, place, place), generate
-
-
-def _check_numbers(kind: Any) -> None:
-    assert isinstance(kind, types.Array)
-    assert kind.dtype == types.float32
-    assert kind.layout == "C"
-
-
-def _between(size: int, first: int) -> Any:
-    """Return places of numbers of two vectors in turn, of each those from `first` on."""
-    places = [place + other for place in range(first, first + size // 2) for other in (0, size)]
-    return ir.Constant(ir.VectorType(INT, size), places)
 
 
 @instruction
@@ -142,36 +95,16 @@ def _subtract_modulus(builder: Any, score: Any, real: Any, imaginary: Any, lanes
     AVX-512's root takes 18 cycles or more, its guess of a reciprocal root to 14 bits takes 2: one step of Newton's
     makes it right to 27 bits, and is part of the sum: sqrt(x) = t (3 - t y) / 2 with y the guess and t = x y.
     """
-    if not _HAS_AVX512:
+    if not HAS_AVX512:
         square = _multiply_add(builder, real, real, builder.fmul(imaginary, imaginary))
         return builder.fsub(score, _call(builder, "llvm.sqrt", [square]))
     least = _llvm.constant(FLOAT, lanes, _LEAST)
     square = _multiply_add(builder, real, real, _multiply_add(builder, imaginary, imaginary, least))
-    guess = _in_registers(builder, _reciprocal_root, square, lanes)
+    guess = guess_reciprocal_root(builder, square)
     root = builder.fmul(square, guess)
     rest = _multiply_add(builder, builder.fneg(root), guess, _llvm.constant(FLOAT, lanes, 3.0))
     half = builder.fmul(root, _llvm.constant(FLOAT, lanes, -0.5))
     return _multiply_add(builder, half, rest, score)
-
-
-def _reciprocal_root(builder: Any, register: Any) -> Any:
-    every = ir.Constant(ir.IntType(_REGISTER), -1)
-    name = "llvm.x86.avx512.rsqrt14.ps.512"
-    return _llvm.call(builder, name, register.type, [register, ir.Constant(register.type, ir.Undefined), every])
-
-
-def _in_registers(builder: Any, operation: Callable[[Any, Any], Any], vector: Any, lanes: int) -> Any:
-    """Apply what knows whole registers only to a vector of several."""
-    undefined = ir.Constant(vector.type, ir.Undefined)
-    found = []
-    for first in range(0, lanes, _REGISTER):
-        places = ir.Constant(ir.VectorType(INT, _REGISTER), list(range(first, first + _REGISTER)))
-        found.append(operation(builder, builder.shuffle_vector(vector, undefined, places)))
-    while len(found) > 1:
-        size = 2 * found[0].type.count
-        places = ir.Constant(ir.VectorType(INT, size), list(range(size)))
-        found = [builder.shuffle_vector(a, b, places) for a, b in zip(found[::2], found[1::2], strict=True)]
-    return found[0]
 
 
 def _mask(compare: Callable[[Any, list[Any], int], Any]) -> Callable[..., Any]:

@@ -219,7 +219,7 @@ class _Batch:
             found = similarity_gradients(kind, queries.vectors[part], others.values, by_drawn[part], own_scale, score)
             by_query[part] += found[0]
             self.moves[side].add(others.numbers, others.gradients(found[1]))
-            if by_scale is not None:
+            if by_scale is not None and found[2] is not None:
                 by_scale[part] += found[2]
         by_known, by_relation = model.query_gradients(
             options, known.values, relation.values, asked_of, by_query, by_scale

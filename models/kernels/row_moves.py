@@ -1,0 +1,133 @@
+"""Rows of tables, read at random, and moved by gradients that came for them.
+
+Gradients of one row are added up first and the row moves once, as its rule says: training by batches, where
+`models.kernels.skipgram` trains pair by pair. All of it is the same from run to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.row_tables import RowTable
+from models.kernels.skipgram import WHOLE_ROW
+from models.kernels.skipgram_loops import ask_for, following
+from models.kernels.skipgram_rules import move_row
+from models.kernels.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
+
+_FLOATS_AHEAD = 1024
+"""Rows as many as make so many columns are asked for ahead, and two at least."""
+
+
+def gather_rows(table: RowTable, rows: NDArray[Any]) -> Tensor:
+    """Return rows of a table, int32 or int64 (n,), as float32 (n, width)."""
+    assert rows.ndim == 1, "row numbers"
+    found = np.empty(len(rows) * table.width, np.float32)
+    for column, lanes, count in tiles(table.width):
+        _gather(lanes, table.stride, table.width, column, count, table.values, rows, found)
+    return torch.from_numpy(found).view(len(rows), table.width)
+
+
+@njit(cache=True, nogil=True)
+def _gather(lanes, stride, width, column, count, table, rows, found):  # type: ignore[no-untyped-def]
+    last = len(rows) - 1
+    for i in range(len(rows)):
+        prefetch_far(lanes, table, np.int64(rows[min(i + FAR, last)]) * stride + column)
+        prefetch(lanes, table, np.int64(rows[min(i + NEAR, last)]) * stride + column)
+        row = load(lanes, table, np.int64(rows[i]) * stride + column, count)
+        store(lanes, found, i * width + column, row, count)
+
+
+def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: float, noise: int) -> None:
+    """Move rows down their gradients: each row once, by the sum of its gradients in their order.
+
+    Args:
+        table: rows, which move as its rule says.
+        rows: their numbers, int32 or int64 (n,), in any order, some more than once.
+        gradients: float32 (n, width).
+        rate: learning rate.
+        noise: seed of the rounding of bfloat16 tables, above 0; another one for every call.
+    """
+    assert rows.ndim == 1, "row numbers"
+    assert gradients.shape == (len(rows), table.width), "a gradient for each row"
+    assert gradients.dtype == torch.float32, "gradients are float32"
+    order = np.argsort(rows, kind="stable")
+    stride, rule = table.stride, table.rule
+    size = min(stride & -stride, WHOLE_ROW)
+    constants = np.array([rule.decay, rule.second_decay, rule.epsilon], np.float32)
+    flat = gradients.detach().contiguous().view(-1).numpy()
+    ahead = max(2, _FLOATS_AHEAD // stride)
+    _move_rows(
+        Lanes(size), Lanes(size, True), size, table.width, stride, table.values, rows, order, flat, table.moment,
+        table.scalars, np.float32(-rate), constants, np.uint64(noise), np.zeros(stride, np.float32), ahead
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _move_rows(  # type: ignore[no-untyped-def]
+    lanes, partly, size, width, stride, table, rows, order, gradients, moment, scalars, rate, constants, noise, summed,
+    ahead
+):  # fmt: skip
+    """Move rows in ascending order; `summed` is room for a row's gradient."""
+    count, parts, at, state = len(order), stride // size, 0, noise
+    while at < count:
+        row = np.int64(rows[order[at]])
+        soon = order[min(at + ahead, count - 1)]
+        ask_for(lanes, size, parts, table, np.int64(rows[soon]) * stride)
+        ask_for(lanes, size, parts, gradients, np.int64(soon) * width)
+        if moment is not None:
+            ask_for(lanes, size, parts, moment, np.int64(rows[soon]) * stride)
+        _set(lanes, partly, size, parts, width, summed, gradients, order[at])
+        at += 1
+        while at < count and np.int64(rows[order[at]]) == row:
+            _add(lanes, partly, size, parts, width, summed, gradients, order[at])
+            at += 1
+        state = following(state)
+        move_row(lanes, size, width, table, row, summed, moment, scalars, rate, constants, state)
+
+
+@njit(inline="always")
+def _set(lanes, partly, size, parts, width, summed, gradients, number):  # type: ignore[no-untyped-def]
+    for part in range(parts):
+        column = part * size
+        row = load(partly, gradients, number * width + column, min(size, width - column))
+        store(lanes, summed, column, row, size)
+
+
+@njit(inline="always")
+def _add(lanes, partly, size, parts, width, summed, gradients, number):  # type: ignore[no-untyped-def]
+    for part in range(parts):
+        column = part * size
+        row = load(partly, gradients, number * width + column, min(size, width - column))
+        store(lanes, summed, column, load(lanes, summed, column, size) + row, size)
+
+
+def set_lengths(table: RowTable, rows: NDArray[Any]) -> None:
+    """Give rows, int32 or int64 (n,), the length 1; rows of zeros stay. A row that is there twice is the same after it.
+
+    bfloat16 is rounded to the nearest.
+    """
+    assert rows.ndim == 1, "row numbers"
+    stride = table.stride
+    size = min(stride & -stride, WHOLE_ROW)
+    _set_lengths(Lanes(size), size, stride, table.values, np.unique(rows))
+
+
+@njit(cache=True, nogil=True)
+def _set_lengths(lanes, size, stride, table, rows):  # type: ignore[no-untyped-def]
+    parts, last, ahead = stride // size, len(rows) - 1, max(2, 1024 // stride)
+    for i in range(len(rows)):
+        ask_for(lanes, size, parts, table, np.int64(rows[min(i + ahead, last)]) * stride)
+        at, squares = np.int64(rows[i]) * stride, zeros(lanes)
+        for part in range(parts):
+            columns = load(lanes, table, at + part * size, size)
+            squares = squares + columns * columns
+        length = np.float32(np.sqrt(total(squares)))
+        if length > 0:
+            for part in range(parts):
+                store(lanes, table, at + part * size, load(lanes, table, at + part * size, size) / length, size)

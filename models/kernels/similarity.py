@@ -1,0 +1,157 @@
+"""How similar queries are to the rows of entities, and the gradients, where many queries share many candidates.
+
+| kind | score of q and c |
+|---|---|
+| dot | q . c |
+| l1 | - sum_j abs(q_j - s_j c_j) |
+| l2 | - sqrt(sum_j (q_j - s_j c_j)^2) |
+| complex | - sum_j abs(q_j - c_j), complex numbers: the first half of the columns real, the last half imaginary parts |
+
+The scale s of a query is 1 where it is None; only l1 and l2 have one. At a distance of 0 a gradient is 0: of l1 and
+complex number by number. Distances are summed of differences, not made of products, so that near ones are exact.
+Kernels take one thread and no lock, products are torch's: threads may call these functions side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from models.kernels.roots import HAS_AVX512
+from models.kernels.row_tiles import RowTile
+from models.kernels.similarity_loops import pull_pairs, score_pairs
+from models.kernels.similarity_plain import plain_gradients, plain_pair_gradients, plain_pairs, plain_similarities
+from models.kernels.vector import Lanes
+
+Kind = Literal["dot", "l1", "l2", "complex"]
+_LANES = Lanes(32 if HAS_AVX512 else 8)
+"""Candidates at once where scores are made."""
+_SQUARE = Lanes(16 if HAS_AVX512 else 8)
+_HEIGHT = 8
+"""Queries at once."""
+_COLUMNS = 16 if HAS_AVX512 else 8
+"""Columns at once where gradients are made."""
+_BLOCK = 128
+"""Candidates whose columns stay in the first-level cache meanwhile."""
+
+
+def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Return the scores (G, K) of queries (G, w) with candidates (K, w).
+
+    Args:
+        kind: the similarity.
+        queries: float32 on the CPU; anything else goes through plain torch.
+        candidates: likewise.
+        scale: s (G, w).
+    """
+    _check(kind, queries, candidates, scale)
+    if kind == "dot" or not _has_kernel(queries):
+        return plain_similarities(kind, queries, candidates, scale)
+    (count, width), height, size = candidates.shape, _HEIGHT, _LANES.count
+    rows, scales = _tiles(queries, height), None if scale is None else _tiles(scale, height)
+    scores = np.empty((-(-len(queries) // height) * height, count), np.float32)
+    square = kind == "l2" or None
+    half = width // 2 if kind == "complex" else None
+    columns = np.empty(width * size, np.float32)
+    shape = RowTile(height, size), height, _LANES, size, _SQUARE, _SQUARE.count
+    score_pairs(
+        *shape, square, half, rows, candidates.detach().contiguous().numpy(), scales, columns, scores.reshape(-1)
+    )
+    if square is not None:
+        np.negative(np.sqrt(scores, out=scores), out=scores)
+    return torch.from_numpy(scores[: len(queries)])
+
+
+def similarity_gradients(
+    kind: Kind,
+    queries: Tensor,
+    candidates: Tensor,
+    slopes: Tensor,
+    scale: Tensor | None = None,
+    scores: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of queries (G, w), candidates (K, w) and the scale.
+
+    Args:
+        kind: the similarity.
+        queries: as `similarities` took them.
+        candidates: likewise.
+        slopes: the derivatives (G, K) of the loss by the scores.
+        scale: as `similarities` took it.
+        scores: what `similarities` returned: l2 need not find the distances again. -infinity where the slope is 0.
+    """
+    _check(kind, queries, candidates, scale)
+    assert slopes.shape == (len(queries), len(candidates)), "a slope for each score"
+    assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
+    if kind == "dot" or not _has_kernel(queries):
+        return plain_gradients(kind, queries, candidates, slopes, scale)
+    (count, width), size = candidates.shape, _COLUMNS
+    square, half, height = kind == "l2" or None, None, _HEIGHT
+    if kind == "l2":
+        slopes = _over_distances(slopes, similarities(kind, queries, candidates, scale) if scores is None else scores)
+    if kind == "complex":
+        slopes, half = slopes * 0.5, width // 2
+    if half is not None or scale is not None:
+        height //= 2
+    rows, scales = _tiles(queries, height), None if scale is None else _tiles(scale, height)
+    by_queries, by_candidates = np.zeros_like(rows), np.empty(count * width, np.float32)
+    by_scale = None if scales is None else np.zeros_like(scales)
+    near, moved = np.empty((2, 2 * _BLOCK * size), np.float32)
+    shape = RowTile(height, size), height, Lanes(size), Lanes(size, True), size, _BLOCK
+    numbers = rows, _flat(candidates), scales, _tiles(slopes, height), near, moved
+    pull_pairs(*shape, square, half, width, *numbers, by_queries, by_candidates, by_scale)
+    found = [None if array is None else torch.from_numpy(array).view(-1, width) for array in (by_queries, by_scale)]
+    moved_queries, moved_scale = (None if array is None else array[: len(queries)] for array in found)
+    assert moved_queries is not None
+    return moved_queries, torch.from_numpy(by_candidates).view(count, width), moved_scale
+
+
+def pair_similarities(kind: Kind, queries: Tensor, others: Tensor, scale: Tensor | None = None) -> Tensor:
+    """Return the scores (n,) of queries (n, w) with others (n, w), row by row."""
+    _check(kind, queries, others, scale)
+    assert len(queries) == len(others), "as many queries as others"
+    return plain_pairs(kind, queries, others, scale)
+
+
+def pair_similarity_gradients(
+    kind: Kind, queries: Tensor, others: Tensor, slopes: Tensor, scale: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the gradients of queries, others (n, w) and the scale; `slopes` (n,) as of `similarity_gradients`."""
+    _check(kind, queries, others, scale)
+    assert slopes.shape == (len(queries),) == (len(others),), "a slope for each pair"
+    return plain_pair_gradients(kind, queries, others, slopes, scale)
+
+
+def _check(kind: str, queries: Tensor, others: Tensor, scale: Tensor | None) -> None:
+    assert queries.dim() == others.dim() == 2, "queries and candidates are rows"
+    assert queries.shape[1] == others.shape[1], f"rows of {queries.shape[1]} and of {others.shape[1]} numbers"
+    assert queries.dtype == others.dtype, "queries and candidates of one kind of float"
+    assert kind != "complex" or queries.shape[1] % 2 == 0, "a complex number takes two columns"
+    if scale is not None:
+        assert kind in ("l1", "l2"), f"{kind} has no scale"
+        assert scale.shape == queries.shape, "a scale for each number of a query"
+        assert scale.dtype == queries.dtype, "scales and queries of one kind of float"
+
+
+def _has_kernel(queries: Tensor) -> bool:
+    return queries.device.type == "cpu" and queries.dtype == torch.float32
+
+
+def _flat(rows: Tensor) -> NDArray[Any]:
+    return rows.detach().contiguous().view(-1).numpy()
+
+
+def _tiles(rows: Tensor, height: int) -> NDArray[Any]:
+    """Return rows, flat, and so many zeros as make whole tiles of rows."""
+    missing = -len(rows) % height
+    return _flat(torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows)
+
+
+def _over_distances(slopes: Tensor, scores: Tensor) -> Tensor:
+    """Return slopes over minus the scores, 0 where they are 0."""
+    found = slopes / -scores
+    return found.masked_fill_(scores == 0, 0)

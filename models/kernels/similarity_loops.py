@@ -1,0 +1,246 @@
+"""The loops of `models.kernels.similarity`.
+
+Arrays of queries, candidates, scores and what belongs to them are flat; queries come in whole tiles. Which distance it
+is, is told by what is not None: `squares` where squares of numbers are summed, `half` where numbers are complex, their
+imaginary parts `half` columns behind the real ones; else absolute values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from models.kernels.roots import rough_reciprocal_root
+from models.kernels.row_tiles import (
+    absolute,
+    load_rows,
+    repeated,
+    signed,
+    spread_rows,
+    store_rows,
+    sum_of_rows,
+    zero_rows,
+)
+from models.kernels.transpose import lay_out
+from models.kernels.vector import load, store, zeros
+
+_TINY = np.float32(2.0**-124)
+"""Added to squares of absolute values: a complex 0 has the root 2^-62, and no direction."""
+_THREE, _MINUS_ONE, _MINUS_HALF, _HALF = np.float32(3), np.float32(-1), np.float32(-0.5), np.float32(0.5)
+
+
+@njit(inline="always")
+def _lengths(squares, d, e):  # type: ignore[no-untyped-def]
+    """Return what is summed of differences; of complex ones d + ie twice their length."""
+    if e is not None:
+        square = d * d + (e * e + _TINY)
+        guess = rough_reciprocal_root(square)
+        root = square * guess
+        return root * (_THREE - root * guess)  # Newton's step makes 14 bits 27
+    if squares is not None:
+        return d * d
+    return absolute(d)
+
+
+@njit(inline="always")
+def _less(tile, queries, scales, at, width, candidate):  # type: ignore[no-untyped-def]
+    q = spread_rows(tile, queries, at, width)
+    if scales is not None:
+        return q - spread_rows(tile, scales, at, width) * repeated(tile, candidate)
+    return q - repeated(tile, candidate)
+
+
+@njit(inline="always")
+def _score(tile, lanes, size, squares, half, width, queries, scales, at, columns):  # type: ignore[no-untyped-def]
+    """Return a tile's scores; of squares their sum."""
+    found = zero_rows(tile)
+    if half is not None:
+        for j in range(half):
+            d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
+            e = _less(tile, queries, scales, at + half + j, width, load(lanes, columns, (half + j) * size, size))
+            found = found + _lengths(squares, d, e)
+        return found * _MINUS_HALF
+    for j in range(width):
+        d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
+        found = found + _lengths(squares, d, None)
+    if squares is not None:
+        return found
+    return found * _MINUS_ONE
+
+
+@njit(cache=True, nogil=True)
+def score_pairs(  # type: ignore[no-untyped-def]
+    tile, height, lanes, size, square, side, squares, half, queries, candidates, scales, columns, scores
+):
+    """Set scores (G, K) of all queries with all candidates float32 (K, w), `size` of them a time.
+
+    Those candidates are laid out column by column, so that a vector holds a column of all of them: no sum over lanes.
+
+    Args:
+        columns: float32 (w size,), room to work in.
+        scores: of squares their sums.
+    """
+    count, width = candidates.shape
+    for first in range(0, count, size):
+        number = min(size, count - first)
+        if number < size:
+            columns[:] = np.float32(0)
+        lay_out(square, side, candidates, first, number, columns, 0, size)
+        for i in range(0, len(scores) // count, height):
+            found = _score(tile, lanes, size, squares, half, width, queries, scales, i * width, columns)
+            store_rows(tile, scores, i * count + first, count, found, number)
+
+
+@njit(inline="always")
+def _pull_real(
+    tile,
+    lanes,
+    size,
+    squares,
+    width,
+    queries,
+    scales,
+    slopes,
+    at,
+    first,
+    number,
+    room,
+    near,
+    moved,
+    d_queries,
+    d_scales,
+    used,
+):  # type: ignore[no-untyped-def]
+    q, change = load_rows(tile, queries, at, width, used), load_rows(tile, d_queries, at, width, used)
+    if scales is not None:
+        s = load_rows(tile, scales, at, width, used)
+        stretch = load_rows(tile, d_scales, at, width, used)
+    for k in range(number):
+        c = load(lanes, near, k * size, size)
+        if scales is not None:
+            d = q - s * repeated(tile, c)
+        else:
+            d = q - repeated(tile, c)
+        slope = spread_rows(tile, slopes, first + k, room)
+        if squares is not None:
+            pull = slope * d
+        else:
+            pull = signed(slope, d)
+        change = change - pull
+        if scales is not None:
+            stretch = stretch + pull * repeated(tile, c)
+            pull = pull * s
+        store(lanes, moved, k * size, load(lanes, moved, k * size, size) + sum_of_rows(tile, pull), size)
+    store_rows(tile, d_queries, at, width, change, used)
+    if scales is not None:
+        store_rows(tile, d_scales, at, width, stretch, used)
+
+
+@njit(inline="always")
+def _pull_complex(  # type: ignore[no-untyped-def]
+    tile, lanes, size, half, width, queries, slopes, at, first, number, room, near, moved, d_queries, used
+):
+    q, p = load_rows(tile, queries, at, width, used), load_rows(tile, queries, at + half, width, used)
+    change, turn = load_rows(tile, d_queries, at, width, used), load_rows(tile, d_queries, at + half, width, used)
+    for k in range(number):
+        d = q - repeated(tile, load(lanes, near, 2 * k * size, size))
+        e = p - repeated(tile, load(lanes, near, (2 * k + 1) * size, size))
+        square = d * d + (e * e + _TINY)
+        guess = rough_reciprocal_root(square)
+        slope = spread_rows(tile, slopes, first + k, room) * (guess * (_THREE - square * guess * guess))
+        d, e = d * slope, e * slope
+        change, turn = change - d, turn - e
+        real, other = 2 * k * size, (2 * k + 1) * size
+        store(lanes, moved, real, load(lanes, moved, real, size) + sum_of_rows(tile, d), size)
+        store(lanes, moved, other, load(lanes, moved, other, size) + sum_of_rows(tile, e), size)
+    store_rows(tile, d_queries, at, width, change, used)
+    store_rows(tile, d_queries, at + half, width, turn, used)
+
+
+@njit(cache=True, nogil=True)
+def pull_pairs(  # type: ignore[no-untyped-def]
+    tile,
+    height,
+    lanes,
+    partly,
+    size,
+    block,
+    squares,
+    half,
+    width,
+    queries,
+    candidates,
+    scales,
+    slopes,
+    near,
+    moved,
+    d_queries,
+    d_candidates,
+    d_scales,
+):
+    """Set the gradients of candidates, and add those of queries and scales, which are zeros.
+
+    A block of candidates meets all queries in `size` columns at a time: these are copied and stay in the first-level
+    cache, as what their gradients sum up to.
+
+    Args:
+        block: candidates of a block.
+        slopes: float32 (G K,): of scores; of squares over minus the distance; of complex numbers half of them.
+        near, moved: float32 (2 block size,), room to work in.
+    """
+    count, steps, parts = len(candidates) // width, width, 1
+    if half is not None:
+        steps, parts = half, 2
+    for low in range(0, count, block):
+        number = min(block, count - low)
+        for column in range(0, steps, size):
+            used = min(size, steps - column)
+            for k in range(number):
+                for part in range(parts):
+                    at = (low + k) * width + part * steps + column
+                    store(lanes, near, (parts * k + part) * size, load(partly, candidates, at, used), size)
+                    store(lanes, moved, (parts * k + part) * size, zeros(lanes), size)
+            for i in range(0, len(queries) // width, height):
+                at, first = i * width + column, i * count + low
+                if half is not None:
+                    _pull_complex(
+                        tile,
+                        lanes,
+                        size,
+                        half,
+                        width,
+                        queries,
+                        slopes,
+                        at,
+                        first,
+                        number,
+                        count,
+                        near,
+                        moved,
+                        d_queries,
+                        used,
+                    )
+                else:
+                    _pull_real(
+                        tile,
+                        lanes,
+                        size,
+                        squares,
+                        width,
+                        queries,
+                        scales,
+                        slopes,
+                        at,
+                        first,
+                        number,
+                        count,
+                        near,
+                        moved,
+                        d_queries,
+                        d_scales,
+                        used,
+                    )
+            for k in range(number):
+                for part in range(parts):
+                    at = (low + k) * width + part * steps + column
+                    store(partly, d_candidates, at, load(lanes, moved, (parts * k + part) * size, size), used)
