@@ -200,7 +200,7 @@ class Recipe(ConfigModel):
     def _shares_are_measured(self) -> Recipe:
         if self.evaluate.label_shares is not None:
             task, kind = (getattr(self.dataset, name, None) for name in ("task", "task_type"))
-            if self.train.family == TrainConfig.family:
+            if self.train.family not in ("table", "factors"):
                 raise ValueError(
                     f"evaluate.label_shares is for models that are vectors of nodes (skipgram, prone, ...), and "
                     f"{self.model.name} is none; leave it out"
