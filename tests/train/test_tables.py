@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,7 @@ from models.kernels.row_layout import Rule
 from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
+from tasks.train import pair_head
 from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
 from tasks.train.families import family_of
@@ -232,6 +234,49 @@ def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.Monk
     assert fit_head(model, store, None, lambda: next(scores)) == 0.1
     assert fit_head(model, store, 7.0, None) == 7.0
     assert fit_head(model, store, None, None) == 1.0
+
+
+def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
+    """Bad epochs end nothing, the best one's weights stay, and the last step hardly moves them: the rate falls to 0."""
+    asked = recipe(model={"score": "mlp", "mlp_epochs": 9}, train={"samples": 2e5}, evaluate={"evaluator": "rocauc"})
+    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    model: Any = load_model(job.work / BEST)
+    store = GraphStore.open(tmp_path / "graph")
+    seen: list[torch.Tensor] = []
+
+    def score() -> float:
+        seen.append(model.head.mlp[2].weight.detach().clone())
+        return [0.3, *[0.2] * 6, 0.4, 0.1][len(seen) - 1]
+
+    fit_head(model, store, None, score)
+    assert len(seen) == 9
+    assert torch.equal(model.head.mlp[2].weight, seen[7])
+    moved = [float((after - before).norm()) for before, after in itertools.pairwise(seen)]
+    assert moved[-1] < moved[0] / 2
+    fit_head(model, store, None, None)
+    assert torch.equal(model.head.mlp[2].weight, seen[8])
+
+
+def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recipe(model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
+    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    read: list[set[tuple[int, int]]] = []
+    products = pair_head._products
+
+    def spy(table: Any, pairs: Any) -> Any:
+        read.append({(min(pair), max(pair)) for pair in pairs.tolist()})
+        return products(table, pairs)
+
+    monkeypatch.setattr(pair_head, "_products", spy)
+    store = GraphStore.open(tmp_path / "graph")
+    fit_head(load_model(job.work / BEST), store, None, None)  # type: ignore[arg-type]
+    edges = {(min(pair), max(pair)) for pair in store["train_edges"].tolist()}
+    of_scale, positive, drawn = read
+    assert of_scale == positive == edges
+    assert len(drawn) > 0.8 * len(edges)
+    assert not drawn & edges
 
 
 @pytest.mark.parametrize("name", models_of("factors"))
