@@ -47,9 +47,9 @@ class VectorsConfig(ComponentConfig):
     score: Literal["hadamard", "mlp", "cosine", "dot"] = "hadamard"
     """Link tasks: what scores a pair. hadamard: a logistic model on the product of both vectors, column by column,
     fitted to training edges and as many drawn pairs; mlp: an MLP of three layers on that product, as OGB's examples."""
-    mlp_epochs: int = Field(default=20, ge=1, le=10_000)
+    mlp_epochs: int = Field(default=10, ge=1, le=10_000)
     """score=mlp: passes over the training edges, while the rate falls to 0; the epoch that is best on the validation
-    split counts. Metrics of the first ranks, such as Hits@20, gain from more."""
+    split counts."""
     strength: float | None = Field(default=None, gt=0, le=1e12)
     """C of the logistic model that reads the vectors: how much labels count against its L2 penalty; null: the best of
     0.01, 0.1, 1, 10 and 100 on the validation split."""

@@ -28,8 +28,8 @@ def fit_pair_mlp(model: VectorModel, store: GraphStore, score: Callable[[], floa
     In a dense graph many uniform pairs are training edges (of ogbl-ddi's one in nine). With these among the negatives
     the MLP learns little of what is sure, and Hits@20 stays below 0.1.
 
-    The rate falls to 0 over all epochs, and none of them is left out: metrics of the first ranks, such as Hits@20, go
-    up and down by half from epoch to epoch while the rate is high, and rise as long as the loss falls.
+    The rate falls to 0 over all epochs, and bad ones end nothing: metrics of the first ranks, such as Hits@20, go up
+    and down by half from epoch to epoch.
 
     Args:
         model: with its vectors; its head is set. `mlp_epochs` of its options says how long.
