@@ -119,7 +119,7 @@ def edge_list(path: str) -> dict[str, Any]:
     It is judged by ROC-AUC, which every pair counts for: hits@K goes by K of 100,000 negatives, and is 0 where the
     graph is small or the vectors are middling.
     """
-    edges = {"files": path, "source": "0", "target": "1"}
+    edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
     title = re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or "edges"
     return {"name": "tables", "title": title, "task": "link", "metric": "rocauc", "edges": edges, "split": split}

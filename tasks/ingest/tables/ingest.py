@@ -15,6 +15,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.tables.first_lines import hint_at_data_in_header, with_headers_found
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
 from tasks.ingest.tables.memberships import Memberships
@@ -27,17 +28,26 @@ from tasks.storage.manifests import NodeType
 _UNLIKE = 10.0  # times
 
 
-def _with_names(edges: EdgesConfig) -> EdgesConfig:
-    """Return edges whose ends are columns by name, where they are given by their places. Raises DataError."""
-    given = {"source": edges.source, "target": edges.target}
+def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+    """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
+    roles = ("source", "target", "weight", "time", "relation_column")
+    given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
     if not any(column.isdigit() for column in given.values()):
         return edges
     names = table_files(edges).column_names()
     named = {
-        end: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
-        for end, column in given.items()
+        role: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
+        for role, column in given.items()
     }
+    if named != given:
+        hint_at_data_in_header(edges, "dataset.edges", intake)
     return edges.model_copy(update=named)
+
+
+def _settled(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with what the first lines of files decide: whether there are names, and which."""
+    config = with_headers_found(config, intake)
+    return config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -49,7 +59,9 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})
+    config = _settled(config, intake)
+    for note in intake.notes:
+        context.message(note)
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = _label_store(config)
