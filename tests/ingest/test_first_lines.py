@@ -105,3 +105,16 @@ def test_what_cannot_be_read_is_said_by_the_reader(ingest: Ingest, folder: Path)
     Path("e.csv").write_text("1,2\n3\n")
     with pytest.raises(DataError, match=r"e\.csv"):
         ingest(**edge_list("e.csv"))
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.tsv", "e.txt"])
+def test_zeros_in_front_of_ids(ingest: Ingest, folder: Path, name: str) -> None:
+    """They are numbers, and `07` is 7: that is said."""
+    sep = "," if name == "e.csv" else "\t"
+    Path(name).write_text("\n".join(f"{a:02}{sep}{(a + 1) % NUM}" for a in range(NUM)) + "\n")
+    section = edge_list(name) | {"split": SPLIT}
+    words = f"{name}: the id 00 is read as the number 0, and 0 is the same id; dataset.text_ids=true tells them apart"
+    assert words in ingest(**section).manifest.warnings
+    texts = ingest(**section, text_ids=True)
+    assert not any("is read as the number" in text for text in texts.manifest.warnings)
+    assert texts.manifest.num_nodes == NUM + 10

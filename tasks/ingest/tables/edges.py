@@ -16,7 +16,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.configs import EdgesConfig
 from tasks.ingest.tables.features import FeatureReader
@@ -34,7 +34,7 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
+def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Add the ids that an edge table holds to those of `nodes`, by type."""
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
@@ -43,6 +43,7 @@ def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
     for batch in first_pass.batches(edges, [column for column, _ in columns], texts):
         for column, node_set in columns:
             node_set.discover(batch, column)
+    intake.problems.take(first_pass.problems, TWO_KINDS)  # those are not met again: no node has an id then
 
 
 class _Sink(NamedTuple):
@@ -141,10 +142,12 @@ class EdgeReader:
         def message(words: str) -> Callable[[int], str]:
             return lambda row: f"the weight {weight[row]:g} {words}"
 
+        usable = weight.copy()
         for wrong, kind, words in weight_mistakes(weight):
             batch.wrong(wrong, column, kind, message(words))
+            usable[wrong] = 0
         self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
-        return float32(batch, column, weight)
+        return float32(batch, column, usable)
 
     @staticmethod
     def _check_relation(batch: TableBatch, column: str) -> None:

@@ -13,12 +13,14 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.tables.configs import FilesConfig, TablesConfig
-from tasks.ingest.tables.intake import Intake, table_files
+from tasks.ingest.tables.intake import Intake, as_number, table_files
 
 _ROWS, _COLUMNS = 5000, 64
 """How much of a table is looked at."""
 _NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
+_WHOLE = r"^\s*-?[0-9]+\s*$"
+_LEADING_ZERO = r"^\s*0[0-9]"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _USUAL_WORDS = """
     src source sources dst dest destination target targets from to start end head tail parent child user users
@@ -143,6 +145,24 @@ def hint_at_data_in_header(table: FilesConfig, option: str, intake: Intake) -> N
     if lines is not None and judge(lines) == "data":
         words = "looks like data, and is taken as the columns' names"
         intake.hints.append(f"{_first(table, lines, words)}; if it is data: {option}.header=false")
+
+
+def hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
+    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
+    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
+    columns += [(table, [table.source, table.target]) for table in config.edges]
+    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
+    for table, ids in columns:
+        lines = first_lines(table) if table.files and not config.text_ids else None
+        if lines is None:
+            continue
+        has_names = table_files(table).has_name_line
+        names = _cells(lines) if has_names else lines.schema.names
+        for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
+            zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
+            if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
+                intake.hints.append(as_number(table.names, zeros[0].as_py()))
+                break
 
 
 def _cells(lines: pa.RecordBatch) -> list[str]:

@@ -244,6 +244,15 @@ class Intake:
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 
+def as_number(files: str, cell: str) -> str:
+    """Say that an id with zeros in front is read as a number."""
+    number = int(cell)
+    return (
+        f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
+        "dataset.text_ids=true tells them apart"
+    )
+
+
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     header = config.header is not False  # auto is settled before (`first_lines`)
