@@ -38,7 +38,9 @@ class WeightCheck:
 
     def add(self, values: Array) -> Array:
         """Return finite weights (n,) as float32. Raises DataError naming the row of one that is none."""
-        for wrong, _, words in weight_mistakes(values):
+        large = values > np.finfo(np.float32).max
+        beyond = [(large, "", "is not a finite number in float32; scale the weights down")] if large.any() else []
+        for wrong, _, words in (*weight_mistakes(values), *beyond):
             row = int(np.flatnonzero(wrong)[0])
             count = int(np.count_nonzero(wrong))
             more = f" ({count:,} such rows)" if count > 1 else ""
