@@ -14,9 +14,11 @@ from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from models.kernels.row_layout import Rule
 from models.vector_configs import Pairing
+from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
+from tasks.train import checkpoint
 from tasks.train.families import family_of
-from tasks.train.job import Job
+from tasks.train.job import LAST, Job
 from tasks.train.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import block_files
@@ -25,7 +27,7 @@ from tasks.train.tables.grid import Grid, Tables
 from tasks.train.tables.trainer import Trainer
 from tasks.train.vectors import finish_vectors
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_job, own_settings
+from tests.train.in_process import make_job, make_trainer, own_settings
 
 
 class StoppedError(Exception):
@@ -37,9 +39,13 @@ def table_job(tmp_path: Path, **train: Any) -> Job[Any]:
     options = {"samples": 50_000, "loader": {"length": 20, "window": 3}, "threads": 1, "strategy": {"blocks": 2}}
     model = {"name": "skipgram", "dim": 16}
     asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {**options, **train}})
+    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
+
+
+def written_graph(tmp_path: Path) -> Parent:
     partition = as_partition(node_graph(tmp_path / "graph"))
     (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
-    return make_job(asked, partition, tmp_path / "work")
+    return partition
 
 
 def train(job: Job[Any]) -> None:
@@ -96,3 +102,52 @@ def test_vectors_that_are_not_finite_are_not_published(tmp_path: Path, number: f
     message = re.escape("gave 1 of 300 nodes vectors that are not finite")
     with pytest.raises(RecipeError, match=message + ".*Lower train.learning_rate"):
         finish_vectors(job, GraphStore.open(job.graph), torch.from_numpy(vectors), journal, 1)
+
+
+def gnn_job(tmp_path: Path) -> Job[Any]:
+    """An epoch of a small GNN."""
+    model = {"name": "graphsage", "hidden_dim": 8, "num_layers": 2}
+    asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {"epochs": 1}})
+    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
+
+
+@pytest.mark.parametrize("family", ["table", "gnn"])
+def test_a_checkpoint_with_a_flipped_bit_is_never_gone_on_from(tmp_path: Path, family: str) -> None:
+    """Wherever the bit is: in numbers, in what says where they lie, or in names."""
+    job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)
+    with own_settings():
+        (train if family == "table" else lambda job: make_trainer(job).run())(job)
+    path = job.work / LAST
+    whole = path.read_bytes()
+    wanted = checkpoint.load(path, job.digest)
+    found = []
+    for byte in np.random.default_rng(0).choice(len(whole), 400, replace=False).tolist():
+        flip(path, byte)
+        try:  # what fills up to a record's place in the file, and dates, say nothing
+            assert repr(checkpoint.load(path, job.digest)) == repr(wanted)
+        except IntegrityError as error:
+            found.append(str(error))
+        path.write_bytes(whole)
+    assert len(found) > 100
+    assert all(str(path) in message and "remove it to train anew" in message for message in found)
+
+
+@pytest.mark.parametrize("family", ["table", "gnn"])
+@pytest.mark.parametrize("key", ["progress", "model", "settings", "blocks", "optimizer", "rng"])
+def test_a_checkpoint_without_its_parts_is_named(tmp_path: Path, family: str, key: str) -> None:
+    """As one of another version may be, or one that somebody else made."""
+    job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)
+
+    def begin() -> Any:
+        with own_settings():
+            return Trainer(job, Ranks()) if family == "table" else make_trainer(job)
+
+    begin()._save_last()
+    path = job.work / LAST
+    state = checkpoint.load(path)
+    if key not in state:
+        return
+    for damaged in ({name: part for name, part in state.items() if name != key}, {**state, key: {"no": 1}}):
+        checkpoint.save_atomic(damaged, path)
+        with pytest.raises(IntegrityError, match=rf"{re.escape(str(path))} is damaged: .*remove it to train anew"):
+            begin()

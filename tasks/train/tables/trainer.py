@@ -81,13 +81,15 @@ class Trainer:
         self.options = cast(Any, job.model)
         self.shared = any(pairing.shared for pairing in self.options.pairings())
         self.schedule: Schedule = SCHEDULES.create(self.config.schedule)
-        self.progress = Progress()
         self._checkpoint_at = time.monotonic()
         state = self._last_state()
-        self._make_tables(state)
+        with checkpoint.going_on_from(job.work / LAST):
+            made = Settings(**state["settings"]) if state else None
+            self.progress = Progress(**state["progress"]) if state else Progress()
+        self._make_tables(made)
         if state:
-            self.grid.restore(state["blocks"])
-            self.progress = Progress(**state["progress"])
+            with checkpoint.going_on_from(job.work / LAST):
+                self.grid.restore(state["blocks"])
         self.journal = Journal(
             job.work,
             self.progress,
@@ -98,7 +100,7 @@ class Trainer:
             unit="samples",
         )
 
-    def _make_tables(self, state: dict[str, Any]) -> None:
+    def _make_tables(self, made: Settings | None) -> None:
         """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
         manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
         pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
@@ -106,12 +108,11 @@ class Trainer:
         memory = from_main(table_memory(self.config, available_bytes()))
         device_memory = self._device_memory()
         chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
-        made = state.get("settings", {})
-        blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
+        blocks = made.num_blocks if made else min(chosen, manifest.num_nodes)
         room = choose_room(blocks, sizes, memory, workers, world)
         expected, beyond_memory = self.loader.expected, room is not None
         usual = make_settings(self.config, manifest, expected, blocks, beyond_memory=beyond_memory)
-        self.settings = Settings(**made) if made else usual
+        self.settings = made or usual
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room)
         self.negatives = Negatives(degrees(self.store), blocks, self.options.negative_power)
