@@ -19,7 +19,7 @@ from models.kernels.row_layout import Rule
 from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
-from tasks.train import pair_head
+from tasks.train import heads, pair_head
 from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
 from tasks.train.families import family_of
@@ -277,6 +277,32 @@ def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monk
     assert of_scale == positive == edges
     assert len(drawn) > 0.8 * len(edges)
     assert not drawn & edges
+
+
+def test_a_logistic_head_of_pairs_knows_training_edges_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held-out edges are among its negatives as often as by chance."""
+    job = make_job(recipe(train={"samples": 1e4}), written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    ends: list[Any] = []
+    rows = heads._rows
+
+    def spy(model: Any, nodes: Any) -> Any:
+        ends.append(nodes)
+        return rows(model, nodes)
+
+    monkeypatch.setattr(heads, "_rows", spy)
+    store = GraphStore.open(tmp_path / "graph")
+    fit_head(load_model(job.work / BEST), store, 1.0, None)  # type: ignore[arg-type]
+    pairs = [(min(pair), max(pair)) for pair in np.stack(ends, 1).tolist()]
+    trained, held_out = (
+        {(min(pair), max(pair)) for split in splits for pair in store[f"{split}_edges"].tolist()}
+        for splits in (("train",), ("valid", "test"))
+    )
+    positive, drawn = pairs[: len(trained)], pairs[len(trained) :]
+    assert set(positive) == trained
+    assert not set(drawn) & trained
+    expected = len(drawn) * len(held_out) / (200 * 199 / 2 - len(trained))
+    assert len([pair for pair in drawn if pair in held_out]) == pytest.approx(expected, rel=0.5)
 
 
 @pytest.mark.parametrize("name", models_of("factors"))
