@@ -22,6 +22,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import LOADERS, MODELS, SCHEDULES, STRATEGIES
+from configs.sizes import in_words
 from configs.training import TableTrainConfig
 from models.kernels.row_layout import Rule
 from models.vectors import SampledModel
@@ -40,6 +41,7 @@ from tasks.train.ranks.collectives import from_all, from_main, sum_over_ranks, w
 from tasks.train.schedules.base import Schedule
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
+from tasks.train.strategies.configs import LEAST_ROWS
 from tasks.train.tables.block_files import BlockFiles
 from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.grid import Grid, Tables
@@ -81,13 +83,15 @@ class Trainer:
         self.options = cast(Any, job.model)
         self.shared = any(pairing.shared for pairing in self.options.pairings())
         self.schedule: Schedule = SCHEDULES.create(self.config.schedule)
-        self.progress = Progress()
         self._checkpoint_at = time.monotonic()
         state = self._last_state()
-        self._make_tables(state)
+        with checkpoint.going_on_from(job.work / LAST):
+            made = Settings(**state["settings"]) if state else None
+            self.progress = Progress(**state["progress"]) if state else Progress()
+        self._make_tables(made)
         if state:
-            self.grid.restore(state["blocks"])
-            self.progress = Progress(**state["progress"])
+            with checkpoint.going_on_from(job.work / LAST):
+                self.grid.restore(state["blocks"])
         self.journal = Journal(
             job.work,
             self.progress,
@@ -98,7 +102,7 @@ class Trainer:
             unit="samples",
         )
 
-    def _make_tables(self, state: dict[str, Any]) -> None:
+    def _make_tables(self, made: Settings | None) -> None:
         """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
         manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
         pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
@@ -106,12 +110,11 @@ class Trainer:
         memory = from_main(table_memory(self.config, available_bytes()))
         device_memory = self._device_memory()
         chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
-        made = state.get("settings", {})
-        blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
+        blocks = made.num_blocks if made else chosen
         room = choose_room(blocks, sizes, memory, workers, world)
         expected, beyond_memory = self.loader.expected, room is not None
         usual = make_settings(self.config, manifest, expected, blocks, beyond_memory=beyond_memory)
-        self.settings = Settings(**made) if made else usual
+        self.settings = made or usual
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room)
         self.negatives = Negatives(degrees(self.store), blocks, self.options.negative_power)
@@ -123,12 +126,19 @@ class Trainer:
                 owners[pair] = self.strategy.rank_of(place)
         self.draws = PoolDraws(self.loader, owners, self.ranks, self.id_type, self._allocate)
         if self.ranks.is_main:
-            where = f"{room} of them in memory at a time" if room else "in memory"
-            where += "" if device_memory is None else f", trained on {self.place.device}"
-            print(f"tables: {sizes.all_tables / 1e6:,.1f} MB in {blocks} x {blocks} blocks, {where}")
-            samples = self.settings.total_chunks * self.loader.expected
-            print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
-            warn_of_isolated(self.store, "stay as they are drawn at first")
+            self._announce(sizes, room, "" if device_memory is None else f", trained on {self.place.device}")
+
+    def _announce(self, sizes: TableSizes, room: int | None, place: str) -> None:
+        """Say into what tables and samples are cut, and what keeps threads waiting."""
+        blocks, threads = self.settings.num_blocks, self.place.workers
+        where = f"{room} of them in memory at a time" if room else "in memory"
+        print(f"tables: {in_words(sizes.all_tables)} in {blocks} x {blocks} blocks, {where}{place}")
+        busy = self.strategy.least_blocks(shared=self.shared, threads=threads)
+        if self.strategy.config.blocks is None and 1 < blocks < busy:
+            print(f"not all threads have a block at a time: {busy} blocks would have fewer than {LEAST_ROWS} rows each")
+        samples = self.settings.total_chunks * self.loader.expected
+        print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
+        warn_of_isolated(self.store, "stay as they are drawn at first")
 
     def _device_memory(self) -> int | None:
         """Return the bytes that tables and graph may take on the device of any rank; None: ranks train on their CPUs.
