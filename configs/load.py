@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -119,7 +120,7 @@ def edge_list(path: str) -> dict[str, Any]:
     It is judged by ROC-AUC, which every pair counts for: hits@K goes by K of 100,000 negatives, and is 0 where the
     graph is small or the vectors are middling.
     """
-    edges = {"files": path, "source": "0", "target": "1"}
+    edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
     title = re.sub(r"[^A-Za-z0-9._ -]", "_", Path(path).name).lstrip("._ -")[:100] or "edges"
     return {"name": "tables", "title": title, "task": "link", "metric": "rocauc", "edges": edges, "split": split}
@@ -186,8 +187,17 @@ def flatten_errors(
             yield location, explain(cause)
         elif item["type"] == "missing":
             yield location, "is missing"
+        elif _is_nan(item["input"]):
+            yield location, f"{item['input']!r} is not a number"
         else:
             yield location, f"{item['msg']} (got {item['input']!r})"
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value is NaN, which no comparison holds for, or the word for it."""
+    if isinstance(value, str):
+        return value.strip().lower().lstrip("+-") in ("nan", ".nan")
+    return isinstance(value, float) and math.isnan(value)
 
 
 def dump_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -238,6 +248,8 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     keys = tuple(key.strip().split("."))
     if not separator or not all(keys):
         raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
+    if not raw.strip():
+        raise RecipeError(f'override {key.strip()}= has no value; give one, or say null for none, "" for an empty text')
     return keys, parse_yaml(raw, f"override {text[:_MAX_SHOWN]!r}")
 
 

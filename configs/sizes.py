@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -20,3 +21,11 @@ def number_of_bytes(value: Any) -> Any:
     if found is None:
         raise ValueError(f"{value!r} is no size; give bytes, or as in 500MB or 1.5GiB")
     return float(found[1]) * _UNITS[(found[2] or "").lower()]
+
+
+def in_words(num_bytes: float) -> str:
+    """Return a size in the unit that fits, rounded up, as `number_of_bytes` reads it: 39.1 kB."""
+    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if num_bytes >= 10**power:
+            return f"{math.ceil(num_bytes / 10 ** (power - 1)) / 10:,.1f} {unit}".replace(",", "")
+    return f"{math.ceil(num_bytes)} B"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
 from models.kernels.adjacency import Adjacency
 from models.kernels.product import multiply
 
@@ -94,7 +95,12 @@ def _gram(x: Tensor) -> Tensor:
 
 
 def _eigen(gram: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues, the largest first, and eigenvectors."""
+    """Return eigenvalues, the largest first, and eigenvectors. Raises RecipeError: the numbers are not finite."""
+    if not gram.isfinite().all():
+        raise RecipeError(
+            "a matrix that is to be factored holds numbers that are not finite; the model's options are too far from "
+            "the usual ones, or the edges' weights too far from each other (weighted=false reads none)"
+        )
     values, vectors = torch.linalg.eigh(gram)
     return values.flip(0), vectors.flip(1)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.factorization import EdgeMatrix, chebyshev_gaussian, left_factor, low_rank, unit_rows
 from models.kernels.spmm import weighted_sum
@@ -19,7 +20,11 @@ _TINY = 1e-30
 
 @MODELS.register("prone")
 class Prone(FactoredModel):
-    """ProNE: a factorisation of the edges, smoothed over the graph."""
+    """ProNE: a factorisation of the edges, smoothed over the graph.
+
+    The smoothing gives each node a loop of weight 1, which counts as much as an edge of mean weight: weights come with
+    a mean of 1, so that their unit does not matter.
+    """
 
     Config = ProneConfig
 
@@ -40,7 +45,10 @@ class Prone(FactoredModel):
 
 
 def smooth(x: Tensor, graph: FactorGraph, order: int, mu: float, theta: float, say: Callable[[str], None]) -> Tensor:
-    """Return vectors, float32 (N, dim), smoothed over the graph and made orthogonal again (the paper's section 3.2)."""
+    """Return vectors, float32 (N, dim), smoothed over the graph and made orthogonal again (the paper's section 3.2).
+
+    Raises RecipeError: the filter is too strong for float32.
+    """
     say("smoothing the vectors over the graph")
     scale = (graph.strengths() + 1).reciprocal()
 
@@ -51,4 +59,9 @@ def smooth(x: Tensor, graph: FactorGraph, order: int, mu: float, theta: float, s
         return with_loops(y) * scale[:, None]
 
     smoothed = with_loops(x - chebyshev_gaussian(walk, x, order, mu, theta))
+    if not smoothed.isfinite().all():
+        raise RecipeError(
+            f"the smoothing of ProNE leaves the range of float32 with order={order}, mu={mu:g}, theta={theta:g}: take "
+            "a smaller order or theta, or mu between 0 and 2; 10, 0.2 and 0.5 are usual"
+        )
     return unit_rows(left_factor(smoothed, x.shape[1]))

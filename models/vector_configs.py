@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, FloatTuple
 from configs.errors import RecipeError
@@ -47,6 +47,9 @@ class VectorsConfig(ComponentConfig):
     score: Literal["hadamard", "mlp", "cosine", "dot"] = "hadamard"
     """Link tasks: what scores a pair. hadamard: a logistic model on the product of both vectors, column by column,
     fitted to training edges and as many drawn pairs; mlp: an MLP of three layers on that product, as OGB's examples."""
+    mlp_epochs: int = Field(default=10, ge=1, le=10_000)
+    """score=mlp: passes over the training edges, while the rate falls to 0; the epoch that is best on the validation
+    split counts."""
     strength: float | None = Field(default=None, gt=0, le=1e12)
     """C of the logistic model that reads the vectors: how much labels count against its L2 penalty; null: the best of
     0.01, 0.1, 1, 10 and 100 on the validation split."""
@@ -93,6 +96,14 @@ class SkipGramConfig(SampledConfig):
     rows: Literal["vertex", "sum"] = "sum"
     """What stands for a node: its row as a centre, or the sum with its row as a context (which order=first has not)."""
 
+    @model_validator(mode="after")
+    def _check_width(self) -> SkipGramConfig:
+        if self.order == "both" and self.dim < 2:
+            raise ValueError(
+                "order=both gives each order half of the columns, and dim=1 has no half; give dim=2 or more"
+            )
+        return self
+
     def pairings(self) -> list[Pairing]:
         """Return one pairing for each order; LINE calls them first- and second-order proximity."""
         if self.order == "second":
@@ -134,6 +145,12 @@ class FastRPConfig(FactoredConfig):
     """How much what is 1, 2, 3, ... steps away counts."""
     beta: float = Field(default=-0.9, ge=-4, le=4)
     """Nodes count in proportion to degree^this: below 0 often met nodes count less."""
+
+    @model_validator(mode="after")
+    def _check_steps(self) -> FastRPConfig:
+        if not any(self.steps):
+            raise ValueError("steps says how much each step counts: give numbers, one of them not 0, as 0,0,1,6")
+        return self
 
 
 @MODELS.options("netmf", "netmf")

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from models.base import GraphModel
 from models.block import Batch
 from models.encoders import NodeEncoder
@@ -20,6 +21,7 @@ from models.kernels.adjacency import Adjacency
 from models.kernels.device_tables import DeviceTable
 from models.kernels.row_tables import RowTable
 from models.output_heads import LinkHead, NodeHead
+from models.vector_configs import VectorsConfig
 
 
 class VectorModel(GraphModel):
@@ -179,7 +181,7 @@ class FactorGraph:
     adjacency: Adjacency
     """Nodes as destinations, the ends of their out-edges as sources."""
     weight: Tensor | None
-    """float32 (E,), in the order of the edges, none below 0; None: ones."""
+    """float32 (E,), in the order of the edges, none below 0 and 1 in the mean; None: ones."""
     pairs: Callable[[int, int, float], Iterator[tuple[NDArray[Any], NDArray[Any]]]]
     """pairs(length, window, count) yields centres and contexts of about `count` pairs on walks from random edges."""
 
@@ -197,6 +199,21 @@ class FactorGraph:
 
 class FactoredModel(VectorModel):
     """A model whose vectors are computed from the graph, without samples to learn from. A new one is one file."""
+
+    @classmethod
+    def compute(cls, config: Any, graph: FactorGraph, seed: int, say: Callable[[str], None]) -> Tensor:
+        """Return what `factor` does. Raises RecipeError: the vectors say nothing."""
+        vectors = cls.factor(config, graph, seed, say)
+        finite = bool(vectors.isfinite().all())
+        if finite and bool(vectors.any()):
+            return vectors
+        found = "nothing but zeros" if finite else "numbers that are not finite"
+        own = sorted(set(type(config).model_fields) - set(VectorsConfig.model_fields))
+        options = ", ".join(f"{name}={getattr(config, name)}" for name in own)
+        raise RecipeError(
+            f"{config.name} makes {found} of this graph with {options}: leave out the options that are not as usual "
+            f"(graphmill models {config.name} lists them), or take another model"
+        )
 
     @classmethod
     def factor(cls, config: Any, graph: FactorGraph, seed: int, say: Callable[[str], None]) -> Tensor:

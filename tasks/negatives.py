@@ -70,11 +70,12 @@ def draw_negatives(
 
 
 def draw_pool(
-    split: int, count: int, num_nodes: int, seed: int, edges: Pairs, *, directed: bool = False
+    split: int, count: int, num_nodes: int, seed: int, edges: Pairs, *, directed: bool = False, path: object = None
 ) -> dict[str, Array]:
     """Return up to `count` pairs of different nodes that are no edges, `src` and `dst`, id (n,) each.
 
-    Fewer where the graph has hardly any others. The arguments are those of `draw_negatives`. Raises DataError where
+    Fewer where the graph has hardly any others. The arguments are those of `draw_negatives`; `path` names the graph.
+    Raises DataError where
     nearly all pairs are edges, RecipeError where so many take more memory than there is.
     """
     need_memory(
@@ -83,7 +84,11 @@ def draw_pool(
     src, dst = (np.empty(count, id_dtype(num_nodes)) for _ in range(2))
     left = draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed)
     if len(left) == count:
-        raise DataError("nearly all pairs of nodes are edges: there are no others to rank them against")
+        raise DataError(
+            "nearly all pairs of nodes are edges: there are no others to rank them against; leave out the edges that "
+            "mean least (those of low weight, say), or give nodes labels and predict those",
+            path=path,
+        )
     return {"src": np.delete(src, left), "dst": np.delete(dst, left)}
 
 

@@ -34,6 +34,8 @@ def show_check(found: DataCheck) -> None:
     console = out()
     if found.tables:
         console.print(_columns(found.tables), markup=False)
+    for note in found.notes:
+        console.print(f"{'note':<11} {note}", markup=False)
     for files, columns in found.unread.items():
         console.print(f"{'not read':<11} {files}: {listed(columns)}", markup=False)
     for what, counts in (("nodes", found.nodes), ("edges", found.edges), ("splits", found.splits)):

@@ -36,6 +36,8 @@ class DataCheck:
     """Of users' tables: files to column to `kind`, `rows`, `missing` (empty cells); of what was read of them."""
     unread: dict[str, list[str]] = field(default_factory=dict)
     """Of users' tables: files to the columns that the recipe does not name."""
+    notes: list[str] = field(default_factory=list)
+    """What was found out about the files by itself."""
     nodes: dict[str, int] = field(default_factory=dict)
     """Type to number of nodes."""
     edges: dict[str, int] = field(default_factory=dict)
@@ -144,7 +146,8 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
             seen = {name: column.as_json() for name, column in columns.items() if column.rows}
             if seen:  # of a table that could not be read there is nothing to show
                 found.tables[files] = seen
-        found.unread = intake.unread if intake else {}
+        if intake is not None:
+            found.unread, found.notes = intake.unread, intake.notes
     manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
     found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
     found.edges = {one.name: one.num_edges for one in manifest.edge_types}

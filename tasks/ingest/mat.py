@@ -11,6 +11,7 @@ from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import MatConfig
+from tasks.ingest.weights import weight_mistakes
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _EDGE_BYTES = 64
 """What an entry of the network takes while it is compared with its mirror image and made an edge."""
 _LABEL_BYTES = 4
+_ROUNDING = 1e-6
+"""An entry and its mirror image that differ by no more of the larger one are one number, rounded twice."""
 
 
 @DATASETS.register("mat")
@@ -37,6 +40,7 @@ class Mat(FileDataset):
         from tasks.storage.manifests import EdgeType, NodeType
 
         network, groups = self._matrices()
+        network = self._without_noise(network, context)
         num_nodes = network.shape[0]
         edges, check, directed = self._edges(network)
         label = self._labels(groups)
@@ -79,6 +83,46 @@ class Mat(FileDataset):
             raise DataError(f"{words} (option groups)", path=self._member(config.groups))
         return network, groups
 
+    def _without_noise(self, network: Any, context: StageContext) -> Any:
+        """Check the weights; return the network, symmetric where it was so but for the rounding of numbers.
+
+        Raises:
+            DataError: a weight is below 0, or not what float32 can hold.
+        """
+        member = self._member(self.config.network)
+        check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
+        self._check_weights(network.tocoo(), member)
+        unlike = int((network != network.T).nnz)
+        if not unlike:
+            return network
+        exact = network.astype(np.float64)
+        mirror = exact.T.tocsc()
+        if (abs(exact - mirror) > _ROUNDING * exact.maximum(mirror)).nnz:
+            return network
+        context.message(
+            f"{member}: {unlike:,} entries differ from their mirror images by less than {_ROUNDING:g} of them, as "
+            "rounding does: edges have no direction, and a weight is the mean of both"
+        )
+        half = exact / 2
+        return half + half.T
+
+    @staticmethod
+    def _check_weights(entries: Any, member: str) -> None:
+        """Raise DataError naming row and column of an entry that is no weight."""
+        values = entries.data.astype(np.float64)
+        mistakes = [(wrong, words) for wrong, _, words in weight_mistakes(values)]
+        large = values > np.finfo(np.float32).max
+        for wrong, words in [*mistakes, (large, "is more than float32 can hold; scale the weights down")]:
+            at = np.flatnonzero(wrong)
+            if len(at):
+                more = f" ({len(at):,} such entries)" if len(at) > 1 else ""
+                raise DataError(
+                    f"the weight {values[at[0]]:g} {words}{more}",
+                    path=member,
+                    row=int(entries.row[at[0]]),
+                    column=int(entries.col[at[0]]),
+                )
+
     def _edges(self, network: Any) -> tuple[dict[str, Array], EdgeCheck, bool]:
         """Return the table of edges, what was counted in it, and whether edges have a direction."""
         import scipy.sparse as sp
@@ -86,17 +130,12 @@ class Mat(FileDataset):
         from tasks.ingest.edges import EdgeCheck
 
         member, num_nodes = self._member(self.config.network), network.shape[0]
-        check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)
-        if (network.data < 0).any():
-            raise DataError("has weights below 0; set them to 0 or leave the edges out", path=member)
         directed = bool((network != network.T).nnz)
         edges = (network if directed else sp.triu(network)).tocsr().tocoo()  # by source: ids that ascend take less room
         columns = {"src": edges.row.astype(np.int64), "dst": edges.col.astype(np.int64)}
         check = EdgeCheck(num_nodes, num_nodes)
         check.add(columns["src"], columns["dst"], member)
         if (edges.data != 1).any():
-            if edges.data.max() > np.finfo(np.float32).max:
-                raise DataError("has weights that float32 cannot hold; scale them down", path=member)
             columns["weight"] = edges.data.astype(np.float32)
         return columns, check, directed
 

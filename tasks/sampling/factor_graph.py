@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from configs.errors import DataError
 from models.kernels.adjacency import Adjacency
 from models.vectors import FactorGraph
 from tasks.arrays import Array
@@ -19,6 +20,7 @@ from tasks.sampling.walks import Walks, out_weights
 
 _PAIRS = 1
 _PAIRS_AT_A_TIME = 1 << 24
+_LEAST_WEIGHT = np.float32(1e-30)
 
 
 class GraphArrays(Protocol):
@@ -39,9 +41,11 @@ def factor_graph(arrays: GraphArrays, *, symmetric: bool, seed: int, weighted: b
         symmetric: whether every edge is there in both directions.
         seed: of pairs that are drawn.
         weighted: whether edges count by their weights, where the graph has some.
+
+    Raises DataError: weights that say nothing.
     """
     indptr, indices = frozen(arrays["csr_indptr"]), frozen(arrays["csr_indices"])
-    weight = out_weights(arrays, symmetric=symmetric) if weighted else None
+    weight = _in_units_of_their_mean(out_weights(arrays, symmetric=symmetric)) if weighted else None
     rows = Adjacency(_tensor(indptr), _tensor(indices), len(indptr) - 1, symmetric=symmetric)
 
     def pairs(length: int, window: int, count: float) -> Iterator[tuple[Array, Array]]:
@@ -55,6 +59,26 @@ def factor_graph(arrays: GraphArrays, *, symmetric: bool, seed: int, weighted: b
             yield walk_pairs(tokens, window, forward=False, shrink=False, key=key + 2, first=first)
 
     return FactorGraph(rows, None if weight is None else _tensor(np.asarray(weight)), pairs)
+
+
+def _in_units_of_their_mean(weight: Array | None) -> Array | None:
+    """Return weights with a mean of 1: only what they are to each other counts, and sums of any others may overflow.
+
+    Raises DataError: one is below 0 or no number, or all are 0.
+    """
+    if weight is None or not len(weight):
+        return weight
+    given = np.asarray(weight)
+    way_out = "mend them, or read none with weighted=false (an option of the model)"
+    if not np.isfinite(given).all() or given.min() < 0:
+        raise DataError(f"edge_weight holds numbers below 0, infinite ones or NaN; {way_out}")
+    mean = given.mean(dtype=np.float64)
+    if mean == 0:
+        raise DataError(f"edge_weight: all weights are 0, and edges of weight 0 say nothing; {way_out}")
+    found = np.empty(len(given), np.float32)
+    np.divide(given, mean, out=found, casting="same_kind")
+    # Far below the mean a weight would become 0, and a node that has no others would lose its edges.
+    return np.maximum(found, _LEAST_WEIGHT, out=found, where=given > 0)
 
 
 def _tensor(array: Array) -> torch.Tensor:

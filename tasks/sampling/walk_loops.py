@@ -1,4 +1,4 @@
-"""The loops of random walks: see `tasks.sampling.walks`.
+"""The loops of random walks of first order, and of random edges: see `tasks.sampling.walks`.
 
 Several walks go on in turns: while one waits for memory the others step. A loop over them does one thing, mostly
 without branches: what a random number decides is foreseen wrongly every other time, and that costs more than the rest.
@@ -12,15 +12,9 @@ from numba import njit
 from models.kernels.vector import prefetch_item
 from tasks.counter_random import permute
 from tasks.sampling.alias import chosen, draw
-from tasks.sampling.fast_random import STEP, below, below_and_fraction, stream, unit
-from tasks.sampling.members import is_member
+from tasks.sampling.fast_random import STEP, below, below_and_fraction, stream
 from tasks.sampling.steps import weighted_edge
 
-PATIENCE = 64
-"""Refusals in a row after which node2vec's step is drawn from all edges: some p and q refuse all but one in millions.
-
-What is drawn does not depend on it but for the numbers that it is drawn from: a refused proposal leaves no trace.
-"""
 _TURNS = 32
 """Walks of a thread that take turns."""
 _NONE = np.int64(-1)
@@ -42,7 +36,7 @@ def _step(indptr, v, weight, largest, first, tables, state):  # type: ignore[no-
 
 
 @njit(inline="always")
-def _first_node(starts, table, key, number):  # type: ignore[no-untyped-def]
+def first_node(starts, table, key, number):  # type: ignore[no-untyped-def]
     """Return where walk `number` begins."""
     if table is None:
         count = len(starts)
@@ -53,7 +47,8 @@ def _first_node(starts, table, key, number):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _another_start(starts, table, state):  # type: ignore[no-untyped-def]
+def another_start(starts, table, state):  # type: ignore[no-untyped-def]
+    """Return where a walk that can go no further begins anew."""
     if table is None:
         node = np.int64(starts[below(state, len(starts))])
     else:
@@ -73,7 +68,7 @@ def fill_walks(  # type: ignore[no-untyped-def]
         active = min(_TURNS, count - low)
         for j in range(active):
             number = first + low + j
-            at[j] = _first_node(starts, start_table, key, number)
+            at[j] = first_node(starts, start_table, key, number)
             # Two streams a walk: one of where it begins, one of its steps.
             state[j] = stream(key + 1, number)
             tokens[low + j, 0] = ~at[j]
@@ -85,112 +80,12 @@ def fill_walks(  # type: ignore[no-untyped-def]
             for j in range(active):
                 if edge[j] < 0:
                     state[j] += STEP
-                    at[j] = _another_start(starts, start_table, state[j])
+                    at[j] = another_start(starts, start_table, state[j])
                     tokens[low + j, place] = ~at[j]
                 else:
                     at[j] = indices[edge[j]]
                     tokens[low + j, place] = at[j]
                 prefetch_item(indptr, at[j])
-
-
-@njit(cache=True, nogil=True)
-def _patient_step(indptr, indices, weight, v, before, back, out, random):  # type: ignore[no-untyped-def]
-    """Return the position of an out-edge of v, drawn from all of them; `random` in (0, 1]."""
-    low, high, total = indptr[before], indptr[before + 1], 0.0
-    for turn in range(2):
-        bound, reached, last = random * total, 0.0, _NONE
-        for edge in range(indptr[v], indptr[v + 1]):
-            y = indices[edge]
-            share = back if y == before else (1.0 if is_member(indices, low, high, y) else out)
-            if weight is not None:
-                share *= np.float64(weight[edge])
-            reached += share
-            if share > 0:
-                last = np.int64(edge)
-                if turn == 1 and reached >= bound:
-                    break
-        total = reached
-    return last
-
-
-@njit(cache=True, nogil=True)
-def fill_biased_walks(  # type: ignore[no-untyped-def]
-    indptr, indices, weight, largest, table_first, tables, starts, start_table, back, out, key, first, tokens
-):
-    """Write walks of second order: `back` is 1 / p, `out` 1 / q. A walk whose step is refused falls behind."""
-    count, length = tokens.shape
-    most, surely, perhaps = max(back, 1.0, out), min(1.0, out), max(1.0, out)
-    is_near_better = out <= 1.0
-    active = min(count, _TURNS)
-    at, edge, node = np.empty(active, np.int64), np.empty(active, np.int64), np.empty(active, np.int64)
-    before, low, high = np.empty(active, np.int64), np.empty(active, np.int64), np.empty(active, np.int64)
-    row, place, refusals = np.empty(active, np.int64), np.empty(active, np.int64), np.empty(active, np.int64)
-    taken, asking = np.empty(active, np.int64), np.empty(active + 1, np.int64)
-    state = np.empty(active, np.uint64)
-    following = 0
-    for j in range(active):
-        row[j], place[j] = following, 0
-        following += 1
-    while active > 0:
-        for j in range(active):
-            if place[j] == 0:
-                number = first + row[j]
-                at[j], before[j] = _first_node(starts, start_table, key, number), _NONE
-                low[j], high[j], refusals[j] = 0, 0, 0
-                # Two streams a walk: one of where it begins, one of its steps.
-                state[j] = stream(key + 1, number)
-                tokens[row[j], 0] = ~at[j]
-                place[j] = 1
-            if refusals[j] == PATIENCE:
-                state[j] += STEP
-                random = unit(state[j])
-                edge[j] = _patient_step(indptr, indices, weight, at[j], before[j], back, out, random)
-            else:
-                edge[j], state[j] = _step(indptr, at[j], weight, largest, table_first, tables, state[j])
-            prefetch_item(indices, edge[j])
-        questions = 0
-        for j in range(active):
-            state[j] += STEP  # of another start, too
-            if edge[j] < 0:
-                node[j], before[j], taken[j] = _another_start(starts, start_table, state[j]), _NONE, 1
-                continue
-            y = np.int64(indices[edge[j]])
-            bound = unit(state[j]) * most
-            is_back = y == before[j]
-            is_sure = (before[j] < 0) | (refusals[j] == PATIENCE)
-            is_sure |= (is_back & (bound <= back)) | ((not is_back) & (bound <= surely))
-            node[j], taken[j] = y, np.int64(is_sure)
-            asking[questions] = j
-            questions += int((not is_sure) & (not is_back) & (bound <= perhaps))
-        for k in asking[:questions]:
-            # An edge from `before` to the node: the lists are of out-edges.
-            is_near = is_member(indices, low[k], high[k], node[k])
-            taken[k] = np.int64(is_near == is_near_better)
-        j = 0
-        while j < active:
-            v, moves = at[j], -taken[j]
-            # Written again where the step is refused.
-            tokens[row[j], place[j]] = node[j] if edge[j] >= 0 else ~node[j]
-            place[j] += taken[j]
-            refusals[j] = (refusals[j] + 1) & ~moves
-            here = v if edge[j] >= 0 else _NONE
-            before[j] = (here & moves) | (before[j] & ~moves)
-            low[j] = (indptr[v] & moves) | (low[j] & ~moves)
-            high[j] = (indptr[v + 1] & moves) | (high[j] & ~moves)
-            at[j] = (node[j] & moves) | (v & ~moves)
-            prefetch_item(indptr, at[j])
-            if place[j] == length:
-                if following < count:
-                    row[j], place[j] = following, 0
-                    following += 1
-                else:
-                    active -= 1
-                    at[j], before[j], edge[j], node[j] = at[active], before[active], edge[active], node[active]
-                    low[j], high[j], refusals[j] = low[active], high[active], refusals[active]
-                    row[j], place[j], state[j] = row[active], place[active], state[active]
-                    taken[j] = taken[active]
-                    continue
-            j += 1
 
 
 @njit(cache=True, nogil=True)

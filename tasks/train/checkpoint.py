@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from configs.errors import IntegrityError
+from configs.errors import GraphmillError, IntegrityError
 from configs.load import stored_options
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
 from tasks.train.embeddings.sparse import HostEmbedding, build_around_table
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
+_WAY_OUT = "; remove it to train anew"
 _MOST = 1 << 40  # nodes, classes, columns
 
 
@@ -38,17 +43,45 @@ def save_atomic(state: dict[str, Any], path: Path) -> None:
 def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; never unpickles code. `mapped`: tensors are read from the disk as they are used.
 
-    Raises IntegrityError: it cannot be read, or belongs to another configuration than `digest`.
+    Raises IntegrityError: it cannot be read, is not as it was written, or belongs to another configuration than
+    `digest`. Without a digest no training goes on from it, and tensors that are mapped are not checked: that would read
+    all of them.
     """
+    way_out = "" if digest is None else _WAY_OUT
     try:
+        if digest is not None or not mapped:
+            _check_records(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
-        raise IntegrityError(f"{path} is not a checkpoint of graphmill: {error}") from error
+        raise IntegrityError(f"{path} is not a checkpoint of graphmill, or damaged: {error}{way_out}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise IntegrityError(f"{path} is not a checkpoint of this version of graphmill")
+        raise IntegrityError(f"{path} is not a checkpoint of this version of graphmill{way_out}")
     if digest is not None and state.get("config_digest") != digest:
-        raise IntegrityError(f"{path} was made with another configuration or graph; remove it to train anew")
+        raise IntegrityError(f"{path} was made with another configuration or graph{way_out}")
     return state
+
+
+def _check_records(path: Path) -> None:
+    """Raise ValueError where a part of the file is not what was written: torch never looks at their checksums."""
+    with zipfile.ZipFile(path) as file:
+        changed = file.testzip()
+    if changed is not None:
+        raise ValueError(f"its part {changed} was changed after it was written")
+
+
+@contextmanager
+def going_on_from(path: Path) -> Iterator[None]:
+    """Raise IntegrityError for what does not fit where a training takes over the contents of its last checkpoint.
+
+    No rank waits for another within: a connection that ends is no damage of a file.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+        if isinstance(error, GraphmillError) or out_of_memory(error) is not None:
+            raise
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise IntegrityError(f"{path} is damaged: {why}{_WAY_OUT}") from error
 
 
 def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dict[str, Any]:

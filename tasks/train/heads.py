@@ -12,10 +12,10 @@ from models.logistic import fit_logistic
 from models.output_heads import LinkHead, NodeHead
 from models.vectors import VectorModel
 from tasks.arrays import Array, blocks, sample_rows
-from tasks.negatives import draw_pool, graph_pairs
 from tasks.sampling.labels import targets
+from tasks.sampling.neighbors import derive_key
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import SPLITS
+from tasks.train.loaders.negatives import NegativeSampler
 from tasks.train.pair_head import fit_pair_mlp
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -86,14 +86,13 @@ def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
 
 
 def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
-    """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each."""
-    edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2))
-    manifest = store.manifest
-    drawn = draw_pool(
-        len(SPLITS), len(edges), manifest.num_nodes, _PAIR_SEED, graph_pairs(store.get), directed=not manifest.symmetric
-    )
-    source = np.concatenate([edges[:, 0], drawn["src"]])
-    target = np.concatenate([edges[:, 1], drawn["dst"]])
+    """Return products of the vectors of training edges' ends, and of as many other pairs', and 1 or 0 for each.
+
+    The other pairs are no training edges. To avoid those that are held out too would tell the head where they are.
+    """
+    edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2)).astype(np.int64)
+    drawn = NegativeSampler(store, "uniform", 1).draw(edges, derive_key(_PAIR_SEED))
+    source, target = np.concatenate([edges, drawn]).T
     is_edge = torch.zeros(len(source), 1)
     is_edge[: len(edges)] = 1
     return _rows(model, source).mul_(_rows(model, target)), is_edge

@@ -260,18 +260,20 @@ class Trainer:
         state: dict[str, Any] | None = None
         if self.ranks.is_main and path.exists():
             state = checkpoint.load(path, self.job.digest, mapped=self.optimization.embedding is not None)
-        tables = take_tables(state) if state else None
+        with checkpoint.going_on_from(path):
+            tables = take_tables(state) if state else None
         state = from_main(state)
         if state is None:
             return
-        self.model.load_state_dict(state["model"])
-        if state["label_scale"]:  # a warm start's is that of the weights that it began with
-            self.model.scale_labels(*state["label_scale"])
-        self.optimization.load_state_dict(state)
+        with checkpoint.going_on_from(path):
+            self.model.load_state_dict(state["model"])
+            if state["label_scale"]:  # a warm start's is that of the weights that it began with
+                self.model.scale_labels(*state["label_scale"])
+            self.optimization.load_state_dict(state)
+            self.progress = Progress(**state["progress"])
+            checkpoint.set_rng_state(state["rng"])
         if self.optimization.embedding is not None:
             self.optimization.embedding.restore(tables)
-        checkpoint.set_rng_state(state["rng"])
-        self.progress = Progress(**state["progress"])
         if not self.ranks.is_main:
             self.progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from configs.errors import RecipeError
 from models.vectors import VectorModel
 from tasks.arrays import Array
 from tasks.processes.mapped import rows_at_random
@@ -27,12 +28,18 @@ def finish_vectors(
 ) -> None:
     """Fit the head to vectors, float32 (N, dim), measure the validation split, and write model and outcome.
 
-    `device`: where the vectors were made, for the outcome.
+    `device`: where the vectors were made, for the outcome. Raises RecipeError: vectors that are not finite.
     """
     progress, manifest = journal.progress, store.manifest
     journal.write_progress("fitting the head", force=True)
     table = torch.from_numpy(vectors) if isinstance(vectors, np.ndarray) else vectors
     lengths = table.norm(dim=1)
+    bad = int((~lengths.isfinite()).sum())
+    if bad:
+        raise RecipeError(
+            f"model.name={job.model.name} gave {bad:,} of {len(lengths):,} nodes vectors that are not finite, or too "
+            f"long for float32: the training diverged. Lower train.learning_rate, which makes another training"
+        )
     if getattr(job.model, "normalize", False):
         table /= lengths.clamp(min=_TINY)[:, None]
     model = set_around_table(job.model, graph_facts(manifest), table)

@@ -419,3 +419,24 @@ def test_shares_that_are_not_measured_are_refused(overrides: list[str], changes:
 
 def stage_content(name: str, recipe: Recipe) -> dict[str, Any]:
     return load_stage(name).config(recipe)
+
+
+@pytest.mark.parametrize("value", ["nan", ".nan", "NaN", "-nan"])
+@pytest.mark.parametrize(
+    "option", ["train.loader.p", "train.num_ranks", "train.learning_rate", "train.checkpoint_minutes"]
+)
+def test_a_number_that_is_none(option: str, value: str) -> None:
+    data = {"name": "x", "dataset": "synthetic", "model": "skipgram", "train": {"loader": "walks"}}
+    with pytest.raises(RecipeError, match=rf"{option.replace('.', '[.]')}.* is not a number") as caught:
+        build_recipe(data, [f"{option}={value}"])
+    assert "less than" not in str(caught.value)
+    assert "greater than" not in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["train.strategy.memory=", "train.epochs= ", "dataset.edges.weight="])
+def test_an_override_without_a_value(override: str) -> None:
+    """It would be null, and so the default, of which nobody spoke."""
+    data = {"name": "x", "dataset": "synthetic", "model": "skipgram"}
+    with pytest.raises(RecipeError, match=rf"override {override.strip()} has no value; give one, or say null"):
+        build_recipe(data, [override])
+    assert build_recipe(dict(data), ["train.strategy=block_grid", "train.strategy.memory=null"])

@@ -163,6 +163,14 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
         graph.nodes["b"].data.update({"label": torch.arange(NUM) % 3, **masks()})
         return save(path, graph)
 
+    def weights(*values: float) -> Callable[[Path], str]:
+        def make(path: Path) -> str:
+            graph = ring()
+            graph.edata["weight"] = torch.tensor(values, dtype=torch.float64)
+            return save(path, graph)
+
+        return make
+
     def pairs(negative: Any) -> Callable[[Path], str]:
         given = {f"{split}_edges": torch.tensor([[0, 1]]) for split in ("train", "valid", "test")}
         return lambda path: save(path, ring(), labels={**given, "valid_negative": negative.long()})
@@ -206,6 +214,8 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
             r"has no field 'more' \(dataset\.features\); where it is read there is feat, label",
         ),
         (one(), {"weight": "feat"}, r"has no field 'feat' \(dataset\.weight\); where it is read there is none"),
+        (weights(1, 1, -2, 1, 1, 1), {}, r"\(row 2\): the weight -2 is below 0"),
+        (weights(1, 1, 1, 1e-60, 1, 1), {}, r"\(row 3\): the weight 1e-60 .* float32"),
         (types_of_one_name, {}, "two types or relations that are 'node' here"),
         (relations_of_one_name, {}, "two types or relations that are 'a to b' here"),
         (pairs(torch.zeros(1, 0, 2)), {"task": "link"}, r"labels\['valid_negative'\]\]: holds no pairs; leave it out"),

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from configs.errors import DataError
+from configs.load import edge_list
+from configs.registry import DATASETS
+from tasks.ingest.stage import STAGE
+from tasks.stage import Listener, run_stage
+from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import save
 
@@ -71,3 +79,38 @@ def test_shares_are_those_of_the_edges_that_stay(ingest: Ingest, folder: Path) -
     split = {"by": "time", "train": 0.5, "valid": 0.25, "test": 0.25}
     store = ingest(name="tables", task="link", nodes={"count": 40}, edges=edges, split=split, num_negatives=20)
     assert store.manifest.splits == {"train": 20, "valid": 10, "test": 10}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_too_few_edges_to_hold_some_out(ingest: Ingest, folder: Path, count: int) -> None:
+    Path("few.csv").write_text("src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(count)))
+    message = (
+        rf"^few\.csv: has {count} edges, and the \w+ split is empty: .* some \d+ are needed; add edges, or .*split"
+    )
+    with pytest.raises(DataError, match=message):
+        ingest(**edge_list("few.csv"))
+
+
+def test_a_complete_graph_has_no_other_pairs(home: Home, folder: Path) -> None:
+    """All was read: nothing is left unchecked."""
+    pairs = [f"{a},{b}" for a in range(30) for b in range(a)]
+    Path("full.csv").write_text("src,dst\n" + "\n".join(pairs) + "\n")
+    said: list[str] = []
+
+    class Said(Listener):
+        def warning(self, stage: str, text: str) -> None:
+            said.append(text)
+
+    recipe: Any = SimpleNamespace(dataset=DATASETS.config(edge_list("full.csv")))
+    with pytest.raises(DataError, match=r"^full\.csv: nearly all pairs of nodes are edges.*; leave out"):
+        run_stage(STAGE, recipe, {}, home, listener=Said())
+    assert said == []
+
+
+@pytest.mark.parametrize("odd", ["\0", "x"])
+def test_ends_of_two_kinds_without_a_table_of_nodes(ingest: Ingest, folder: Path, odd: str) -> None:
+    Path("e.csv").write_text(f"src,dst\n1,2\n{odd},3\n")
+    message = r"^e\.csv \(row 0, column dst\): the id 2 is a whole number, .* such as "
+    with pytest.raises(DataError, match=message) as caught:
+        ingest(**edge_list("e.csv"))
+    assert repr(odd) in str(caught.value)

@@ -72,9 +72,17 @@ def spoilt(folder: Path, content: bytes) -> dict[str, Any]:
         ({"network": np.ones((3, 4)), "group": np.ones((3, 2))}, r"\[network\].* has the shape \(3, 4\)"),
         ({"network": np.eye(4), "group": np.ones((3, 2))}, r"\[group\].* has the shape \(3, 2\)"),
         ({"network": np.full((40, 40), np.nan), "group": np.ones((40, 2))}, r"\[network\].* NaN or infinite"),
-        ({"network": -np.eye(40), "group": np.ones((40, 2))}, r"\[network\].* below 0"),
+        (
+            {"network": -np.eye(40), "group": np.ones((40, 2))},
+            r"\[network\] \(row 0, column 0\): the weight -1 is below 0: .*\(40 such",
+        ),
+        (
+            {"network": np.eye(40) * 1e-60, "group": np.ones((40, 2))},
+            r"\(row 0, column 0\): the weight 1e-60 .* float32",
+        ),
+        ({"network": np.eye(40) * 1e60, "group": np.ones((40, 2))}, r"the weight 1e\+60 is more than float32 can hold"),
         ({"network": np.eye(40), "group": np.zeros((40, 2))}, r"\[group\].*the train split is empty \(0 nodes"),
-        ({"network": np.eye(40) * 1e39, "group": np.ones((40, 2))}, r"\[network\].* float32 cannot hold"),
+        ({"network": np.eye(40) * 1e39, "group": np.ones((40, 2))}, r"\[network\].* more than float32 can hold"),
         ({"network": "words", "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
         ({"network": np.eye(40), "group": {"a": 1}}, r"\[group\].* no matrix of numbers"),
         ({"network": np.eye(40) * 1j, "group": np.ones((40, 2))}, r"\[network\].* no matrix of numbers"),
@@ -155,3 +163,19 @@ def test_a_file_that_unpacks_to_more_than_memory(ingest: Ingest, folder: Path, m
     monkeypatch.setattr("tasks.readers.limits.BATCH_BYTES", 1 << 10)
     with pytest.raises(DataError, match="GB of memory"):
         ingest_mat(ingest, folder, {"network": np.zeros((2000, 2000)), "group": np.ones((2000, 3))})
+
+
+def test_a_symmetric_matrix_but_for_rounding(ingest: Ingest, folder: Path) -> None:
+    """Sums in another order differ by 1e-12 or so; that is no direction."""
+    values = matrices(weighted=True)
+    noise = 1 + 1e-12 * np.random.default_rng(1).random((NUM, NUM))
+    noisy = sp.csc_matrix(values["network"].multiply(noise))
+    assert (noisy != noisy.T).nnz
+    one, other = (ingest_mat(ingest, folder, values | {"network": network}) for network in (noisy, values["network"]))
+    assert not one.manifest.directed
+    edges = [store.read("edges/node__to__node").to_pydict() for store in (one, other)]
+    assert [edges[0][end] for end in ("src", "dst")] == [edges[1][end] for end in ("src", "dst")]
+    np.testing.assert_allclose(edges[0]["weight"], edges[1]["weight"])
+    apart = values["network"].toarray()
+    apart[3, 5] = apart[5, 3] * 1.0001 + 1
+    assert ingest_mat(ingest, folder, values | {"network": apart}).manifest.directed

@@ -275,3 +275,23 @@ def test_results_of_labels_a_row_a_node_stay_valid() -> None:
         *("format", "header", "delimiter", "missing_values", "id", "label"),
     }
     assert cache_view(LabelsConfig(files=("a.csv",), form="pairs", most=3))["most"] == 3
+
+
+def test_a_number_that_does_not_fit_is_the_one_named(ingest: Ingest, folder: Path) -> None:
+    """All ids of a file are texts where one is no number: the others are not to blame."""
+    write("1\t2\n3\t4\n5\t99999999999999999999999\n")
+    said = refused(ingest, **section() | {"labels": {"files": "groups.txt", "form": "groups"}})
+    assert said.startswith("groups.txt (row 2, column 1): the id 99999999999999999999999 does not fit int64, and those")
+    assert "such rows" not in said
+
+
+def test_zeros_in_front_of_the_ids_of_groups(ingest: Ingest, folder: Path) -> None:
+    write("001 2\n003 004\n")
+    labels = {"files": "groups.txt", "form": "groups"}
+    [said] = ingest(**section() | {"labels": labels}).manifest.warnings
+    assert said.startswith(
+        "groups.txt: the id 001 is read as the number 1, and 1 is the same id; dataset.text_ids=true"
+    )
+    write("1 2\n3 4\n10 100\n")
+    unknown = labels | {"on_unknown_id": "drop"}
+    assert not any("is read as" in text for text in ingest(**section() | {"labels": unknown}).manifest.warnings)

@@ -71,6 +71,8 @@ NODE_FOLDERS: list[tuple[str, Damage, str]] = [
     ("count of edges disagrees", text("raw/num-edge-list.csv.gz", "29\n"), r"edge\.csv\.gz: has 30 rows, num-edge-list says 29"),
     ("several graphs", text("raw/num-node-list.csv.gz", "6\n6\n"), r"counts edges of 1 graphs, .* nodes of 2"),
     ("years too few", text("raw/node_year.csv.gz", "2000\n"), r"node_year\.csv\.gz: has 1 rows"),
+    ("a weight below 0", text("raw/edge_weight.csv.gz", "1\n" * 29 + "-1\n"), r"edge_weight\.csv\.gz \(row 29, column 0\): the weight -1 is below 0"),
+    ("no weight above 0", text("raw/edge_weight.csv.gz", "0\n" * 30), r"edge_weight\.csv\.gz \(column 0\): all weights are 0"),
     ("truncated gz", lambda folder: cut(folder / EDGE), r"edge\.csv\.gz: is cut off"),
     ("truncated gz, features", lambda folder: cut(folder / FEAT, 40), r"node-feat\.csv\.gz: is (cut off|damaged)"),
     ("no gz at all", lambda folder: (folder / EDGE).write_bytes(b"\x1f\x8bnonsense"), r"edge\.csv\.gz: is (damaged|cut off)"),

@@ -38,7 +38,8 @@ def refused(ingest: Ingest, **options: Any) -> str:
 STAMPS = [2**50, 0, 1]
 RANGES: list[tuple[str, pa.Array | list[Any], str]] = [
     ("w", [1.0, 1e300, 2.0], "row 1, column w): 1e+300 does not fit float32"),
-    ("w", [1.0, -1e39, 2.0], "row 1, column w): -1e+39 does not fit float32"),
+    ("w", [1.0, -1e39, 2.0], "row 1, column w): the weight -1e+39 is below 0"),
+    ("f", [1.0, -1e39, 2.0], "row 1, column f): -1e+39 does not fit float32"),
     ("w", [1.0, float("nan"), 2.0], "row 1, column w): nan is not a finite"),
     ("t", pa.array([0, 2**63 + 5, 1], pa.uint64()), "row 1, column t): the time 9223372036854775813 does not"),
     ("t", pa.array([0, 1, -(2**63)]), "row 2, column t): the time -9223372036854775808 is beyond 2^62"),

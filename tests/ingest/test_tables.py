@@ -19,6 +19,7 @@ from configs.load import build_recipe
 from configs.registry import DATASETS
 from tasks.ingest.stage import STAGE
 from tasks.stage import Listener, run_stage
+from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
@@ -127,7 +128,35 @@ def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
     one: Any = SimpleNamespace(dataset=DATASETS.config(section()))
     run_stage(STAGE, one, {}, home, listener=Said())
     thirty = ", ".join(f"c{i}" for i in range(30))
-    assert said == [f"n.csv: the recipe does not name the columns {thirty} and 2 more"]
+    ways = "c0 as one of dataset.nodes.time, dataset.nodes.features, dataset.nodes.categorical (=c0)"
+    assert said == [f"n.csv: not read: {thirty} and 2 more; to use them: {ways}"]
+
+
+def test_columns_that_a_file_of_edges_has_besides(home: Home, folder: Path) -> None:
+    """What is said is what one may type, by name and by place."""
+    rows = [f"{i},{(i + 1) % 40},{i + 1},{2000 + i},b" for i in range(40)]
+    for head, names, maybe in (
+        ("src,dst,weight,time,kind", ("weight", "time"), ""),
+        (None, ("2", "3"), "2 as one of "),
+    ):
+        write_text(folder / "e.csv", "\n".join([head, *rows] if head else rows) + "\n")
+        said: list[str] = []
+
+        class Said(Listener):
+            def message(self, stage: str, text: str, said: list[str] = said) -> None:
+                said.append(text)
+
+        split = [f"dataset.split.{name}={share}" for name, share in (("train", 0.4), ("valid", 0.3), ("test", 0.3))]
+        base = {"name": "x", "model": "skipgram", "dataset": "synthetic"}
+        run_stage(STAGE, build_recipe(dict(base), ["dataset=e.csv", *split]), {}, home, listener=Said())
+        ways = [f"dataset.edges.{role}={name}" for role, name in zip(("weight", "time"), names, strict=True)]
+        assert (maybe or f"to use them: {', '.join(ways)}, kind as one of ") in said[-1]
+        for columns in (ways, ["dataset.edges.weight=2", "dataset.edges.time=3"]):
+            recipe = build_recipe(dict(base), ["dataset=e.csv", *split, *columns])
+            outcome = run_stage(STAGE, recipe, {}, home)
+            edges = DatasetStore(outcome.folder, outcome.manifest).read("edges/node__to__node").to_pydict()
+            assert edges["weight"] == [time - 1999 for time in edges["time"]]
+            assert edges["weight"] == [src + 1 for src in edges["src"]]
 
 
 def test_sparse_numbers_in_edge_lists_only(ingest: Ingest, folder: Path) -> None:

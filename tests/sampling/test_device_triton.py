@@ -78,7 +78,14 @@ def weights(indices: Array) -> Array:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"by_degree": True}, {"p": 4.0, "q": 2.0}, {"p": 0.3, "q": 0.7, "by_degree": True}, {"p": 1e-5, "q": 1e5}],
+    [
+        {},
+        {"by_degree": True},
+        {"p": 4.0, "q": 2.0},
+        {"p": 0.3, "q": 0.7, "by_degree": True},
+        {"p": 1e-5, "q": 1e5},
+        {"p": 1e3, "q": 1e3},
+    ],
 )
 def test_walks(name: str, weighted: bool, options: dict[str, Any]) -> None:
     from tasks.sampling.device.walks_triton import DeviceWalks

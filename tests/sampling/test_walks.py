@@ -10,8 +10,8 @@ import pytest
 from numba import njit
 
 from tasks.arrays import Array
+from tasks.sampling.biased_loops import _bit, _patient_step, coin_limits, signatures
 from tasks.sampling.members import SPAN, is_member
-from tasks.sampling.walk_loops import _patient_step
 from tasks.sampling.walk_pairs import expected_pairs, most_pairs, walk_pairs
 from tasks.sampling.walks import Walks
 from tests.sampling.test_alias import expect_counts
@@ -116,6 +116,84 @@ def test_steps_of_second_order(p: float, q: float, weighted: bool) -> None:
     third = steps[(steps[:, 0] == 0) & (steps[:, 1] == 1), 2]
     expected = weight[row].astype(np.float64) * [1 / p, 1, 1 / q, 1 / q]
     expect_counts(np.bincount(third, minlength=5)[[0, 2, 3, 4]], expected / expected.sum())
+
+
+def directed(known: int) -> Csr:
+    """Node 0 has edges to 1, 2, 3 and so many others; 1 to 3 have some to these, to 0 and to others."""
+    rng = np.random.default_rng(known)
+    others = rng.permutation(np.arange(4, 400))
+    edges = {(0, v) for v in (1, 2, 3, *others[:known].tolist())}
+    for v in (1, 2, 3):
+        edges |= {(v, 0), (v, v % 3 + 1)}
+        edges |= {(v, int(y)) for y in (*rng.choice(others[:known], 8, replace=False), *rng.choice(others[known:], 20))}
+    return csr(sorted(edges | {(int(y), 0) for y in others[known::2]}), 400)
+
+
+@pytest.mark.parametrize(("p", "q"), [(4.0, 2.0), (0.25, 0.25), (4.0, 0.5), (0.5, 4.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("known", [10, 40, 300])
+def test_steps_of_second_order_over_directed_edges(p: float, q: float, weighted: bool, known: int) -> None:
+    """Whether signatures have few bits, many or all, and whatever edges lead back."""
+    indptr, indices = directed(known)
+    weight = np.random.default_rng(1).random(len(indices)).astype(np.float32) + np.float32(0.1)
+    weight[1 : len(indices) : 2] *= 3
+    weight[:3] = known  # more walks go from 0 to 1, 2 and 3
+    kinds = {"p": p, "q": q, "weight": weight if weighted else None}
+    steps = walk((indptr, indices), 1_000_000, 3, by_degree=True, **kinds)
+    near = set(indices[indptr[0] : indptr[1]].tolist())
+    for v in (1, 2, 3):
+        row = slice(indptr[v], indptr[v + 1])
+        bias = np.array([1 / p if y == 0 else 1 if y in near else 1 / q for y in indices[row].tolist()])
+        expected = bias * (weight[row] if weighted else 1)
+        third = steps[(steps[:, 0] == ~0) & (steps[:, 1] == v), 2]
+        assert len(third) > 1000
+        expect_counts(np.bincount(third, minlength=400)[indices[row]], expected / expected.sum())
+
+
+@pytest.mark.parametrize("options", [{"p": 4.0, "q": 2.0}, {"p": 0.3, "q": 0.2}, {"p": 1e4, "q": 1e4}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_biased_walks_do_not_depend_on_those_beside_them(options: dict[str, Any], weighted: bool) -> None:
+    """Walks that take turns end, begin anew, and are drawn from all edges, at different times."""
+    graph = csr([(u, v) for u, v in edges_of(random_csr(200, 12)) if u % 9], 200)
+    weight = np.random.default_rng(2).random(len(graph[1])).astype(np.float32) if weighted else None
+    walks = Walks(*graph, key=5, length=9, weight=weight, **options)
+    together, apart = np.empty((500, 9), np.int32), np.empty((500, 9), np.int32)
+    walks.fill(70, together)
+    for first, last in ((0, 1), (1, 98), (98, 300), (300, 500)):
+        walks.fill(70 + first, apart[first:last])
+    assert (together == apart).all()
+    assert (together[:, 1:] < 0).any()
+
+
+def test_searches_that_find_nothing_count_as_refusals() -> None:
+    """Signatures have all bits, and no step is back or near: a walk without patience would not end."""
+    circle = csr([(u, v) for u in range(600) for v in range((u + 1) % 3, 600, 3)], 600)
+    assert (signatures(*circle) == np.uint64(2**64 - 1)).all()
+    steps = nodes(walk(circle, 2000, 21, p=1e9, q=1e9))
+    assert ((steps[:, 1:] - steps[:, :-1]) % 3 == 1).all()
+    expect_counts(np.bincount(steps[:, 20], minlength=600), np.full(600, 1 / 600))
+
+
+def test_signatures_have_the_bits_of_all_neighbours() -> None:
+    indptr, indices = random_csr(300, 8)
+    bits = np.array([_bit_of(v) for v in range(300)])
+    assert np.bincount(bits.astype(np.int64), minlength=64).min() > 0
+    for v, found in enumerate(signatures(indptr, indices).tolist()):
+        assert found == sum({1 << int(bits[y]) for y in indices[indptr[v] : indptr[v + 1]]})
+    walks = {p: Walks(indptr, indices, key=1, length=3, p=p) for p in (1.0, 2.0)}
+    assert walks[1.0].signatures is None
+    assert walks[2.0].signatures is not None
+
+
+@njit
+def _bit_of(node):  # type: ignore[no-untyped-def]
+    return _bit(node)
+
+
+def test_limits_of_coins() -> None:
+    assert coin_limits(0.25, 0.5).tolist() == [2**62 - 1, 2**64 - 1, 2**63 - 1]
+    assert coin_limits(0.5, 4.0).tolist() == [2**61 - 1, 2**62 - 1, 2**64 - 1]
+    assert coin_limits(1e-30, 1e30).tolist() == [0, 0, 2**64 - 1]
 
 
 @pytest.mark.parametrize(("p", "q"), [(1e-9, 1.0), (1e9, 1e9), (1.0, 1e-9)])

@@ -110,7 +110,7 @@ def test_a_devices_memory_decides_how_many_blocks_lie_there() -> None:
     assert blocks(one, 20_000, 50_000) == 13  # for the CPU's memory
     assert blocks(two, 10**9, 10**9) == 4
     assert blocks(two, 10**9, 50_000) == 6
-    message = r"blocks=5 makes blocks of 0.0 MB, and the 4 .* in 0.1 MB of the GPU's memory; give 6 blocks or more"
+    message = r"blocks=5 makes blocks of 12.8 kB, and the 4 .* in 50.0 kB of the GPU's memory; give 6 blocks or more"
     with pytest.raises(RecipeError, match=message):
         choose_device_room(5, sizes, 50_000)
 

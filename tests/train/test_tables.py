@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import torch
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS
+from configs.sizes import in_words, number_of_bytes
 from models.kernels.row_layout import Rule
 from models.vector_configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
+from tasks.train import heads, pair_head
 from tasks.train.checkpoint import load_model
 from tasks.train.factors.compute import compute
 from tasks.train.families import family_of
@@ -234,6 +238,75 @@ def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.Monk
     assert fit_head(model, store, None, None) == 1.0
 
 
+def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
+    """Bad epochs end nothing, the best one's weights stay, and the last step hardly moves them: the rate falls to 0."""
+    asked = recipe(model={"score": "mlp", "mlp_epochs": 9}, train={"samples": 2e5}, evaluate={"evaluator": "rocauc"})
+    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    model: Any = load_model(job.work / BEST)
+    store = GraphStore.open(tmp_path / "graph")
+    seen: list[torch.Tensor] = []
+
+    def score() -> float:
+        seen.append(model.head.mlp[2].weight.detach().clone())
+        return [0.3, *[0.2] * 6, 0.4, 0.1][len(seen) - 1]
+
+    fit_head(model, store, None, score)
+    assert len(seen) == 9
+    assert torch.equal(model.head.mlp[2].weight, seen[7])
+    moved = [float((after - before).norm()) for before, after in itertools.pairwise(seen)]
+    assert moved[-1] < moved[0] / 2
+    fit_head(model, store, None, None)
+    assert torch.equal(model.head.mlp[2].weight, seen[8])
+
+
+def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recipe(model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
+    job = make_job(asked, written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    read: list[set[tuple[int, int]]] = []
+    products = pair_head._products
+
+    def spy(table: Any, pairs: Any) -> Any:
+        read.append({(min(pair), max(pair)) for pair in pairs.tolist()})
+        return products(table, pairs)
+
+    monkeypatch.setattr(pair_head, "_products", spy)
+    store = GraphStore.open(tmp_path / "graph")
+    fit_head(load_model(job.work / BEST), store, None, None)  # type: ignore[arg-type]
+    edges = {(min(pair), max(pair)) for pair in store["train_edges"].tolist()}
+    of_scale, positive, drawn = read
+    assert of_scale == positive == edges
+    assert len(drawn) > 0.8 * len(edges)
+    assert not drawn & edges
+
+
+def test_a_logistic_head_of_pairs_knows_training_edges_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held-out edges are among its negatives as often as by chance."""
+    job = make_job(recipe(train={"samples": 1e4}), written(link_graph(tmp_path / "graph")), tmp_path / "work")
+    train(job)
+    ends: list[Any] = []
+    rows = heads._rows
+
+    def spy(model: Any, nodes: Any) -> Any:
+        ends.append(nodes)
+        return rows(model, nodes)
+
+    monkeypatch.setattr(heads, "_rows", spy)
+    store = GraphStore.open(tmp_path / "graph")
+    fit_head(load_model(job.work / BEST), store, 1.0, None)  # type: ignore[arg-type]
+    pairs = [(min(pair), max(pair)) for pair in np.stack(ends, 1).tolist()]
+    trained, held_out = (
+        {(min(pair), max(pair)) for split in splits for pair in store[f"{split}_edges"].tolist()}
+        for splits in (("train",), ("valid", "test"))
+    )
+    positive, drawn = pairs[: len(trained)], pairs[len(trained) :]
+    assert set(positive) == trained
+    assert not set(drawn) & trained
+    expected = len(drawn) * len(held_out) / (200 * 199 / 2 - len(trained))
+    assert len([pair for pair in drawn if pair in held_out]) == pytest.approx(expected, rel=0.5)
+
+
 @pytest.mark.parametrize("name", models_of("factors"))
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_every_factorisation_tells_classes_and_edges(tmp_path: Path, name: str, task: str) -> None:
@@ -261,14 +334,27 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "shared", "message"),
     [
-        ({"strategy": {"name": "block_grid", "blocks": 301}}, False, "blocks=301 is more than the 300 nodes"),
+        (
+            {"strategy": {"name": "block_grid", "blocks": 19}},
+            False,
+            "blocks=19: the 300 nodes of test make 18 blocks of 16 rows or more .*; give 18 or fewer",
+        ),
         (
             {"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}},
             False,
             "few for 3 ranks; give 3 or more",
         ),
         ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 5}}, True, "give 6 or more, twice as many as"),
-        ({"num_ranks": 301}, False, "blocks=301 is more than the 300 nodes"),
+        (
+            {"num_ranks": 19},
+            False,
+            "19 ranks train 19 blocks or more, and the 300 nodes of test make 18 .*lower train.n",
+        ),
+        (
+            {"num_ranks": 10},
+            True,
+            "10 ranks train 20 blocks or more, and the 300 nodes of test make 18 .*lower train.n",
+        ),
     ],
 )
 def test_what_a_grid_cannot_do_is_refused_before_it_starts(
@@ -334,8 +420,48 @@ def test_memory_decides_how_many_blocks_lie_there() -> None:
     assert choose_room(8, sizes, 96_000, 2, 2) is None
     assert choose_blocks(one, sizes, 50_000, 2, shared=True) == 11
     assert choose_room(11, sizes, 50_000, 2, 1) == 8
-    with pytest.raises(RecipeError, match=r"blocks=10 makes blocks of 0.0 MB, and the 8 .* give 11 blocks or more"):
+    with pytest.raises(RecipeError, match=r"blocks=10 makes blocks of 6.4 kB, and the 8 .* give 11 blocks or more"):
         choose_room(10, sizes, 50_000, 2, 1)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_blocks_are_cut_no_smaller_than_negatives_need(threads: int, shared: bool) -> None:
+    """A memory that asks for more blocks is refused by its own name, and what the message says instead works."""
+    sizes = TableSizes.of([Pairing("second", 16, shared)], 300, "float32", Rule())
+    one = BlockGrid(BlockGridConfig(), Ranks())
+
+    def choose(memory: int) -> int | None:
+        blocks = choose_blocks(one, sizes, memory, threads, shared=shared)
+        assert blocks <= 18
+        return choose_room(blocks, sizes, memory, threads, 1)
+
+    with pytest.raises(RecipeError, match=r"^train.strategy.memory: 1 B have no room for the .* give ") as error:
+        choose(1)
+    enough = re.search(r"give ([\d.]+ kB) or more, or lower train.threads", str(error.value))
+    assert enough
+    memory = int(number_of_bytes(enough[1]))
+    assert memory < sizes.all_tables
+    assert choose(memory) == threads * sizes.keys
+    with pytest.raises(RecipeError, match=r"^train.strategy.memory: [\d.]+ kB have no room"):
+        choose(memory - 1000)
+
+
+def test_threads_do_with_fewer_blocks() -> None:
+    sizes = TableSizes.of([Pairing("second", 16)], 300, "float32", Rule())
+    two = BlockGrid(BlockGridConfig(), Ranks(0, 2))
+    assert choose_blocks(two, sizes, 10**9, 3, shared=False) == 6
+    assert choose_blocks(two, sizes, 10**9, 30, shared=False) == 18
+    one_row = TableSizes.of([Pairing("second", 16)], 1, "float32", Rule())
+    assert choose_blocks(BlockGrid(BlockGridConfig(), Ranks()), one_row, 1, 3, shared=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(1, "1 B"), (999.5, "1000 B"), (39_010, "39.1 kB"), (2e9, "2.0 GB"), (3.21e15, "3210.0 TB")]
+)
+def test_sizes_in_words_are_read_again(size: float, words: str) -> None:
+    assert in_words(size) == words
+    assert size <= number_of_bytes(words) <= 1.1 * size
 
 
 def test_beyond_memory_all_blocks_are_gone_through_less_often() -> None:

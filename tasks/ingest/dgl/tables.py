@@ -18,6 +18,7 @@ from tasks.ingest.dgl.splits import DglSplits
 from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.features import FeatureKind, finite_float32
 from tasks.ingest.labels import LabelKind, to_labels, usual_metric
+from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.dgl_file import SavedGraph, SavedGraphs
 from tasks.stage import StageContext
@@ -148,8 +149,10 @@ class DglTables:
                 column = as_matrix(data[name], place)
                 if column.shape[1] != 1:
                     raise DataError(f"has {column.shape[1]} columns; one is needed", path=place)
-                checked = finite_float32 if option == "weight" else as_whole_numbers
-                columns[option] = checked(column[:, 0], place)
+                if option == "weight":
+                    columns[option] = _checked_weights(column[:, 0], place)
+                else:
+                    columns[option] = as_whole_numbers(column[:, 0], place)
         return columns, tuple(features)
 
     def target(self) -> str:
@@ -208,6 +211,15 @@ class DglTables:
             return pa.array(texts, pa.binary()).cast(pa.string())
         except pa.ArrowInvalid as error:
             raise DataError(f"holds bytes that are no UTF-8 ({error})", path=place) from None
+
+
+def _checked_weights(values: Array, place: str) -> Array:
+    """Return weights as float32. Raises DataError."""
+    finite_float32(values, place)
+    check = WeightCheck(place, column=None)
+    weights = check.add(values.astype(np.float64))
+    check.finish()
+    return weights
 
 
 def _kind_of_label(values: Array) -> Any:

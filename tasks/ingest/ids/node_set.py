@@ -18,6 +18,9 @@ from tasks.ingest.writer import DatasetWriter
 _ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2
 """In the place of a dense id: no node has it; the cell holds no id (said already)."""
+TWO_KINDS = "ids of two kinds"
+_PLAIN = r"^(0|[1-9][0-9]{0,17})$"
+"""Texts that are whole numbers of 64 bits, whoever reads them."""
 
 
 class NodeSet:
@@ -195,7 +198,7 @@ class NodeSet:
         wrong = np.zeros(len(values), np.bool_)
         wrong[good] = True
         if text:  # a column is read as texts where one of its cells is: name that one
-            plain = np.asarray(compute.fill_null(compute.match_substring_regex(values, r"^(0|[1-9][0-9]*)$"), False))
+            plain = np.asarray(compute.fill_null(compute.match_substring_regex(values, _PLAIN), False))
             wrong = wrong & ~plain if (wrong & ~plain).any() else wrong
         kinds = ("a text", "whole numbers") if text else ("a whole number", "texts")
         way_out = "dataset.text_ids=true reads all as texts"
@@ -204,12 +207,20 @@ class NodeSet:
         batch.wrong(
             wrong,
             column,
-            "ids of two kinds",
-            lambda row: (
-                f"the id {values[row].as_py()!r} is {kinds[0]}, those in {self._source} are {kinds[1]}; {way_out}"
-            ),
+            TWO_KINDS,
+            lambda row: self._two_kinds(values[row].as_py(), kinds, way_out),
         )
         return True
+
+    def _two_kinds(self, value: Any, kinds: tuple[str, str], way_out: str) -> str:
+        if isinstance(value, str) and value.isdigit() and int(value) >= 2**63:
+            return f"the id {value} does not fit int64, and those in {self._source} are {kinds[1]}; {way_out}"
+        such = ""
+        if self.index is not None and self.index.is_text:  # of numbers and a few texts, a text is the odd one
+            known = self.index.keys()
+            odd = known.filter(compute.invert(compute.match_substring_regex(known, _PLAIN)))
+            such = f", such as {odd[0].as_py()[:40]!r}" if len(odd) else ""
+        return f"the id {value!r} is {kinds[0]}, those in {self._source} are {kinds[1]}{such}; {way_out}"
 
     def original(self, node: int) -> Any:
         """Return the id that users know a node by."""

@@ -26,6 +26,7 @@ from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalitie
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
 from tasks.ingest.ogb.raw_rows import Rows, Taker
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
+from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
 from tasks.stage import StageContext
@@ -41,7 +42,7 @@ _Counts = tuple[int, object]
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 18, 8 << 20
 # Additional files that mean something to later stages: name to column and dtype.
 _NODE_FILES: _Files = {"node_year": ("time", np.int64), "node_species": ("species", np.int64)}
-_EDGE_FILES: _Files = {"edge_weight": ("weight", np.float32), "edge_year": ("time", np.int64)}
+_EDGE_FILES: _Files = {"edge_weight": ("weight", np.float64), "edge_year": ("time", np.int64)}
 
 
 @dataclass
@@ -145,6 +146,7 @@ class _Columns:
         """`find` opens one of the `files` by its name in OGB's layout; `codes`: how many there are, of molecules."""
         self.features: FeatureKind | None = None
         self._takers: dict[str, Taker] = {}
+        self._weights: WeightCheck | None = None
         if (rows := find("feat")) is not None:
             self.features = FeatureKind("feat", categorical, codes, rows.path)
             chunks = self.features.checked(rows.chunks(self.features.dtype, len(codes) or None))
@@ -152,6 +154,7 @@ class _Columns:
         for name, (column, dtype) in files.items():
             if (rows := find(name)) is not None:
                 self._takers[column] = Taker(rows.path, rows.chunks(dtype, 1), *counts)
+                self._weights = WeightCheck(rows.path) if column == "weight" else self._weights
         # Molecules' features have a known width; that of others is known when the first rows are read.
         self.step = _chunk_rows(self.features.width if self.features else 1)
 
@@ -159,12 +162,17 @@ class _Columns:
         """Return the next rows of features and of the additional columns."""
         taken = {column: taker.take(count) for column, taker in self._takers.items()}
         feat = {"feat": taken.pop("feat")} if "feat" in taken else {}
-        return feat, {column: np.ascontiguousarray(values[:, 0]) for column, values in taken.items()}
+        others = {column: np.ascontiguousarray(values[:, 0]) for column, values in taken.items()}
+        if self._weights is not None:
+            others["weight"] = self._weights.add(others["weight"])
+        return feat, others
 
     def finish(self) -> tuple[FeatureColumn, ...]:
         """Return the features; all rows were taken. Raises DataError where a file has more."""
         for taker in self._takers.values():
             taker.finish()
+        if self._weights is not None:
+            self._weights.finish()
         return (self.features.describe(),) if self.features else ()
 
 

@@ -14,6 +14,7 @@ from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw_rows import checked_cast
 from tasks.ingest.ogb.torch_files import load_torch
+from tasks.ingest.weights import WeightCheck
 from tasks.readers.numbers.reader import read_numbers
 from tasks.storage.manifests import SPLITS
 
@@ -111,10 +112,12 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
     else:
         positive = _pairs(loaded, "edge", path)
         negative = _pairs(loaded, "edge_neg", path) if "edge_neg" in loaded else None
-    extras = {"weight": ("weight", np.float32), "year": ("time", np.int64)}
+    extras = {"weight": ("weight", np.float64), "year": ("time", np.int64)}
     for key, (column, dtype) in extras.items():
         if isinstance(loaded, dict) and key in loaded:
             positive[column] = _cast(as_array(loaded, key, path).reshape(-1), dtype, path)
+    if "weight" in positive:
+        positive["weight"] = WeightCheck(path, "weight").add(positive["weight"])
     for column, values in positive.items():
         if values.ndim != 1:
             raise DataError(f"{column!r} has the shape {values.shape}; one value an edge is needed", path=path)

@@ -209,7 +209,8 @@ def generate(config: SyntheticConfig, context: StageContext) -> dict[str, Any]:
             check = _write_edges(config, layout, writer, splits, context)
         if config.task == "link":
             for code, split in enumerate(SPLITS[1:]):
-                pool = draw_pool(code, config.num_negatives, config.num_nodes, config.seed, written_pairs(writer))
+                sizes = (config.num_negatives, config.num_nodes, config.seed)
+                pool = draw_pool(code, *sizes, written_pairs(writer), path="dataset synthetic")
                 writer.write(f"split/{split}_negative", pool)
     width = config.feature_dim
     features = (FeatureColumn(column="feat", kind="numeric", dim=width),) if width else ()

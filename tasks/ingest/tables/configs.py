@@ -13,6 +13,7 @@ from configs.registry import DATASETS
 from tasks.ingest.tables.policies import (
     Column,
     Columns,
+    Header,
     Missing,
     MissingOption,
     TableTask,
@@ -37,8 +38,9 @@ class FilesConfig(ConfigModel):
     format: Literal["auto", "parquet", "csv", "tsv", "edgelist"] = "auto"
     """auto: by the name's ending. edgelist: numbers (or texts) separated by blanks, # or % comments, columns `0`, `1`,
     ..."""
-    header: bool = True
-    """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ..."""
+    header: Header = True
+    """Whether a CSV or TSV begins with the columns' names; without, columns are `0`, `1`, ... auto: by whether
+    its first line looks like the lines below."""
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     """Another separator than the format's own."""
     missing_values: Texts = ("",)

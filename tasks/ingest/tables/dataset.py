@@ -48,11 +48,13 @@ class Tables(Dataset):
             DataError: a file or column is missing.
             RecipeError: one column holds dates, another one numbers.
         """
+        from tasks.ingest.tables.first_lines import with_headers_found
         from tasks.ingest.tables.intake import Intake
         from tasks.ingest.tables.times import time_unit
 
         found: dict[TimeUnit, str] = {}
-        for section, tables in (("nodes", self.config.nodes), ("edges", self.config.edges)):
+        config = with_headers_found(self.config, Intake())
+        for section, tables in (("nodes", config.nodes), ("edges", config.edges)):
             for table in tables:
                 if table.time:
                     texts = (table.time,) if table.time_format else ()

@@ -5,7 +5,7 @@ Memory: one batch, plus 8 bytes an edge only where a link task is split by time 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -16,12 +16,13 @@ import pyarrow.compute as compute
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.configs import EdgesConfig
 from tasks.ingest.tables.features import FeatureReader
 from tasks.ingest.tables.intake import Intake, TableBatch
 from tasks.ingest.tables.times import TimeReader
+from tasks.ingest.weights import ALL_ZERO, weight_mistakes
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name
@@ -33,7 +34,7 @@ Triplet = tuple[str, str, str]
 _MAX_RELATIONS = 256
 
 
-def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
+def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
     """Add the ids that an edge table holds to those of `nodes`, by type."""
     ends = ((edges.source, edges.source_type), (edges.target, edges.target_type))
     columns = [(column, nodes[kind]) for column, kind in ends if kind in nodes]
@@ -42,6 +43,7 @@ def discover_nodes(edges: EdgesConfig, nodes: dict[str, NodeSet]) -> None:
     for batch in first_pass.batches(edges, [column for column, _ in columns], texts):
         for column, node_set in columns:
             node_set.discover(batch, column)
+    intake.problems.take(first_pass.problems, TWO_KINDS)  # those are not met again: no node has an id then
 
 
 class _Sink(NamedTuple):
@@ -62,6 +64,7 @@ class EdgeReader:
         self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
         self.sinks: dict[str, _Sink] = {}
         self.num_dropped = 0
+        self._heaviest = 0.0
         self.kind = id_dtype(max(self.source.num_nodes, self.target.num_nodes))
 
     def read(self, writer: DatasetWriter, context: StageContext, taken: set[Triplet], splits: Any = None) -> None:
@@ -101,6 +104,8 @@ class EdgeReader:
                 f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
                 path=edges.names,
             )
+        if edges.weight and not self._heaviest:
+            raise DataError(ALL_ZERO, path=edges.names, column=edges.weight)
         self._note_policies(context)
 
     def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
@@ -126,10 +131,23 @@ class EdgeReader:
             if weight.ndim != 1:
                 batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
                 weight = np.zeros(len(weight))
-            parts["weight"] = float32(batch, edges.weight, weight)
+            parts["weight"] = self._checked_weights(batch, edges.weight, weight)
         if self.times:
             parts["time"] = self.times.read(batch)
         return parts | self.features.read(batch)
+
+    def _checked_weights(self, batch: TableBatch, column: str, weight: Array) -> Array:
+        """Return weights as float32; those that are none are gathered."""
+
+        def message(words: str) -> Callable[[int], str]:
+            return lambda row: f"the weight {weight[row]:g} {words}"
+
+        usable = weight.copy()
+        for wrong, kind, words in weight_mistakes(weight):
+            batch.wrong(wrong, column, kind, message(words))
+            usable[wrong] = 0
+        self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
+        return float32(batch, column, usable)
 
     @staticmethod
     def _check_relation(batch: TableBatch, column: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -13,7 +14,7 @@ import pyarrow.csv as pc
 from configs.errors import DataError
 from tasks.ingest.tables.edge_lists import EdgeList
 from tasks.ingest.tables.paths import files_of
-from tasks.readers.csv_tables import Watched, check_delimiter, open_table, read_rows, refuse_hexadecimal
+from tasks.readers.csv_tables import Watched, as_texts, check_delimiter, open_table, read_rows, refuse_hexadecimal
 from tasks.readers.numbers.reader import count_columns
 from tasks.readers.parquet import open_parquet, read_parquet
 
@@ -118,6 +119,23 @@ class TableFiles:
             return [str(i) for i in range(count_columns(path, self.delimiter or ""))]
         with open_table(path, self._delimiter(kind), self.header) as (names, _):
             return names
+
+    def head(self, most_rows: int, most_columns: int) -> pa.RecordBatch | None:
+        """Return the first file's first lines as texts, one of names included; None for Parquet. Raises DataError."""
+        path = self.paths()[0]
+        kind = self._kind(path)
+        if kind == "parquet":
+            return None
+        if kind == "edgelist":
+            names = [str(i) for i in range(count_columns(path, self.delimiter or ""))][:most_columns]
+            read = EdgeList(path, self.delimiter or "", (), whole_lines=False).read(names, names, ())
+        else:
+            with open_table(path, self._delimiter(kind), False) as (names, _):
+                names = names[:most_columns]
+            read = _read_csv(path, self._delimiter(kind), False, as_texts(names))
+        with closing(cast(Generator[pa.RecordBatch], read)):
+            lines = next(read, None)
+        return lines if lines is None else lines.slice(0, most_rows)
 
     @property
     def has_name_line(self) -> bool:

@@ -15,6 +15,7 @@ from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.configs import EdgesConfig, TablesConfig
 from tasks.ingest.tables.edges import EdgeReader, Triplet, discover_nodes
+from tasks.ingest.tables.first_lines import hint_at_data_in_header, hint_at_leading_zeros, with_headers_found
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.labels import LabelStore, read_labels
 from tasks.ingest.tables.memberships import Memberships
@@ -25,19 +26,34 @@ from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
 
 _UNLIKE = 10.0  # times
+# What columns are often called.
+_WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
+_TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
+_MOST_WAYS = 30
 
 
-def _with_names(edges: EdgesConfig) -> EdgesConfig:
-    """Return edges whose ends are columns by name, where they are given by their places. Raises DataError."""
-    given = {"source": edges.source, "target": edges.target}
+def _with_names(edges: EdgesConfig, intake: Intake) -> EdgesConfig:
+    """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
+    roles = ("source", "target", "weight", "time", "relation_column")
+    given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
     if not any(column.isdigit() for column in given.values()):
         return edges
     names = table_files(edges).column_names()
     named = {
-        end: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
-        for end, column in given.items()
+        role: names[int(column)] if column not in names and column.isdigit() and int(column) < len(names) else column
+        for role, column in given.items()
     }
+    if named != given:
+        hint_at_data_in_header(edges, "dataset.edges", intake)
     return edges.model_copy(update=named)
+
+
+def _settled(config: TablesConfig, intake: Intake) -> TablesConfig:
+    """Return the options with what the first lines of files decide: whether there are names, and which."""
+    config = with_headers_found(config, intake)
+    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
+    hint_at_leading_zeros(config, intake)
+    return config
 
 
 def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
@@ -49,7 +65,9 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
         DataError: naming all mistakes.
         RecipeError: options that do not go together.
     """
-    config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})
+    config = _settled(config, intake)
+    for note in intake.notes:
+        context.message(note)
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels = _label_store(config)
@@ -119,7 +137,26 @@ def _label_store(config: TablesConfig) -> LabelStore | Memberships | None:
 def _say_what_was_not_read(config: TablesConfig, context: StageContext, intake: Intake) -> None:
     intake.find_unread([*config.nodes, *config.edges])
     for table, columns in intake.unread.items():
-        context.message(f"{table}: the recipe does not name the columns {listed(columns)}")
+        of_edges = [edges.names for edges in config.edges]
+        option = "dataset.edges" if table in of_edges else "dataset.nodes"
+        context.message(f"{table}: not read: {listed(columns)}; to use them: {_ways_to_use(columns, option)}")
+
+
+def _ways_to_use(columns: list[str], option: str) -> str:
+    """Say which overrides would read some columns, by what their names sound like."""
+    roles = {"weight": _WEIGHTS, "time": _TIMES} if option == "dataset.edges" else {"time": _TIMES}
+    ways: list[str] = []
+    left: list[str] = []
+    for column in columns[:_MOST_WAYS]:
+        role = next((role for role, names in roles.items() if column.lower() in names), None)
+        if role and not any(way.startswith(f"{option}.{role}=") for way in ways):
+            ways.append(f"{option}.{role}={column}")
+        else:
+            left.append(column)
+    kinds = [f"{option}.{role}" for role in (*roles, "features", "categorical")]
+    if left:
+        ways.append(f"{left[0]} as one of {', '.join(kinds)} (={left[0]})")
+    return ", ".join(ways)
 
 
 def _metric(config: TablesConfig, task_type: str, column: Array | None, context: StageContext) -> str:
@@ -222,7 +259,7 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
         wanted = ends & set(before) if edges.on_unknown_id == "add" else ends & set(only_in_edges)
         if wanted:
             with intake.problems.gathering() as ended:
-                discover_nodes(edges, {kind: nodes[kind] for kind in wanted})
+                discover_nodes(edges, {kind: nodes[kind] for kind in wanted}, intake)
             for kind in wanted:
                 nodes[kind].broken |= bool(ended)
     for kind, node_set in nodes.items():
@@ -250,13 +287,14 @@ def _write_edges(
     taken: set[Triplet] = set()
     readers, sizes = [], {}
     for edges in config.edges:
+        splitter = None
         with intake.problems.gathering(f"{edges.names} behind that mistake"):
             reader = EdgeReader(edges, nodes, intake)
-            splitter = None
             if config.task == "link":
                 splitter = LinkSplitter(config, nodes[edges.source_type], edges, writer, intake)
             reader.read(writer, context, taken, splitter)
+            readers.append(reader)
+        with intake.problems.gathering():  # all was read by now
             if splitter is not None and not intake.problems:
                 sizes = splitter.finish()
-            readers.append(reader)
     return readers, sizes

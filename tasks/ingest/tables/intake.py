@@ -122,6 +122,8 @@ class Intake:
         """What policies did to which table, to the number of rows."""
         self.hints: list[str] = []
         """What is no mistake, but may not be meant."""
+        self.notes: list[str] = []
+        """What was found out by itself and may be said otherwise."""
         self.unread: dict[str, list[str]] = {}
         """Table to the columns that the recipe does not name."""
 
@@ -242,9 +244,19 @@ class Intake:
             self.adjusted[name] = self.adjusted.get(name, 0) + count
 
 
+def as_number(files: str, cell: str) -> str:
+    """Say that an id with zeros in front is read as a number."""
+    number = int(cell)
+    return (
+        f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
+        "dataset.text_ids=true tells them apart"
+    )
+
+
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
-    return TableFiles(config.files, config.format, config.header, config.delimiter, config.missing_values)
+    header = config.header is not False  # auto is settled before (`first_lines`)
+    return TableFiles(config.files, config.format, header, config.delimiter, config.missing_values)
 
 
 def _is_of_kinds(error: DataError) -> bool:

@@ -20,7 +20,7 @@ from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex, is_text
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.configs import LabelsConfig
-from tasks.ingest.tables.intake import Intake, TableBatch
+from tasks.ingest.tables.intake import Intake, TableBatch, as_number
 from tasks.ingest.tables.labels import note_unknown
 from tasks.readers.columns import to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
@@ -61,6 +61,7 @@ class Memberships:
         self._labels = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._num_unknown = 0
+        self._said_zeros = False
 
     def read(self, nodes: NodeSet, intake: Intake) -> None:
         """Read all files; what is wrong with their rows is gathered. Raises DataError where they have none."""
@@ -91,9 +92,19 @@ class Memberships:
         table, first = self.table.model_copy(update={"format": "edgelist"}), 0
         for lines in intake.batches(table, [_LINE], [_LINE], whole_lines=True):
             batch = _split(lines, table.delimiter, texts=bool(nodes.texts(_LINE)))
+            self._hint_at_zeros(lines, batch, intake)
             numbers = batch.lines - lines.first_row + first
             first += lines.num_rows
             yield batch, _LINE, pa.array(numbers), np.ones(len(numbers), np.bool_)
+
+    def _hint_at_zeros(self, lines: TableBatch, batch: TableBatch, intake: Intake) -> None:
+        """Say once that ids such as `007` are numbers, as those of other files are."""
+        if self._said_zeros or is_text(batch.column(_LINE).type):
+            return
+        found = compute.extract_regex(lines.column(_LINE), r"(?:^|[^0-9-])(?P<id>0[0-9]+)").drop_null()
+        if len(found):
+            self._said_zeros = True
+            intake.hints.append(as_number(self.table.names, found[0]["id"].as_py()))
 
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array]:
         """Return the column `label`, float32 (num_nodes, T), and the names of its T labels, ascending.

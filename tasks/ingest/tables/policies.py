@@ -55,6 +55,17 @@ Column = Annotated[str, BeforeValidator(_as_column)]
 Columns = Annotated[tuple[Column, ...], BeforeValidator(split_commas)]
 
 
+def _known_header(value: Any) -> Any:
+    """Check the words here: the message of pydantic would list what is wrong with both forms of the option."""
+    found = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+    if not isinstance(found, bool) and found != "auto":
+        raise ValueError(f"{value!r} is none of true, false and auto")
+    return found
+
+
+Header = Annotated[bool | Literal["auto"], BeforeValidator(_known_header)]
+
+
 def _table_task(value: Any) -> Any:
     if value == "graph":
         raise ValueError(

@@ -81,6 +81,12 @@ class Problems:
         if not self.known(path, column, kind, count):
             self._listed[str(path), str(column), kind] = Mistake(kind, str(error), count)
 
+    def take(self, others: Problems, kind: str) -> None:
+        """Take over the causes of one kind that another reading of the tables met."""
+        for key, mistake in others._listed.items():
+            if mistake.kind == kind:
+                self._listed.setdefault(key, mistake)
+
     @contextmanager
     def gathering(self, unread: str = "") -> Iterator[list[DataError]]:
         """Go on behind the block where a DataError ends it, or `raise_any`; yields a list that gets that error.

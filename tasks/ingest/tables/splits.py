@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,6 +21,9 @@ from tasks.ingest.writer import DatasetWriter, written_pairs
 from tasks.negatives import draw_pool
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
+
+_SURE = 3.0
+"""Edges that a split has on average where it is empty once in 20 times."""
 
 
 def node_splits(
@@ -204,16 +208,29 @@ class LinkSplitter:
         self._note_left_out()
         for name, size in sizes.items():
             if size == 0:
-                where = self.split.column or self.split.files.get(name) or f"split by {self.split.by}"
-                way_out = f"; raise dataset.split.{name}" if self.split.by == "ratio" else ""
-                total = sum(sizes.values())
-                raise DataError(f"the {name} split is empty ({total:,} edges in all){way_out}", path=where)
+                self._refuse_empty(name, sum(sizes.values()))
         for code, name in enumerate(SPLITS[1:]):
             # Not the reverse of an edge either: preprocess may let messages pass both ways.
             edges = written_pairs(self.writer)
-            pool = draw_pool(code, self.config.num_negatives, self.nodes.num_nodes, self.split.seed, edges)
+            count, seed = self.config.num_negatives, self.split.seed
+            pool = draw_pool(code, count, self.nodes.num_nodes, seed, edges, path=self.edges.names)
             self.writer.write(f"split/{name}_negative", pool)
         return sizes
+
+    def _refuse_empty(self, name: str, total: int) -> None:
+        """Say how many edges a split that got none would need, and a way out."""
+        by, share = self.split.by, float(getattr(self.split, name))
+        if by == "ratio" and share > 0:
+            need = math.ceil(_SURE / share)
+            raise DataError(
+                f"has {total:,} edges, and the {name} split is empty: for a share of {share:g} some {need:,} are "
+                "needed; add edges, or hold out larger shares: dataset.split.train=0.4 dataset.split.valid=0.3 "
+                "dataset.split.test=0.3 (some 10 edges)",
+                path=self.edges.names,
+            )
+        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {by}"
+        way_out = f"; raise dataset.split.{name}" if by == "ratio" else ""
+        raise DataError(f"the {name} split is empty ({total:,} edges in all; {where}){way_out}", path=self.edges.names)
 
     def _note_left_out(self) -> None:
         count = self._tables[LEFT_OUT].num_rows if LEFT_OUT in self._tables else 0

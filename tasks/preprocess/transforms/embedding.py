@@ -61,7 +61,7 @@ class Embedding(StructureTransform):
         options: Any = self.config.method_options()
         model: type[FactoredModel] = MODELS.get(self.config.method)
         arrays = factor_graph(graph, symmetric=graph.symmetric, seed=self.config.seed, weighted=options.weighted)
-        vectors = model.factor(options, arrays, self.config.seed, lambda what: None)
+        vectors = model.compute(options, arrays, self.config.seed, lambda what: None)
         if options.normalize:
             vectors = unit_rows(vectors)
         vectors /= vectors.square().mean().sqrt().clamp(min=_TINY)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from tasks.counter_random import half_bits
+from tasks.sampling.biased_loops import PATIENCE, coin_limits
 from tasks.sampling.device.alias_triton import table_tensor
-from tasks.sampling.device.random_triton import STEP, below, below_and_rest, chosen, draw, permute, stream, unit
-from tasks.sampling.walk_loops import PATIENCE
+from tasks.sampling.device.random_triton import STEP, below, below_and_rest, chosen, draw, output, permute, stream, unit
 from tasks.sampling.walks import Walks
 
 _WALKS = 64
@@ -44,7 +45,8 @@ class DeviceWalks:
         self._start_table = nothing if walks.table is None else table_tensor(walks.table, device)
         back, out = (1.0, 1.0) if walks.back is None or walks.out is None else (walks.back, walks.out)
         # Numbers that a kernel is called with are rounded to float32; these must not be.
-        self._chances = torch.tensor([back, out, max(back, 1.0, out)], dtype=torch.float64, device=device)
+        self._chances = torch.tensor([back, out], dtype=torch.float64, device=device)
+        self._limits = torch.from_numpy(coin_limits(back, out).view(np.int64)).to(device)
         self._kinds = {
             "WEIGHTED": steps is not None,
             "BY_DEGREE": walks.table is not None,
@@ -55,7 +57,8 @@ class DeviceWalks:
         """Write walks number first, first + 1, ... into tokens, contiguous (walks, length)."""
         if len(tokens):
             _fill_walks[(triton.cdiv(len(tokens), _WALKS),)](
-                self.indptr, self.indices, *self._weights, self.starts, self._start_table, self._chances, tokens,
+                self.indptr, self.indices, *self._weights, self.starts, self._start_table, self._chances,
+                self._limits, tokens,
                 self.key, first, len(tokens), self.length, *self._sizes(), **self._kinds,
                 PATIENCE=PATIENCE, WALKS=_WALKS, num_warps=1,
             )  # fmt: skip
@@ -81,8 +84,8 @@ def _propose(  # type: ignore[no-untyped-def]
 ):
     """Propose an out-edge of each v.
 
-    Returns the edge's position; whether it is to be taken; whether v has any edge to take; and the last state. An edge
-    that is not taken was refused by its weight: ask again with that state.
+    Returns the edge's position; whether it is to be taken; whether v has any edge to take; the last state; and, where
+    there are no weights, node2vec's coin. An edge that is not taken was refused by its weight: ask again from there.
     """
     low = tl.load(indptr + v, mask=live, other=0)
     degree = tl.load(indptr + v + 1, mask=live, other=0) - low
@@ -104,7 +107,8 @@ def _propose(  # type: ignore[no-untyped-def]
         takes = has_edges
         edge = low + below(state_1, degree)
         state = tl.where(has_edges, state_1, state)
-    return edge, takes, has_edges, state
+    coin = output(state_1) * degree.to(tl.uint64)
+    return edge, takes, has_edges, state, coin
 
 
 @triton.jit
@@ -124,22 +128,22 @@ def _has_edge(indptr, indices, source, target, asked):  # type: ignore[no-untype
 
 
 @triton.jit
-def _takes(indptr, indices, chances, before, y, proposed, random):  # type: ignore[no-untyped-def]
-    """Whether node2vec takes the proposed step to y: see `walks`."""
-    back, out, highest = tl.load(chances), tl.load(chances + 1), tl.load(chances + 2)
-    bound = random * highest
-    low, high = tl.minimum(out, 1.0), tl.maximum(out, 1.0)
+def _takes(indptr, indices, limits, before, y, proposed, coin):  # type: ignore[no-untyped-def]
+    """Whether node2vec takes the proposed step to y with that coin: see `biased_loops`."""
+    back = tl.load(limits).to(tl.uint64, bitcast=True)
+    near = tl.load(limits + 1).to(tl.uint64, bitcast=True)
+    out = tl.load(limits + 2).to(tl.uint64, bitcast=True)
     is_other = proposed & (before >= 0) & (y != before)
-    is_near = _has_edge(indptr, indices, before, y, is_other & (bound > low) & (bound <= high))
-    other_takes = (bound <= low) | ((bound <= high) & (bound <= tl.where(is_near, 1.0, out)))
-    return proposed & ((before < 0) | tl.where(y == before, bound <= back, other_takes))
+    is_near = _has_edge(indptr, indices, before, y, is_other & ((coin <= near) != (coin <= out)))
+    other_takes = coin <= tl.where(is_near, near, out)
+    return proposed & ((before < 0) | tl.where(y == before, coin <= back, other_takes))
 
 
 @triton.jit
 def _patient_step(  # type: ignore[no-untyped-def]
     indptr, indices, weight, chances, v, before, random, asked, WEIGHTED: tl.constexpr
 ):
-    """Return the position of an out-edge of v, drawn from all of them: see `walk_loops`."""
+    """Return the position of an out-edge of v, drawn from all of them: see `biased_loops`."""
     back, out = tl.load(chances), tl.load(chances + 1)
     low = tl.load(indptr + v, mask=asked, other=0)
     high = tl.load(indptr + v + 1, mask=asked, other=0)
@@ -164,8 +168,8 @@ def _patient_step(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["key", "first", "count", "length", "num_starts", "num_items", "half"])
 def _fill_walks(  # type: ignore[no-untyped-def]
-    indptr, indices, weight, largest, table_first, tables, starts, start_table, chances, tokens,
-    key: tl.uint64, first: tl.int64, count: tl.int64, length: tl.int64,
+    indptr, indices, weight, largest, table_first, tables, starts, start_table, chances, limits,
+    tokens, key: tl.uint64, first: tl.int64, count: tl.int64, length: tl.int64,
     num_starts: tl.int64, num_items: tl.int64, half: tl.int32,
     WEIGHTED: tl.constexpr, BY_DEGREE: tl.constexpr, SECOND_ORDER: tl.constexpr, PATIENCE: tl.constexpr,
     WALKS: tl.constexpr,
@@ -184,10 +188,14 @@ def _fill_walks(  # type: ignore[no-untyped-def]
     while tl.min(place, 0) < length:
         live = place < length
         is_patient = live & (refusals == PATIENCE)
-        edge, takes, has_edges, state = _propose(
+        edge, takes, has_edges, state, coin = _propose(
             indptr, weight, largest, table_first, tables, at, live & (is_patient == 0), state, WEIGHTED
         )
-        if SECOND_ORDER:  # noqa: SIM102 - known when it is compiled, unlike the other
+        proposed = takes
+        if SECOND_ORDER:
+            if WEIGHTED:
+                state = tl.where(proposed, state + STEP, state)
+                coin = output(state)
             if tl.max(is_patient.to(tl.int32), 0) > 0:
                 state = tl.where(is_patient, state + STEP, state)
                 drawn = _patient_step(indptr, indices, weight, chances, at, before, unit(state), is_patient, WEIGHTED)
@@ -195,9 +203,7 @@ def _fill_walks(  # type: ignore[no-untyped-def]
                 takes, has_edges = takes | is_patient, has_edges | is_patient
         node = tl.load(indices + edge, mask=takes, other=0).to(tl.int64)
         if SECOND_ORDER:
-            state = tl.where(takes, state + STEP, state)
-            proposed = takes
-            takes = is_patient | _takes(indptr, indices, chances, before, node, takes, unit(state))
+            takes = is_patient | _takes(indptr, indices, limits, before, node, proposed, coin)
             refusals = tl.where(takes, 0, refusals + (proposed & (takes == 0)).to(tl.int32))
         token = node
         begins = live & (has_edges == 0)
@@ -225,13 +231,13 @@ def _fill_edges(  # type: ignore[no-untyped-def]
     exists = i < count
     state = stream(key, i + first)
     source = draw(start_table, num_items, state, exists)
-    edge, takes, has_edges, state = _propose(
+    edge, takes, has_edges, state, _ = _propose(
         indptr, weight, largest, table_first, tables, source, exists, state, WEIGHTED
     )
     if WEIGHTED:
         while tl.max((has_edges & (takes == 0)).to(tl.int32), 0) > 0:
             asked = has_edges & (takes == 0)
-            another, now, _, after = _propose(
+            another, now, _, after, _ = _propose(
                 indptr, weight, largest, table_first, tables, source, asked, state, WEIGHTED
             )
             edge, state = tl.where(now, another, edge), tl.where(asked, after, state)

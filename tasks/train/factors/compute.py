@@ -38,7 +38,7 @@ def compute(job: Job[FactorTrainConfig]) -> None:
         journal.write_progress(what, force=True)
 
     graph = factor_graph(store, symmetric=store.manifest.symmetric, seed=job.seed, weighted=options.weighted)
-    vectors = model.factor(options, graph, job.seed, say)
+    vectors = model.compute(options, graph, job.seed, say)
     progress.step = 1
     progress.run_totals = [
         float(store.manifest.num_nodes),

@@ -6,7 +6,7 @@ from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from tasks.storage.manifests import GraphManifest
 from tasks.train.strategies.base import Ranks
-from tasks.train.strategies.configs import BlockGridConfig
+from tasks.train.strategies.configs import LEAST_ROWS, BlockGridConfig, most_blocks
 
 Round = list[tuple[int, int]]
 """Pairs of a block of centres and one of contexts that share no block."""
@@ -36,11 +36,17 @@ class BlockGrid:
                 f"train.strategy.blocks={blocks} is too few for {self.ranks.world_size} ranks; give {least} or "
                 f"more{both}, or none"
             )
-        if max(blocks or 1, least if self.ranks.world_size > 1 else 1) > manifest.num_nodes:
+        most = most_blocks(manifest.num_nodes)
+        rows = (
+            f"the {manifest.num_nodes:,} nodes of {manifest.dataset} make {most:,} blocks of {LEAST_ROWS} rows or more"
+        )
+        why = "negatives are drawn within a block, and of fewer rows nothing is learnt"
+        if self.ranks.world_size > 1 and least > most:
             raise RecipeError(
-                f"train.strategy.blocks={blocks or least} is more than the {manifest.num_nodes:,} nodes of "
-                f"{manifest.dataset}; lower it, or train.num_ranks"
+                f"{self.ranks.world_size} ranks train {least} blocks or more, and {rows} ({why}); lower train.num_ranks"
             )
+        if blocks is not None and blocks > most:
+            raise RecipeError(f"train.strategy.blocks={blocks}: {rows} ({why}); give {most:,} or fewer, or none")
 
     def rank_of(self, place: int) -> int:
         """Return which rank trains the pair at a place in a round."""

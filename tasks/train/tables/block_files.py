@@ -20,6 +20,8 @@ from tasks.storage.file_names import file_name
 
 Key = tuple[str, int]
 """A block: the name of its table, and its number."""
+_CHECKED_BYTES = 1 << 22
+"""Of a file that is checked, in memory at a time."""
 
 
 class BlockFiles:
@@ -46,13 +48,22 @@ class BlockFiles:
             for array in table.arrays().values():
                 _fill(array, file)
         if _checksum(table) != checksum:
-            raise IntegrityError(
-                f"{self._path(key, version)} was changed after it was written; remove {self.folder.parent} to train "
-                "anew"
-            )
+            raise self._changed(key, version)
+
+    def check(self, key: Key, version: int, wanted: int, checksum: int) -> None:
+        """Read a block's file once, a little at a time. Raises IntegrityError: as `read`.
+
+        `wanted`: bytes of the whole block.
+        """
+        found, part = 0, bytearray(min(wanted, _CHECKED_BYTES))
+        with self._open(key, version, wanted) as file:
+            while count := file.readinto(part):
+                found = isal_zlib.crc32(memoryview(part)[:count], found)
+        if found != checksum:
+            raise self._changed(key, version)
 
     def read_rows(self, key: Key, version: int, table: RowTable, first: int, wanted: int) -> None:
-        """Fill the values of a smaller table with a block's rows from `first` on.
+        """Fill the values of a smaller table with a block's rows from `first` on; `check` the file before.
 
         Raises IntegrityError: the file is not there, or not as long as it was.
 
@@ -93,6 +104,11 @@ class BlockFiles:
                 f"remove {self.folder.parent} to train anew"
             )
         return FileIO(path)
+
+    def _changed(self, key: Key, version: int) -> IntegrityError:
+        return IntegrityError(
+            f"{self._path(key, version)} was changed after it was written; remove {self.folder.parent} to train anew"
+        )
 
     def _files(self) -> Iterable[Path]:
         return list(self.folder.iterdir()) if self.folder.exists() else []

@@ -23,6 +23,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS, SCHEDULES, STRATEGIES
+from configs.sizes import in_words
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
 from tasks.arrays import Array
@@ -37,6 +38,7 @@ from tasks.train.ranks.collectives import from_all, from_main, sum_over_ranks, w
 from tasks.train.schedules.base import Schedule
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
+from tasks.train.strategies.configs import LEAST_ROWS
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.grid import Grid, Saved, Tables, first_rows
 from tasks.train.tables.objective import Engine
@@ -72,14 +74,16 @@ class BlockTrainer:
         self.loader = self.make_loader()
         self.shared = any(pairing.shared for pairing in self.options.pairings())
         self.schedule: Schedule = SCHEDULES.create(self.config.schedule)
-        self.progress = Progress()
         self._checkpoint_at = time.monotonic()
         state = self._last_state()
-        self._make_tables(state)
+        with checkpoint.going_on_from(job.work / LAST):
+            made = Settings(**state["settings"]) if state else None
+            self.progress = Progress(**state["progress"]) if state else Progress()
+        self._make_tables(made)
         if state:
-            self.grid.restore(state["blocks"], self.kept_files(state))
-            self.progress = Progress(**state["progress"])
-            self.restore(state)
+            with checkpoint.going_on_from(job.work / LAST):
+                self.grid.restore(state["blocks"], self.kept_files(state))
+                self.restore(state)
         steps = self.settings.num_pools, self.num_epochs
         self.journal = Journal(job.work, self.progress, *steps, ranks.world_size, writes=ranks.is_main, unit=self.unit)
 
@@ -130,7 +134,7 @@ class BlockTrainer:
 
     # ---- tables
 
-    def _make_tables(self, state: dict[str, Any]) -> None:
+    def _make_tables(self, made: Settings | None) -> None:
         """Cut the tables into blocks, as they were cut in the training that goes on, and say where they lie."""
         manifest, workers, world = self.store.manifest, self.place.workers, self.ranks.world_size
         pairings, rule = self.options.pairings(), Rule(self.config.optimizer)
@@ -138,19 +142,24 @@ class BlockTrainer:
         memory = from_main(table_memory(self.config, available_bytes()))
         device_memory = self._device_memory()
         chosen = choose_blocks(self.strategy, sizes, memory, workers, shared=self.shared, device_memory=device_memory)
-        made = state.get("settings", {})
-        blocks = made.get("num_blocks", min(chosen, manifest.num_nodes))
+        blocks = made.num_blocks if made else chosen
         room = choose_room(blocks, sizes, memory, workers, world)
-        usual = self.usual_settings(blocks, beyond_memory=room is not None)
-        self.settings = Settings(**made) if made else usual
+        self.settings = made or self.usual_settings(blocks, beyond_memory=room is not None)
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room, self.start)
         self.engine = self.make_engine(sizes, device_memory)
         self.rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
         if self.ranks.is_main:
-            where = f"{room} of them in memory at a time" if room else "in memory"
-            where += "" if device_memory is None else f", trained on {self.place.device}"
-            print(f"tables: {sizes.all_tables / 1e6:,.1f} MB in {blocks} x {blocks} blocks, {where}")
+            self._announce(sizes, room, "" if device_memory is None else f", trained on {self.place.device}")
+
+    def _announce(self, sizes: TableSizes, room: int | None, place: str) -> None:
+        """Say into what tables are cut, and what keeps threads waiting."""
+        blocks, threads = self.settings.num_blocks, self.place.workers
+        where = f"{room} of them in memory at a time" if room else "in memory"
+        print(f"tables: {in_words(sizes.all_tables)} in {blocks} x {blocks} blocks, {where}{place}")
+        busy = self.strategy.least_blocks(shared=self.shared, threads=threads)
+        if self.strategy.config.blocks is None and 1 < blocks < busy:
+            print(f"not all threads have a block at a time: {busy} blocks would have fewer than {LEAST_ROWS} rows each")
 
     @cached_property
     def draws(self) -> PoolDraws:

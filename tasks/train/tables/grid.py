@@ -112,8 +112,8 @@ class Grid:
         """Of the blocks that a file holds as they are now."""
         self._checksums: dict[Key, int] = {}
         """Likewise."""
-        self._saved: dict[Key, int] = {}
-        """Of the last checkpoint's files, all ranks' together."""
+        self._saved: dict[Key, tuple[int, int]] = {}
+        """Version and checksum of the last checkpoint's files, all ranks' together."""
         self._kept: set[tuple[Key, int]] = set()
         """Blocks and versions of further files that stay."""
         self._holders: dict[Key, int] = {}
@@ -198,17 +198,16 @@ class Grid:
 
     def saved(self, files: Saved, others: Saved | None = None) -> None:
         """Remove all files but those of a checkpoint that is written, and `others`; rank 0 calls this for all."""
-        self._saved = {_key(text): version for text, (version, _) in files.items()}
-        kept = [(_key(text), version) for text, (version, _) in (others or {}).items()]
-        self._kept = set(kept)
+        self._saved = {_key(text): (version, checksum) for text, (version, checksum) in files.items()}
+        self._kept = {(_key(text), version) for text, (version, _) in (others or {}).items()}
         if self.ranks.is_main:
-            self.files.keep_only([*self._saved.items(), *kept])
+            self.files.keep_only([*((key, version) for key, (version, _) in self._saved.items()), *self._kept])
 
     def restore(self, files: Saved, others: Saved | None = None) -> None:
         """Go on from the files of a checkpoint, and keep `others`: any rank reads any block's."""
         self.saved(files, others)
-        self._checksums = {_key(text): checksum for text, (_, checksum) in files.items()}
-        self._versions = dict(self._saved)
+        self._versions = {key: version for key, (version, _) in self._saved.items()}
+        self._checksums = {key: checksum for key, (_, checksum) in self._saved.items()}
 
     def saved_block(self, key: Key, files: Saved) -> RowTable:
         """Return a block as a checkpoint has it, beside the one of now."""
@@ -220,9 +219,12 @@ class Grid:
     def vectors(self, model: type[SampledModel], config: Any, found: Array) -> None:
         """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
 
-        One pass over all files and over `found`, for either may have no room in memory; the blocks leave it.
+        One pass over all files and over `found`, for either may have no room in memory; the blocks leave it. Before it
+        another one over the files: their rows are read in pieces, which have no checksums. Raises IntegrityError.
         """
         self._loaded.clear()
+        for key, saved in self._saved.items():
+            self.files.check(key, saved[0], self.tables.block_bytes(key), saved[1])
         num_nodes, num_blocks = self.tables.num_nodes, self.tables.num_blocks
         most = max(1, _VECTOR_BYTES // (4 * config.dim * num_blocks))
         for part in blocks(block_rows(num_nodes, num_blocks, 0), most):
@@ -237,7 +239,7 @@ class Grid:
         for key in self.keys(block, block):
             width, size = self.tables.widths()[key[0]], self.tables.block_bytes(key)
             some = RowTable.zeros(part.stop - part.start, width, self.tables.precision)
-            self.files.read_rows(key, self._saved[key], some, part.start, size)
+            self.files.read_rows(key, self._saved[key][0], some, part.start, size)
             read[key] = some.read()
         return {name: (read[keys[0]], read[keys[1]]) for name, keys in self.key_pairs(block, block).items()}
 
@@ -259,7 +261,8 @@ class Grid:
 
     def _forget_file(self, key: Key) -> None:
         version = self._versions.pop(key, None)
-        if version is not None and self._saved.get(key) != version and (key, version) not in self._kept:
+        is_saved = version == self._saved.get(key, (None, 0))[0]
+        if version is not None and not is_saved and (key, version) not in self._kept:
             self.files.remove(key, version)
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import RecipeError
+from configs.sizes import in_words
 from configs.training import KnowledgeTrainConfig, TableTrainConfig
 from models.kernels.row_layout import Precision, Rule, row_bytes
 from models.vector_configs import Pairing
 from tasks.storage.manifests import GraphManifest
+from tasks.train.strategies.configs import LEAST_ROWS, most_blocks
 
 if TYPE_CHECKING:
     from tasks.train.strategies.block_grid import BlockGrid
@@ -50,13 +52,20 @@ class TableSizes:
     """Of the largest table's rows."""
     keys: int
     """Blocks that a pair of blocks meets in, at most."""
+    num_rows: int
+    """Of each table: one a node."""
+
+    @property
+    def most_blocks(self) -> int:
+        """Blocks into which a table can be cut."""
+        return most_blocks(self.num_rows)
 
     @classmethod
     def of(cls, pairings: Sequence[Pairing], num_nodes: int, precision: Precision, rule: Rule) -> TableSizes:
         """Measure tables of so many rows."""
         rows = [row_bytes(pairing.width, precision, rule) * num_nodes for pairing in pairings]
         tables = [size * (1 if pairing.shared else 2) for size, pairing in zip(rows, pairings, strict=True)]
-        return cls(sum(tables), max(rows), 2 * len(rows))
+        return cls(sum(tables), max(rows), 2 * len(rows), num_nodes)
 
 
 def usual_samples(manifest: GraphManifest) -> float:
@@ -84,7 +93,7 @@ def make_settings(
 def table_memory(train: TableTrainConfig | KnowledgeTrainConfig, free_bytes: int) -> int:
     """Return the bytes that the tables may take on a rank, of what its machine has free."""
     strategy: Any = train.strategy
-    return int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks)
+    return max(1, int(strategy.memory or _TABLES_SHARE * free_bytes / train.num_ranks))
 
 
 def choose_blocks(
@@ -118,7 +127,8 @@ def choose_blocks(
         least.append(_blocks_of_room(sizes, threads, memory))
     if device_memory is not None:
         least.append(_blocks_of_room(sizes, threads, device_memory))
-    return max(least)
+    # Threads do with fewer, and so with less, where blocks would have too few rows; memory cannot: see `choose_room`.
+    return max(min(max(least), sizes.most_blocks), strategy.least_blocks(shared=shared) if world > 1 else 1)
 
 
 def _blocks_of_room(sizes: TableSizes, pairs: int, memory: int) -> int:
@@ -136,10 +146,18 @@ def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, w
     least = threads * sizes.keys
     room = memory * num_blocks // sizes.largest
     if room < least:
+        at_once = f"the {least} that {threads} threads train at once"
+        wanted = _blocks_of_room(sizes, threads, memory)
+        if wanted <= sizes.most_blocks:
+            raise RecipeError(
+                f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and "
+                f"{at_once} have no room in {in_words(memory)}; give {wanted} blocks or more, or none, or raise "
+                "train.strategy.memory"
+            )
+        enough = min(least * sizes.largest / sizes.most_blocks, sizes.all_tables / world)
         raise RecipeError(
-            f"train.strategy.blocks={num_blocks} makes blocks of {sizes.largest / num_blocks / 1e6:,.1f} MB, and the "
-            f"{least} that {threads} threads train at once have no room in {memory / 1e6:,.1f} MB; give "
-            f"{_blocks_of_room(sizes, threads, memory)} blocks or more, or none, or raise train.strategy.memory"
+            f"train.strategy.memory: {in_words(memory)} have no room for {at_once}, whatever the number of blocks (of "
+            f"{LEAST_ROWS} rows or more); give {in_words(enough)} or more, or lower train.threads"
         )
     return room
 
@@ -153,9 +171,11 @@ def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
         return num_blocks * sizes.keys
     room = memory * num_blocks // sizes.largest
     if room < sizes.keys:
+        wanted = _blocks_of_room(sizes, 1, memory)
+        more = f"give {wanted} blocks or more, or none, or " if wanted <= sizes.most_blocks else ""
         raise RecipeError(
-            f"train.strategy.blocks={num_blocks} makes blocks of {sizes.largest / num_blocks / 1e6:,.1f} MB, and the "
-            f"{sizes.keys} that are trained at once have no room in {memory / 1e6:,.1f} MB of the GPU's memory; give "
-            f"{_blocks_of_room(sizes, 1, memory)} blocks or more, or none, or set train.device=cpu"
+            f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and the "
+            f"{sizes.keys} that are trained at once have no room in {in_words(memory)} of the GPU's memory; {more}set "
+            "train.device=cpu"
         )
     return room

@@ -1,0 +1,153 @@
+"""Files of a training that were changed after they were written: named, with a way out, and never read as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs.errors import IntegrityError, RecipeError
+from configs.load import build_recipe
+from models.kernels.row_layout import Rule
+from models.vector_configs import Pairing
+from tasks.stage import Parent
+from tasks.storage.graph_store import GraphStore
+from tasks.train import checkpoint
+from tasks.train.families import family_of
+from tasks.train.job import LAST, Job
+from tasks.train.journal import Journal, Progress
+from tasks.train.strategies.base import Ranks
+from tasks.train.tables import block_files
+from tasks.train.tables.block_files import BlockFiles
+from tasks.train.tables.grid import Grid, Tables
+from tasks.train.tables.trainer import Trainer
+from tasks.train.vectors import finish_vectors
+from tests.support import as_partition, node_graph
+from tests.train.in_process import make_job, make_trainer, own_settings
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+def table_job(tmp_path: Path, **train: Any) -> Job[Any]:
+    """A short training of two blocks."""
+    options = {"samples": 50_000, "loader": {"length": 20, "window": 3}, "threads": 1, "strategy": {"blocks": 2}}
+    model = {"name": "skipgram", "dim": 16}
+    asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {**options, **train}})
+    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
+
+
+def written_graph(tmp_path: Path) -> Parent:
+    partition = as_partition(node_graph(tmp_path / "graph"))
+    (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
+    return partition
+
+
+def train(job: Job[Any]) -> None:
+    with own_settings():
+        family_of(job.train).train(job, Ranks())
+
+
+def flip(path: Path, byte: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << 6
+    path.write_bytes(content)
+
+
+def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is left to do then is to read its rows in pieces."""
+    job = table_job(tmp_path)
+
+    def stop(self: Trainer) -> None:
+        raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "finish", stop)
+        with pytest.raises(StoppedError):
+            train(job)
+    (file,) = (job.work / "blocks").glob("second.centres.1.*")
+    flip(file, 4003)
+    with pytest.raises(IntegrityError, match=rf"{file.name} was changed after it was written; remove .* train anew"):
+        train(job)
+    flip(file, 4003)
+    train(job)
+
+
+def test_blocks_files_are_checked_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_files, "_CHECKED_BYTES", 37)
+    files = BlockFiles(tmp_path)
+    grid = Grid(Tables([Pairing("first", 4, shared=True)], 100, 3, "float32", Rule("adagrad"), 1), Ranks(), files)
+    grid.load(("first.centres", block) for block in range(3))
+    saved = grid.save()
+    assert len(saved) == 3
+    for text, (version, checksum) in saved.items():
+        name, _, block = text.rpartition(".")
+        key = name, int(block)
+        files.check(key, version, grid.tables.block_bytes(key), checksum)
+        with pytest.raises(IntegrityError, match="was changed after it was written"):
+            files.check(key, version, grid.tables.block_bytes(key), checksum ^ 1)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
+def test_vectors_that_are_not_finite_are_not_published(tmp_path: Path, number: float) -> None:
+    job = table_job(tmp_path)
+    vectors = np.ones((300, 16), np.float32)
+    vectors[7, 3] = number
+    journal = Journal(job.work, Progress(), 1, 1, 1, writes=True)
+    message = re.escape("gave 1 of 300 nodes vectors that are not finite")
+    with pytest.raises(RecipeError, match=message + ".*Lower train.learning_rate"):
+        finish_vectors(job, GraphStore.open(job.graph), torch.from_numpy(vectors), journal, 1)
+
+
+def gnn_job(tmp_path: Path) -> Job[Any]:
+    """An epoch of a small GNN."""
+    model = {"name": "graphsage", "hidden_dim": 8, "num_layers": 2}
+    asked = build_recipe({"name": "demo", "dataset": "synthetic", "model": model, "train": {"epochs": 1}})
+    return make_job(asked, written_graph(tmp_path), tmp_path / "work")
+
+
+@pytest.mark.parametrize("family", ["table", "gnn"])
+def test_a_checkpoint_with_a_flipped_bit_is_never_gone_on_from(tmp_path: Path, family: str) -> None:
+    """Wherever the bit is: in numbers, in what says where they lie, or in names."""
+    job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)
+    with own_settings():
+        (train if family == "table" else lambda job: make_trainer(job).run())(job)
+    path = job.work / LAST
+    whole = path.read_bytes()
+    wanted = checkpoint.load(path, job.digest)
+    found = []
+    for byte in np.random.default_rng(0).choice(len(whole), 400, replace=False).tolist():
+        flip(path, byte)
+        try:  # what fills up to a record's place in the file, and dates, say nothing
+            assert repr(checkpoint.load(path, job.digest)) == repr(wanted)
+        except IntegrityError as error:
+            found.append(str(error))
+        path.write_bytes(whole)
+    assert len(found) > 100
+    assert all(str(path) in message and "remove it to train anew" in message for message in found)
+
+
+@pytest.mark.parametrize("family", ["table", "gnn"])
+@pytest.mark.parametrize("key", ["progress", "model", "settings", "blocks", "optimizer", "rng"])
+def test_a_checkpoint_without_its_parts_is_named(tmp_path: Path, family: str, key: str) -> None:
+    """As one of another version may be, or one that somebody else made."""
+    job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)
+
+    def begin() -> Any:
+        with own_settings():
+            return Trainer(job, Ranks()) if family == "table" else make_trainer(job)
+
+    begin()._save_last()
+    path = job.work / LAST
+    state = checkpoint.load(path)
+    if key not in state:
+        return
+    for damaged in ({name: part for name, part in state.items() if name != key}, {**state, key: {"no": 1}}):
+        checkpoint.save_atomic(damaged, path)
+        with pytest.raises(IntegrityError, match=rf"{re.escape(str(path))} is damaged: .*remove it to train anew"):
+            begin()
