@@ -11,6 +11,8 @@ from models.kernels._llvm import FLOAT, INT
 from models.kernels.vector import FAST, instruction
 
 HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f"))
+LEAST = 1.1754944e-38
+"""The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
 _REGISTER = 16
 
 

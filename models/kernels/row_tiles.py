@@ -72,7 +72,7 @@ def zero_rows(typing, tile):  # type: ignore[no-untyped-def]
 
 @instruction
 def load_rows(typing, tile, array, at, stride, count):  # type: ignore[no-untyped-def]
-    """load_rows(tile, array, at, stride, count) -> rows that begin at `at`, at + stride, ...; lanes from count on are 0."""
+    """load_rows(tile, array, at, stride, count) -> rows from `at`, at + stride, ... on; lanes from count on are 0."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         shape, kind = signature.args[0], signature.args[1]

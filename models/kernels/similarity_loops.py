@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.roots import rough_reciprocal_root
+from models.kernels.roots import LEAST, rough_reciprocal_root
 from models.kernels.row_tiles import (
     absolute,
     load_rows,
@@ -24,8 +24,7 @@ from models.kernels.row_tiles import (
 from models.kernels.transpose import lay_out
 from models.kernels.vector import load, store, zeros
 
-_TINY = np.float32(2.0**-124)
-"""Added to squares of absolute values: a complex 0 has the root 2^-62, and no direction."""
+_TINY = np.float32(LEAST)
 _THREE, _MINUS_ONE, _MINUS_HALF, _HALF = np.float32(3), np.float32(-1), np.float32(-0.5), np.float32(0.5)
 
 
