@@ -20,6 +20,7 @@ from numba import types
 from models.kernels import _llvm
 from models.kernels._llvm import BYTES, FLOAT, INT
 from models.kernels.constants import Constant
+from models.kernels.roots import HAS_AVX512, REGISTER
 from models.kernels.vector import FAST, VectorType, instruction
 
 
@@ -144,6 +145,35 @@ def sum_of_rows(typing, tile, value):  # type: ignore[no-untyped-def]
 
 
 @instruction
+def multiply_add(typing, a, b, c):  # type: ignore[no-untyped-def]
+    """multiply_add(a, b, c) -> a b + c, lane by lane. LLVM fuses no product that is used twice: this does."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return _fused(builder, *args)
+
+    return a(a, a, a), generate
+
+
+@instruction
+def sum_of_products(typing, tile, a, b, first):  # type: ignore[no-untyped-def]
+    """sum_of_products(tile, a, b, first) -> vector: first, and the sum over rows of a b, lane by lane."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        rows = (_cut(builder, value, signature.args[0]) for value in args[1:3])
+        found = args[3]
+        for one, other in zip(*rows, strict=True):
+            found = _fused(builder, one, other, found)
+        return found
+
+    vector = VectorType(tile.lanes)
+    return vector(tile, _vector(tile), _vector(tile), vector), generate
+
+
+def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _llvm.call(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, [a, b, c], FAST)
+
+
+@instruction
 def absolute(typing, a):  # type: ignore[no-untyped-def]
     """absolute(a) -> |a|, lane by lane."""
 
@@ -159,10 +189,22 @@ def signed(typing, number, difference):  # type: ignore[no-untyped-def]
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         lanes = signature.return_type.lanes
-        kind = ir.VectorType(INT, lanes)
-        sign = builder.and_(builder.bitcast(args[1], kind), _llvm.constant(INT, lanes, -(2**31)))
-        changed = builder.bitcast(builder.xor(builder.bitcast(args[0], kind), sign), args[0].type)
+        bits = [builder.bitcast(value, ir.VectorType(INT, lanes)) for value in args]
+        changed = builder.bitcast(_with_sign(builder, *bits), args[0].type)
         zero = _llvm.constant(FLOAT, lanes, 0.0)
         return builder.select(builder.fcmp_unordered("!=", args[1], zero), changed, zero)
 
     return number(number, number), generate
+
+
+def _with_sign(builder: Any, number: Any, other: Any) -> Any:
+    """Return number's bits, the sign turned over where other has one."""
+    if not HAS_AVX512 or number.type.count % REGISTER:
+        sign = _llvm.constant(INT, number.type.count, -(2**31))
+        return builder.xor(number, builder.and_(other, sign))
+    # LLVM makes two instructions of this where the result is masked.
+    sign, table = _llvm.constant(INT, REGISTER, -(2**31)), ir.Constant(INT, 0x6A)
+    whole = RowTile(number.type.count // REGISTER, REGISTER)
+    rows = zip(_cut(builder, other, whole), _cut(builder, number, whole), strict=True)
+    name = "llvm.x86.avx512.pternlog.d.512"
+    return _joined(builder, [_llvm.call(builder, name, sign.type, [a, sign, b, table]) for a, b in rows])
