@@ -24,6 +24,11 @@ from models.kernels.roots import HAS_AVX512, REGISTER
 from models.kernels.vector import FAST, VectorType, instruction
 
 
+_SIGNS = 0xA9A9A811
+"""Answers of four bits, from the lowest on: of NaN (two kinds) itself, of 0 0, of 1 1, of -infinity -1, of infinity 1, of
+what is negative -1, of what is positive 1."""
+
+
 @dataclass(frozen=True)
 class RowTile(Constant):
     """How many rows, and how many lanes of each."""
@@ -132,19 +137,6 @@ def repeated(typing, tile, vector):  # type: ignore[no-untyped-def]
 
 
 @instruction
-def sum_of_rows(typing, tile, value):  # type: ignore[no-untyped-def]
-    """sum_of_rows(tile, value) -> vector: the rows' sum, lane by lane."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        first, *others = _cut(builder, args[1], signature.args[0])
-        for row in others:
-            first = builder.fadd(first, row, flags=FAST)
-        return first
-
-    return VectorType(tile.lanes)(tile, _vector(tile)), generate
-
-
-@instruction
 def multiply_add(typing, a, b, c):  # type: ignore[no-untyped-def]
     """multiply_add(a, b, c) -> a b + c, lane by lane. LLVM fuses no product that is used twice: this does."""
 
@@ -184,27 +176,23 @@ def absolute(typing, a):  # type: ignore[no-untyped-def]
 
 
 @instruction
-def signed(typing, number, difference):  # type: ignore[no-untyped-def]
-    """signed(number, difference) -> number times the sign of difference, lane by lane: 0 where that is 0."""
+def sign(typing, a):  # type: ignore[no-untyped-def]
+    """sign(a) -> -1, 0 or 1, lane by lane; NaN passes."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lanes = signature.return_type.lanes
-        bits = [builder.bitcast(value, ir.VectorType(INT, lanes)) for value in args]
-        changed = builder.bitcast(_with_sign(builder, *bits), args[0].type)
-        zero = _llvm.constant(FLOAT, lanes, 0.0)
-        return builder.select(builder.fcmp_unordered("!=", args[1], zero), changed, zero)
+        value, lanes = args[0], signature.return_type.lanes
+        if HAS_AVX512 and lanes % REGISTER == 0:
+            rows = _cut(builder, value, RowTile(lanes // REGISTER, REGISTER))
+            return _joined(builder, [_sign_of_register(builder, row) for row in rows])
+        one = _llvm.call(builder, f"llvm.copysign.v{lanes}f32", value.type, [_llvm.constant(FLOAT, lanes, 1.0), value])
+        return builder.select(builder.fcmp_ordered("!=", value, _llvm.constant(FLOAT, lanes, 0.0)), one, value)
 
-    return number(number, number), generate
+    return a(a), generate
 
 
-def _with_sign(builder: Any, number: Any, other: Any) -> Any:
-    """Return number's bits, the sign turned over where other has one."""
-    if not HAS_AVX512 or number.type.count % REGISTER:
-        sign = _llvm.constant(INT, number.type.count, -(2**31))
-        return builder.xor(number, builder.and_(other, sign))
-    # LLVM makes two instructions of this where the result is masked.
-    sign, table = _llvm.constant(INT, REGISTER, -(2**31)), ir.Constant(INT, 0x6A)
-    whole = RowTile(number.type.count // REGISTER, REGISTER)
-    rows = zip(_cut(builder, other, whole), _cut(builder, number, whole), strict=True)
-    name = "llvm.x86.avx512.pternlog.d.512"
-    return _joined(builder, [_llvm.call(builder, name, sign.type, [a, sign, b, table]) for a, b in rows])
+def _sign_of_register(builder: Any, value: Any) -> Any:
+    """Return the signs by one instruction, VFIXUPIMMPS: it has an answer for each class of numbers."""
+    answers = _llvm.constant(INT, REGISTER, _SIGNS - 2**32)
+    everywhere, usual = ir.Constant(ir.IntType(16), -1), ir.Constant(INT, 4)
+    arguments = [value, value, answers, ir.Constant(INT, 0), everywhere, usual]
+    return _llvm.call(builder, "llvm.x86.avx512.mask.fixupimm.ps.512", value.type, arguments)

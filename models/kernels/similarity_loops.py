@@ -16,18 +16,17 @@ from models.kernels.row_tiles import (
     load_rows,
     multiply_add,
     repeated,
-    signed,
+    sign,
     spread_rows,
     store_rows,
     sum_of_products,
-    sum_of_rows,
     zero_rows,
 )
 from models.kernels.transpose import lay_out
 from models.kernels.vector import load, store, zeros
 
 _TINY = np.float32(LEAST)
-_THREE, _MINUS_ONE, _MINUS_HALF = np.float32(3), np.float32(-1), np.float32(-0.5)
+_THREE, _MINUS_ONE, _MINUS_HALF, _ZERO = np.float32(3), np.float32(-1), np.float32(-0.5), np.float32(0)
 
 
 @njit(inline="always")
@@ -93,6 +92,13 @@ def score_pairs(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
+def _directions(squares, d):  # type: ignore[no-untyped-def]
+    if squares is not None:
+        return d
+    return sign(d)
+
+
+@njit(inline="always")
 def _pull_real(  # type: ignore[no-untyped-def]
     tile, lanes, size, squares, width, queries, scales, slopes, at, first, number, room, near, moved, by_queries,
     by_scales, used
@@ -105,19 +111,14 @@ def _pull_real(  # type: ignore[no-untyped-def]
         c, slope = load(lanes, near, k * size, size), spread_rows(tile, slopes, first + k, room)
         before = load(lanes, moved, k * size, size)
         if scales is not None:
-            d = q - s * repeated(tile, c)
-            pull = slope * d if squares is not None else signed(slope, d)
+            pull = slope * _directions(squares, q - s * repeated(tile, c))
             change = change + pull
             stretch = multiply_add(pull, repeated(tile, c), stretch)
             after = sum_of_products(tile, pull, s, before)
-        elif squares is not None:
-            d = q - repeated(tile, c)
+        else:
+            d = _directions(squares, q - repeated(tile, c))
             change = multiply_add(slope, d, change)
             after = sum_of_products(tile, slope, d, before)
-        else:
-            pull = signed(slope, q - repeated(tile, c))
-            change = change + pull
-            after = before + sum_of_rows(tile, pull)
         store(lanes, moved, k * size, after, size)
     store_rows(tile, by_queries, at, width, load_rows(tile, by_queries, at, width, used) - change, used)
     if scales is not None:
@@ -144,6 +145,15 @@ def _pull_complex(  # type: ignore[no-untyped-def]
         store(lanes, moved, imaginary, sum_of_products(tile, slope, e, load(lanes, moved, imaginary, size)), size)
     store_rows(tile, by_queries, at, width, load_rows(tile, by_queries, at, width, used) - change, used)
     store_rows(tile, by_queries, behind, width, load_rows(tile, by_queries, behind, width, used) - turn, used)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def divide_slopes(slopes, scores, found):  # type: ignore[no-untyped-def]
+    """Set `found`, longer perhaps, to slopes over minus the scores: 0 at a score of 0."""
+    for i in range(len(slopes)):
+        distance = -scores[i]
+        found[i] = slopes[i] / distance if distance != 0 else _ZERO
+    found[len(slopes) :] = _ZERO
 
 
 @njit(cache=True, nogil=True)
