@@ -11,15 +11,18 @@ from models.kernels._llvm import FLOAT, INT
 from models.kernels.vector import FAST, instruction
 
 HAS_AVX512 = bool(binding.get_host_cpu_features().get("avx512f"))
-_REGISTER = 16
+LEAST = 1.1754944e-38
+"""The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
+REGISTER = 16
+"""Lanes of a register of AVX-512."""
 
 
 def guess_reciprocal_root(builder: Any, vector: Any) -> Any:
     """Return 1 / sqrt(x) of normal x > 0 to 14 bits; of registers of AVX-512 only."""
     undefined = ir.Constant(vector.type, ir.Undefined)
     found = []
-    for first in range(0, vector.type.count, _REGISTER):
-        places = ir.Constant(ir.VectorType(INT, _REGISTER), list(range(first, first + _REGISTER)))
+    for first in range(0, vector.type.count, REGISTER):
+        places = ir.Constant(ir.VectorType(INT, REGISTER), list(range(first, first + REGISTER)))
         found.append(_guess(builder, builder.shuffle_vector(vector, undefined, places)))
     while len(found) > 1:
         size = 2 * found[0].type.count
@@ -29,7 +32,7 @@ def guess_reciprocal_root(builder: Any, vector: Any) -> Any:
 
 
 def _guess(builder: Any, register: Any) -> Any:
-    every = ir.Constant(ir.IntType(_REGISTER), -1)
+    every = ir.Constant(ir.IntType(REGISTER), -1)
     name = "llvm.x86.avx512.rsqrt14.ps.512"
     return _llvm.call(builder, name, register.type, [register, ir.Constant(register.type, ir.Undefined), every])
 
@@ -40,7 +43,7 @@ def rough_reciprocal_root(typing, a):  # type: ignore[no-untyped-def]
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         lanes = signature.return_type.lanes
-        if HAS_AVX512 and lanes % _REGISTER == 0:
+        if HAS_AVX512 and lanes % REGISTER == 0:
             return guess_reciprocal_root(builder, args[0])
         root = _llvm.call(builder, f"llvm.sqrt.v{lanes}f32", args[0].type, [args[0]])
         return builder.fdiv(_llvm.constant(FLOAT, lanes, 1.0), root, flags=FAST)

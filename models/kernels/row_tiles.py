@@ -20,7 +20,13 @@ from numba import types
 from models.kernels import _llvm
 from models.kernels._llvm import BYTES, FLOAT, INT
 from models.kernels.constants import Constant
+from models.kernels.roots import HAS_AVX512, REGISTER
 from models.kernels.vector import FAST, VectorType, instruction
+
+
+_SIGNS = 0xA9A9A811
+"""Answers of four bits, from the lowest on: of NaN (two kinds) itself, of 0 0, of 1 1, of -infinity -1, of infinity 1, of
+what is negative -1, of what is positive 1."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def zero_rows(typing, tile):  # type: ignore[no-untyped-def]
 
 @instruction
 def load_rows(typing, tile, array, at, stride, count):  # type: ignore[no-untyped-def]
-    """load_rows(tile, array, at, stride, count) -> rows that begin at `at`, at + stride, ...; lanes from count on are 0."""
+    """load_rows(tile, array, at, stride, count) -> rows from `at`, at + stride, ... on; lanes from count on are 0."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         shape, kind = signature.args[0], signature.args[1]
@@ -131,16 +137,32 @@ def repeated(typing, tile, vector):  # type: ignore[no-untyped-def]
 
 
 @instruction
-def sum_of_rows(typing, tile, value):  # type: ignore[no-untyped-def]
-    """sum_of_rows(tile, value) -> vector: the rows' sum, lane by lane."""
+def multiply_add(typing, a, b, c):  # type: ignore[no-untyped-def]
+    """multiply_add(a, b, c) -> a b + c, lane by lane. LLVM fuses no product that is used twice: this does."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        first, *others = _cut(builder, args[1], signature.args[0])
-        for row in others:
-            first = builder.fadd(first, row, flags=FAST)
-        return first
+        return _fused(builder, *args)
 
-    return VectorType(tile.lanes)(tile, _vector(tile)), generate
+    return a(a, a, a), generate
+
+
+@instruction
+def sum_of_products(typing, tile, a, b, first):  # type: ignore[no-untyped-def]
+    """sum_of_products(tile, a, b, first) -> vector: first, and the sum over rows of a b, lane by lane."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        rows = (_cut(builder, value, signature.args[0]) for value in args[1:3])
+        found = args[3]
+        for one, other in zip(*rows, strict=True):
+            found = _fused(builder, one, other, found)
+        return found
+
+    vector = VectorType(tile.lanes)
+    return vector(tile, _vector(tile), _vector(tile), vector), generate
+
+
+def _fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    return _llvm.call(builder, f"llvm.fmuladd.v{a.type.count}f32", a.type, [a, b, c], FAST)
 
 
 @instruction
@@ -154,15 +176,23 @@ def absolute(typing, a):  # type: ignore[no-untyped-def]
 
 
 @instruction
-def signed(typing, number, difference):  # type: ignore[no-untyped-def]
-    """signed(number, difference) -> number times the sign of difference, lane by lane: 0 where that is 0."""
+def sign(typing, a):  # type: ignore[no-untyped-def]
+    """sign(a) -> -1, 0 or 1, lane by lane; NaN passes."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        lanes = signature.return_type.lanes
-        kind = ir.VectorType(INT, lanes)
-        sign = builder.and_(builder.bitcast(args[1], kind), _llvm.constant(INT, lanes, -(2**31)))
-        changed = builder.bitcast(builder.xor(builder.bitcast(args[0], kind), sign), args[0].type)
-        zero = _llvm.constant(FLOAT, lanes, 0.0)
-        return builder.select(builder.fcmp_unordered("!=", args[1], zero), changed, zero)
+        value, lanes = args[0], signature.return_type.lanes
+        if HAS_AVX512 and lanes % REGISTER == 0:
+            rows = _cut(builder, value, RowTile(lanes // REGISTER, REGISTER))
+            return _joined(builder, [_sign_of_register(builder, row) for row in rows])
+        one = _llvm.call(builder, f"llvm.copysign.v{lanes}f32", value.type, [_llvm.constant(FLOAT, lanes, 1.0), value])
+        return builder.select(builder.fcmp_ordered("!=", value, _llvm.constant(FLOAT, lanes, 0.0)), one, value)
 
-    return number(number, number), generate
+    return a(a), generate
+
+
+def _sign_of_register(builder: Any, value: Any) -> Any:
+    """Return the signs by one instruction, VFIXUPIMMPS: it has an answer for each class of numbers."""
+    answers = _llvm.constant(INT, REGISTER, _SIGNS - 2**32)
+    everywhere, usual = ir.Constant(ir.IntType(16), -1), ir.Constant(INT, 4)
+    arguments = [value, value, answers, ir.Constant(INT, 0), everywhere, usual]
+    return _llvm.call(builder, "llvm.x86.avx512.mask.fixupimm.ps.512", value.type, arguments)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from models.kernels.roots import HAS_AVX512
 from models.kernels.row_tiles import RowTile
-from models.kernels.similarity_loops import pull_pairs, score_pairs
+from models.kernels.similarity_loops import divide_slopes, pull_pairs, score_pairs
 from models.kernels.similarity_plain import plain_gradients, plain_pair_gradients, plain_pairs, plain_similarities
 from models.kernels.vector import Lanes
 
@@ -56,7 +56,7 @@ def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor 
     scores = np.empty((-(-len(queries) // height) * height, count), np.float32)
     square = kind == "l2" or None
     half = width // 2 if kind == "complex" else None
-    columns = np.empty(width * size, np.float32)
+    columns = _room(width * size)
     shape = RowTile(height, size), height, _LANES, size, _SQUARE, _SQUARE.count
     score_pairs(
         *shape, square, half, rows, candidates.detach().contiguous().numpy(), scales, columns, scores.reshape(-1)
@@ -91,18 +91,21 @@ def similarity_gradients(
         return plain_gradients(kind, queries, candidates, slopes, scale)
     (count, width), size = candidates.shape, _COLUMNS
     square, half, height = kind == "l2" or None, None, _HEIGHT
+    if kind == "complex" or scale is not None:
+        height //= 2  # each query takes twice the registers
     if kind == "l2":
-        slopes = _over_distances(slopes, similarities(kind, queries, candidates, scale) if scores is None else scores)
-    if kind == "complex":
-        slopes, half = slopes * 0.5, width // 2
-    if half is not None or scale is not None:
-        height //= 2
+        known = similarities(kind, queries, candidates, scale) if scores is None else scores
+        weights = _over_distances(slopes, known, height)
+    elif kind == "complex":
+        weights, half = _tiles(slopes * 0.5, height), width // 2
+    else:
+        weights = _tiles(slopes, height)
     rows, scales = _tiles(queries, height), None if scale is None else _tiles(scale, height)
     by_queries, by_candidates = np.zeros_like(rows), np.empty(count * width, np.float32)
     by_scale = None if scales is None else np.zeros_like(scales)
-    near, moved = np.empty((2, 2 * _BLOCK * size), np.float32)
+    near, moved = _room(2 * _BLOCK * size), _room(2 * _BLOCK * size)
     shape = RowTile(height, size), height, Lanes(size), Lanes(size, True), size, _BLOCK
-    numbers = rows, _flat(candidates), scales, _tiles(slopes, height), near, moved
+    numbers = rows, _flat(candidates), scales, weights, near, moved
     pull_pairs(*shape, square, half, width, *numbers, by_queries, by_candidates, by_scale)
     found = [None if array is None else torch.from_numpy(array).view(-1, width) for array in (by_queries, by_scale)]
     moved_queries, moved_scale = (None if array is None else array[: len(queries)] for array in found)
@@ -141,6 +144,11 @@ def _has_kernel(queries: Tensor) -> bool:
     return queries.device.type == "cpu" and queries.dtype == torch.float32
 
 
+def _room(count: int) -> NDArray[Any]:
+    """Return memory that begins at a cache line, as torch's does."""
+    return torch.empty(count).numpy()
+
+
 def _flat(rows: Tensor) -> NDArray[Any]:
     return rows.detach().contiguous().view(-1).numpy()
 
@@ -151,7 +159,8 @@ def _tiles(rows: Tensor, height: int) -> NDArray[Any]:
     return _flat(torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows)
 
 
-def _over_distances(slopes: Tensor, scores: Tensor) -> Tensor:
-    """Return slopes over minus the scores, 0 where they are 0."""
-    found = slopes / -scores
-    return found.masked_fill_(scores == 0, 0)
+def _over_distances(slopes: Tensor, scores: Tensor, height: int) -> NDArray[Any]:
+    """Return slopes over minus the scores, as `_tiles` returns rows."""
+    found = _room(-(-len(slopes) // height) * height * slopes.shape[1])
+    divide_slopes(_flat(slopes), _flat(scores), found)
+    return found

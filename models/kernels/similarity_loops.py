@@ -10,23 +10,23 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.roots import rough_reciprocal_root
+from models.kernels.roots import LEAST, rough_reciprocal_root
 from models.kernels.row_tiles import (
     absolute,
     load_rows,
+    multiply_add,
     repeated,
-    signed,
+    sign,
     spread_rows,
     store_rows,
-    sum_of_rows,
+    sum_of_products,
     zero_rows,
 )
 from models.kernels.transpose import lay_out
 from models.kernels.vector import load, store, zeros
 
-_TINY = np.float32(2.0**-124)
-"""Added to squares of absolute values: a complex 0 has the root 2^-62, and no direction."""
-_THREE, _MINUS_ONE, _MINUS_HALF, _HALF = np.float32(3), np.float32(-1), np.float32(-0.5), np.float32(0.5)
+_TINY = np.float32(LEAST)
+_THREE, _MINUS_ONE, _MINUS_HALF, _ZERO = np.float32(3), np.float32(-1), np.float32(-0.5), np.float32(0)
 
 
 @njit(inline="always")
@@ -92,69 +92,68 @@ def score_pairs(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _pull_real(
-    tile,
-    lanes,
-    size,
-    squares,
-    width,
-    queries,
-    scales,
-    slopes,
-    at,
-    first,
-    number,
-    room,
-    near,
-    moved,
-    d_queries,
-    d_scales,
-    used,
-):  # type: ignore[no-untyped-def]
-    q, change = load_rows(tile, queries, at, width, used), load_rows(tile, d_queries, at, width, used)
+def _directions(squares, d):  # type: ignore[no-untyped-def]
+    if squares is not None:
+        return d
+    return sign(d)
+
+
+@njit(inline="always")
+def _pull_real(  # type: ignore[no-untyped-def]
+    tile, lanes, size, squares, width, queries, scales, slopes, at, first, number, room, near, moved, by_queries,
+    by_scales, used
+):  # fmt: skip
+    """Add what a tile's queries and a block's candidates have of each other, in some columns."""
+    q, change, stretch = load_rows(tile, queries, at, width, used), zero_rows(tile), zero_rows(tile)
     if scales is not None:
         s = load_rows(tile, scales, at, width, used)
-        stretch = load_rows(tile, d_scales, at, width, used)
     for k in range(number):
-        c = load(lanes, near, k * size, size)
+        c, slope = load(lanes, near, k * size, size), spread_rows(tile, slopes, first + k, room)
+        before = load(lanes, moved, k * size, size)
         if scales is not None:
-            d = q - s * repeated(tile, c)
+            pull = slope * _directions(squares, q - s * repeated(tile, c))
+            change = change + pull
+            stretch = multiply_add(pull, repeated(tile, c), stretch)
+            after = sum_of_products(tile, pull, s, before)
         else:
-            d = q - repeated(tile, c)
-        slope = spread_rows(tile, slopes, first + k, room)
-        if squares is not None:
-            pull = slope * d
-        else:
-            pull = signed(slope, d)
-        change = change - pull
-        if scales is not None:
-            stretch = stretch + pull * repeated(tile, c)
-            pull = pull * s
-        store(lanes, moved, k * size, load(lanes, moved, k * size, size) + sum_of_rows(tile, pull), size)
-    store_rows(tile, d_queries, at, width, change, used)
+            d = _directions(squares, q - repeated(tile, c))
+            change = multiply_add(slope, d, change)
+            after = sum_of_products(tile, slope, d, before)
+        store(lanes, moved, k * size, after, size)
+    store_rows(tile, by_queries, at, width, load_rows(tile, by_queries, at, width, used) - change, used)
     if scales is not None:
-        store_rows(tile, d_scales, at, width, stretch, used)
+        store_rows(tile, by_scales, at, width, load_rows(tile, by_scales, at, width, used) + stretch, used)
 
 
 @njit(inline="always")
 def _pull_complex(  # type: ignore[no-untyped-def]
-    tile, lanes, size, half, width, queries, slopes, at, first, number, room, near, moved, d_queries, used
-):
-    q, p = load_rows(tile, queries, at, width, used), load_rows(tile, queries, at + half, width, used)
-    change, turn = load_rows(tile, d_queries, at, width, used), load_rows(tile, d_queries, at + half, width, used)
+    tile, lanes, size, half, width, queries, slopes, at, first, number, room, near, moved, by_queries, used
+):  # fmt: skip
+    """Do the same with complex numbers."""
+    behind = at + half
+    q, p = load_rows(tile, queries, at, width, used), load_rows(tile, queries, behind, width, used)
+    change, turn = zero_rows(tile), zero_rows(tile)
     for k in range(number):
-        d = q - repeated(tile, load(lanes, near, 2 * k * size, size))
-        e = p - repeated(tile, load(lanes, near, (2 * k + 1) * size, size))
+        real, imaginary = 2 * k * size, (2 * k + 1) * size
+        d = q - repeated(tile, load(lanes, near, real, size))
+        e = p - repeated(tile, load(lanes, near, imaginary, size))
         square = d * d + (e * e + _TINY)
         guess = rough_reciprocal_root(square)
         slope = spread_rows(tile, slopes, first + k, room) * (guess * (_THREE - square * guess * guess))
-        d, e = d * slope, e * slope
-        change, turn = change - d, turn - e
-        real, other = 2 * k * size, (2 * k + 1) * size
-        store(lanes, moved, real, load(lanes, moved, real, size) + sum_of_rows(tile, d), size)
-        store(lanes, moved, other, load(lanes, moved, other, size) + sum_of_rows(tile, e), size)
-    store_rows(tile, d_queries, at, width, change, used)
-    store_rows(tile, d_queries, at + half, width, turn, used)
+        change, turn = multiply_add(slope, d, change), multiply_add(slope, e, turn)
+        store(lanes, moved, real, sum_of_products(tile, slope, d, load(lanes, moved, real, size)), size)
+        store(lanes, moved, imaginary, sum_of_products(tile, slope, e, load(lanes, moved, imaginary, size)), size)
+    store_rows(tile, by_queries, at, width, load_rows(tile, by_queries, at, width, used) - change, used)
+    store_rows(tile, by_queries, behind, width, load_rows(tile, by_queries, behind, width, used) - turn, used)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def divide_slopes(slopes, scores, found):  # type: ignore[no-untyped-def]
+    """Set `found`, longer perhaps, to slopes over minus the scores: 0 at a score of 0."""
+    for i in range(len(slopes)):
+        distance = -scores[i]
+        found[i] = slopes[i] / distance if distance != 0 else _ZERO
+    found[len(slopes) :] = _ZERO
 
 
 @njit(cache=True, nogil=True)
@@ -174,9 +173,9 @@ def pull_pairs(  # type: ignore[no-untyped-def]
     slopes,
     near,
     moved,
-    d_queries,
-    d_candidates,
-    d_scales,
+    by_queries,
+    by_candidates,
+    by_scales,
 ):
     """Set the gradients of candidates, and add those of queries and scales, which are zeros.
 
@@ -217,7 +216,7 @@ def pull_pairs(  # type: ignore[no-untyped-def]
                         count,
                         near,
                         moved,
-                        d_queries,
+                        by_queries,
                         used,
                     )
                 else:
@@ -236,11 +235,11 @@ def pull_pairs(  # type: ignore[no-untyped-def]
                         count,
                         near,
                         moved,
-                        d_queries,
-                        d_scales,
+                        by_queries,
+                        by_scales,
                         used,
                     )
             for k in range(number):
                 for part in range(parts):
                     at = (low + k) * width + part * steps + column
-                    store(partly, d_candidates, at, load(lanes, moved, (parts * k + part) * size, size), used)
+                    store(partly, by_candidates, at, load(lanes, moved, (parts * k + part) * size, size), used)

@@ -17,7 +17,7 @@ from numba import types
 from models.kernels import _llvm
 from models.kernels._llvm import FLOAT
 from models.kernels.constants import Constant
-from models.kernels.roots import HAS_AVX512, guess_reciprocal_root
+from models.kernels.roots import HAS_AVX512, LEAST, guess_reciprocal_root
 from models.kernels.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]
@@ -28,8 +28,6 @@ Half the queries with twice the entities is as fast, but their columns leave the
 GROUP = 8
 SQUARE = Lanes(min(LANES.count, 16))
 """Rows and columns that are transposed in registers."""
-_LEAST = 1.1754944e-38
-"""The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def _subtract_modulus(builder: Any, score: Any, real: Any, imaginary: Any, lanes
     if not HAS_AVX512:
         square = _multiply_add(builder, real, real, builder.fmul(imaginary, imaginary))
         return builder.fsub(score, _call(builder, "llvm.sqrt", [square]))
-    least = _llvm.constant(FLOAT, lanes, _LEAST)
+    least = _llvm.constant(FLOAT, lanes, LEAST)
     square = _multiply_add(builder, real, real, _multiply_add(builder, imaginary, imaginary, least))
     guess = guess_reciprocal_root(builder, square)
     root = builder.fmul(square, guess)

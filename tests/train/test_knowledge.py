@@ -330,7 +330,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="learns from triples"):
         Recipe.model_validate({"name": "demo", "dataset": "synthetic", "model": "transe"})
     graph = triple_graph(tmp_path / "graph")
-    with pytest.raises(RecipeError, match="more than the 120 nodes"):
+    with pytest.raises(RecipeError, match="make 7 blocks"):
         family.announce(Silent(), recipe(train={"strategy": {"blocks": 500}}), graph.manifest)  # type: ignore[arg-type]
 
 
