@@ -13,8 +13,9 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
-from tasks.apply.neighbors import Metric, Neighbors, VectorFile, nearest
-from tasks.ingest.ids.id_index import is_text
+from tasks.apply.neighbors import Metric, Neighbors, nearest
+from tasks.apply.vector_file import VectorFile
+from tasks.readers.columns import is_text
 from tasks.storage.parquet_output import ParquetOutput
 
 _ROWS = 1 << 16
