@@ -248,7 +248,11 @@ def test_tensors_of_other_programs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ENDINGS)
 @pytest.mark.parametrize("ids", [[*range(N - 1), 17], [*(f"n{i}" for i in range(N - 1)), "n17"]])
 def test_an_id_of_two_rows_is_refused_wherever_it_stands(tmp_path: Path, kind: str, ids: list[Any]) -> None:
-    path = write(tmp_path, kind, ids, vectors())
+    words = kind.startswith("word2vec")  # its writer refuses what stands twice
+    other: Any = 991_717 if isinstance(ids[0], int) else "n991717"
+    path = write(tmp_path, kind, [*ids[:-1], other] if words else ids, vectors())
+    if words:
+        path.write_bytes(path.read_bytes().replace(b"991717 ", b"17 "))
     with pytest.raises(
         DataError, match=r"\(row 299.*the id '?n?17'? stands in row 17 already.*leave one of the rows out"
     ):
