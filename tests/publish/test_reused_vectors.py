@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
-from configs.load import build_recipe
+from configs.load import build_recipe, load_recipe
 from configs.schema import Recipe
 from flows.commands.clean import needed_artifacts
 from flows.run_records import new_record
@@ -292,6 +292,17 @@ def test_numbers_of_another_graph_are_refused_before_vectors_are_made(line: Reus
     )
     key = Line.run(line, same, until="ingest")["ingest"].manifest.key
     assert len(provide_vectors(same, line.home, line.ears, ingest=key)) == 1
+
+
+def test_a_graph_of_ones_own_gets_a_model_of_its_own_name(line: Reuse, folder: Path) -> None:
+    """As `docs/pages/node-vectors.md` says of `name=` and `tracking.model_name=`: the page's next recipe finds it."""
+    small = ["model.dim=6", "train.threads=1", "train.device=cpu", "tracking.system_metrics=false"]
+    for option, name in (("name=my-vectors", "my-vectors"), ("tracking.model_name=mine", "mine")):
+        recipe = load_recipe("prone", [f"dataset={folder / 'all' / 'edges.csv'}", *small, option])
+        assert recipe.name == ("my-vectors" if name == "my-vectors" else "prone")
+        line.run(recipe)
+        user = recipe_of(folder / "all", "user", SAGE, embedding(f"{name}@champion"))
+        assert next(iter(features(line.run(user, until="preprocess")).values())).shape == (1 + DIM,)
 
 
 def rewritten(line: Reuse, recipe: Recipe, change: Callable[[np.ndarray], np.ndarray]) -> None:
