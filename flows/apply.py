@@ -118,7 +118,7 @@ class FlowUse(ModelUse):
         if name not in READ_VECTORS or not missing_vectors(recipe, self.home):
             return
         if find_stage(name, recipe, parents, self.home) is None:
-            make_vectors(self)
+            make_vectors(self, parents.get("ingest"))
 
     def stage(self, name: str, recipe: Recipe, parents: dict[str, str], *, again: bool) -> dict[str, Any]:
         """Run a stage, or find what it made."""

@@ -30,6 +30,7 @@ from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_ve
 from tasks.publish.tracking.registry import open_registry
 from tasks.publish.vectors import with_recorded_versions
 from tasks.stage import Parent
+from tasks.storage.artifacts import output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
@@ -101,7 +102,8 @@ class ModelUse:
             "output": output,
         }
         if what == "model":
-            self.published.export(Path(output), str(self.request.format))
+            with output_errors(Path(output)):
+                self.published.export(Path(output), str(self.request.format))
         else:
             with ExitStack() as stack:
                 stack.enter_context(self.stages_called())

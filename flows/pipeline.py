@@ -237,7 +237,7 @@ class _Run:
         parents = self.record.parent_keys(load_stage(name).parents)
         if name in self.selection.force or find_stage(name, self.recipe, parents, self.home) is None:
             with guarded(name, self.recipe, self.record, self.listener):
-                make_vectors(self)
+                make_vectors(self, parents.get("ingest"))
 
     def _ancestors(self, name: str) -> list[str]:
         needed = {name}

@@ -29,8 +29,9 @@ class Use(Protocol):
 
 
 @task(name=VECTORS, task_run_name=VECTORS, persist_result=False, cache_policy=NO_CACHE)
-def make_vectors(use: Use) -> None:
-    """Make the vectors that features are taken from, as far as the home lacks them."""
+def make_vectors(use: Use, ingest: str | None) -> None:
+    """Make the vectors that features are taken from, as far as the home lacks them; `ingest` is the data's key."""
     use.listener.begin(VECTORS)
-    for outcome in provide_vectors(use.recipe, use.home, use.listener, make_map_shards(use.recipe.preprocess)):
+    shards = make_map_shards(use.recipe.preprocess)
+    for outcome in provide_vectors(use.recipe, use.home, use.listener, shards, ingest):
         use.listener.end(VECTORS, f"{describe(stage_record(outcome))}, of {outcome.manifest.recipe}")

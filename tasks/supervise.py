@@ -20,7 +20,7 @@ from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, die_with_parent, end_group
 from tasks.processes.memory import out_of_memory
 from tasks.stage import StageContext
-from tasks.storage.artifacts import write_atomic
+from tasks.storage.artifacts import FULL_DISK, write_atomic
 from tasks.storage.stored import of_kind, read_json
 
 Job = TypeVar("Job")
@@ -37,6 +37,7 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
     Raises:
         GraphmillError: as the worker did.
         StageError: it died; the message ends with what it said last.
+        OSError: its disk is full; `disk_errors` says so.
     """
     job_path, result_path = context.work / _JOB, context.work / _RESULT
     write_atomic(job_path, to_json(job))
@@ -53,23 +54,31 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
 def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> int:
     """In the worker: do a job, of the dataclass `kind`; graphmill's own errors are JSON that `run_job` raises again."""
     try:
-        outcome: dict[str, Any] = {"fields": work(of_kind(kind, read_json(job_path), job_path))}
+        write_atomic(job_path.with_name(_RESULT), json.dumps(_outcome(job_path, kind, work)).encode())
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        return error.errno  # a result has no room: who asked knows by the exit code (`run_worker`)
+    return 0
+
+
+def _outcome(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return {"fields": work(of_kind(kind, read_json(job_path), job_path))}
     except GraphmillError as error:
-        outcome = {"error": kind_of(error), "message": str(error)}
+        return {"error": kind_of(error), "message": str(error)}
     except Exception as error:
         short = out_of_memory(error)
         if short is None:
             raise
         text = f"memory ran out: {short}; take a smaller evaluate.batch_size, or close something else"
-        outcome = {"error": "StageError", "message": text}
-    write_atomic(job_path.with_name(_RESULT), json.dumps(outcome).encode())
-    return 0
+        return {"error": "StageError", "message": text}
 
 
 def run_worker(module: str, argument: Path, context: StageContext) -> None:
     """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
-    Raises StageError: it died; the message ends with what it said last.
+    Raises StageError: it died; the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
     command = [sys.executable, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
@@ -94,6 +103,8 @@ def run_worker(module: str, argument: Path, context: StageContext) -> None:
         finally:
             end_group(process)
             reader.join()
+    if code in FULL_DISK:
+        raise OSError(code, os.strerror(code))
     if code:
         text = "".join(last_lines).strip()
         raise StageError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")

@@ -10,6 +10,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", os.path.expanduser("~/.cache/graphmill/
 os.environ["PREFECT_SERVER_EPHEMERAL_ENABLED"] = "false"
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,3 +94,15 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip("no ../shared/data here")
     return SHARED_DATA
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Any:
+    """A real file system with little room."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

@@ -328,18 +328,6 @@ def _take(path: Path, waited: list[bool]) -> None:
         pass
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    """A real file system with little room."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_full_disk_is_said_plainly_and_damages_nothing(small_disk: Path) -> None:
     home = Home.open(small_disk / "home")
     good = Counting()

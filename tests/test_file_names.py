@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.errors import IntegrityError, UserError
+from configs.errors import IntegrityError, RecipeError, UserError
 from flows.commands.graph_export import export_graph
 from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore, write_atomic
@@ -155,6 +155,9 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
     ):
         with pytest.raises(UserError, match=words):
             OutputRequest("predictions", str(tmp_path / output)).place("x")
+    for request in (OutputRequest("embeddings", "/sys/x.npy"), OutputRequest("model", "/sys/x")):  # not even by root
+        with pytest.raises(RecipeError, match=r"--output /sys/x.*/sys"):
+            request.place("x")
     assert OutputRequest("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
 
 

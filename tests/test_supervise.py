@@ -11,9 +11,10 @@ import pytest
 
 from configs.errors import DataError, IntegrityError, StageError
 from tasks.stage import StageContext
+from tasks.storage.artifacts import output_errors
 from tasks.storage.caching import PickleCache
 from tasks.storage.home import Home
-from tasks.supervise import finish_job, run_worker
+from tasks.supervise import finish_job, run_job, run_worker
 
 
 @dataclass
@@ -47,3 +48,23 @@ def test_a_worker_that_died_is_named_with_its_last_words(
     context = StageContext("evaluate", tmp_path, home, PickleCache(home))
     with pytest.raises(StageError, match=f"evaluate ended with .*{said}"):
         run_worker("dying", tmp_path, context)
+
+
+def test_a_worker_whose_disk_is_full_says_so_without_a_file_that_has_no_room(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full.py").write_text(
+        "import errno\nfrom tasks.supervise import finish_job\nfrom tests.test_supervise import Nothing\n"
+        "def fail(job):\n    raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "def main(path):\n    return finish_job(path, Nothing, fail)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    context = StageContext("embeddings", tmp_path, home, PickleCache(home))
+    output = tmp_path / "vectors.npy"
+    with (
+        pytest.raises(
+            StageError, match=r"--output .*vectors\.npy is not written: the disk that holds .* is full \(\d+ MB"
+        ),
+        output_errors(output),
+    ):
+        run_job("full", Nothing(), context)

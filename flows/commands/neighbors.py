@@ -13,8 +13,11 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.terminal.console import out, table
 from tasks.apply.given import read_ids
-from tasks.apply.neighbors import Metric, Neighbors, VectorFile, nearest
-from tasks.ingest.ids.id_index import is_text
+from tasks.apply.neighbors import Metric, Neighbors, nearest
+from tasks.apply.run import check_place
+from tasks.apply.vector_file import VectorFile
+from tasks.readers.columns import is_text
+from tasks.storage.artifacts import output_errors
 from tasks.storage.parquet_output import ParquetOutput
 
 _ROWS = 1 << 16
@@ -61,10 +64,12 @@ def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
     """Write `node`, `rank`, `id` and `score` as Parquet, whole or not at all; returns the number of rows."""
     if output.suffix not in (".parquet", ".pq"):
         raise RecipeError(f"--output {output} must end with .parquet")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with ParquetOutput(output) as writer:
-        for some in _batches(found):
-            writer.write(some)
+    check_place(str(output), output.absolute())
+    with output_errors(output.absolute()):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with ParquetOutput(output) as writer:
+            for some in _batches(found):
+                writer.write(some)
     return writer.num_rows
 
 

@@ -217,7 +217,7 @@ def export(
 @app.command()
 def neighbors(
     embeddings: Annotated[
-        Path, typer.Option("--embeddings", "-e", metavar="FILE", help="From `graphmill export embeddings`.")
+        Path, typer.Option("--embeddings", "-e", metavar="FILE", help="From `graphmill export embeddings`, any format.")
     ],
     node: Annotated[
         list[str] | None, typer.Option("--node", metavar="ID", help="Whose neighbours; may stand several times.")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from configs.errors import DataError
 from models.dgl_adapter import PlainGraph, save_graphs
-from tasks.storage.artifacts import disk_errors
+from tasks.storage.artifacts import output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.graph_store import Array, GraphStore
@@ -58,7 +58,7 @@ def write_dgl(store: GraphStore, dataset: DatasetStore, path: Path) -> dict[str,
     else:
         graphs = iter([_typed(store, ids)])
     draft = beside(path, ".partial")
-    with disk_errors(path.parent):
+    with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             save_graphs(draft, graphs, labels)

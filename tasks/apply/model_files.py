@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -140,6 +141,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     `note` is name and value of the header's one entry: the format orders several by chance, and equal weights are to
     make equal files.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +149,12 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     try:
         draft.touch()
         mode = draft.stat().st_mode  # the library's own files are their owner's only
-        save_file(_separate(tensors), draft, dict([note]))
+        try:
+            save_file(_separate(tensors), draft, dict([note]))
+        except SafetensorError as error:
+            if f"os error {errno.ENOSPC}" in str(error):  # the library has no other word for it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+            raise
         draft.chmod(mode)
         with draft.open("rb") as file:
             os.fsync(file.fileno())

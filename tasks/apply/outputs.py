@@ -23,12 +23,14 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.evaluators.metrics import probabilities, sigmoid
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.parquet_output import ParquetOutput
 
 VECTOR = "embedding"
 _IDS = ".ids.parquet"
 _NO_WORD = re.compile(r"\s")
+_OTHERS = "write Parquet, npy or safetensors (--output FILE.parquet), which hold any id"
 
 
 def ids_path(matrix: Path) -> Path:
@@ -108,6 +110,7 @@ class Word2vecVectors:
     def __init__(self, path: Path, rows: int, dim: int, *, binary: bool) -> None:
         self.files = [path]
         self._binary = binary
+        self._known = IdIndex()
         self._file = path.open("wb")
         self._file.write(f"{rows} {dim}\n".encode())
 
@@ -122,18 +125,28 @@ class Word2vecVectors:
         self._file.close()
 
     def add(self, ids: dict[str, pa.Array], values: Array) -> None:
-        """Write some rows. Raises DataError: an id that is empty or has a space is no word, or ids repeat."""
+        """Write some rows. Raises DataError: an id that is empty or has a space is no word, or ids repeat.
+
+        Who reads such a file takes a word for its key: of two alike one would be lost.
+        """
         column, *others = ids
         if others:
             columns = " and ".join(ids)
+            raise DataError(f"nodes are told apart by {columns}, and word2vec's format has one word each; {_OTHERS}")
+        texts = compute.cast(ids[column], pa.string())
+        words, before = texts.to_pylist(), self._known.count
+        place = self._known.add(texts)
+        again = np.flatnonzero(place != np.arange(before, before + len(place)))
+        if len(again):
             raise DataError(
-                f"nodes are told apart by {columns}, and word2vec's format has one word each; write Parquet"
+                f"the id {words[again[0]]!r} is asked for twice, and a word stands once in word2vec's format; ask "
+                f"once, or {_OTHERS}"
             )
-        words = compute.cast(ids[column], pa.string()).to_pylist()
         for word in words:
             if not word or _NO_WORD.search(word):
                 raise DataError(
-                    f"the id {word!r} is no word of word2vec's format, which ends them by a space; write Parquet"
+                    f"the id {word!r} is no word of word2vec's format, where a word has a letter and no blank or line "
+                    f"end; {_OTHERS}"
                 )
         rows = np.ascontiguousarray(values, "<f4")
         if self._binary:

@@ -102,7 +102,13 @@ class Published:
         draft, former = beside(output, ".partial"), beside(output, ".former")
         _finish_replacement(output, former)
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(self.folder, draft)
+        try:
+            draft.mkdir()
+            for path in filter(Path.is_file, self.folder.iterdir()):
+                shutil.copy2(path, draft)  # copytree does not say which error it met
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
         with contextlib.suppress(FileNotFoundError):
             output.rename(former)
         draft.rename(output)

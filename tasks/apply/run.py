@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
 from tasks.stage import Listener, Parent, StageContext
-from tasks.storage.artifacts import disk_errors, file_lock
+from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
 from tasks.storage.caching import PickleCache
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside, file_name
@@ -65,8 +66,7 @@ class OutputRequest:
         if self.format is not None and by_ending not in (None, self.format):
             raise RecipeError(f"--format {self.format} and --output {self.output} contradict each other; leave one out")
         chosen = by_ending or chosen
-        if self.what != "model" or chosen == "safetensors":
-            check_place(self.output, path)
+        check_place(self.output, path, folder=self.what == "model" and chosen != "safetensors")
         return path, chosen
 
     def check(self, task: str) -> None:
@@ -86,14 +86,20 @@ class OutputRequest:
             raise RecipeError("--node-type is for embeddings of nodes")
 
 
-def check_place(output: str, path: Path) -> None:
-    """Refuse what no file can be written to, before all the work. Raises UserError."""
-    if is_folder(path):
-        raise RecipeError(f"--output {output} is a folder; name a file")
-    is_file(path)  # a device or a pipe would make room for the file that is renamed to it
+def check_place(output: str, path: Path, *, folder: bool = False) -> None:
+    """Refuse what no file (or folder) can be written to, before all the work. Raises UserError."""
+    if not folder:
+        if is_folder(path):
+            raise RecipeError(f"--output {output} is a folder; name a file")
+        is_file(path)  # a device or a pipe would make room for the file that is renamed to it
     there = next(folder for folder in path.parents if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise RecipeError(f"--output {output}: {there} is no folder that may be written to")
+    try:  # root may write everywhere by its rights, and cannot in /sys or /proc
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise RecipeError(f"--output {output}: nothing can be written to {there} ({error.strerror})") from error
 
 
 def write_outputs(
@@ -124,7 +130,7 @@ def write_outputs(
     order = label_order(labels, columns)  # may refuse: before anything is written
     work = beside(output, ".partial")
     name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
-    with file_lock(home.locks / f"output-{name}.lock"), disk_errors(output.parent):
+    with file_lock(home.locks / f"output-{name}.lock"), output_errors(output):
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         job = ServeJob(

@@ -25,7 +25,7 @@ from tasks.storage.file_names import beside
 from tasks.storage.graph_store import create_array
 from tasks.storage.home import Home
 from tasks.storage.ids import find_rows, has_own_ids, structure_digest
-from tasks.storage.manifests import VECTORS, VectorsManifest, VectorTable
+from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest, VectorTable
 
 _ROWS = 1 << 16
 _TINY = 1e-30
@@ -155,13 +155,9 @@ class NodeVectors:
         """Return where a table's nodes stand in the data set's table of a type: int64 (n,), -1: they do not."""
         manifest = self.dataset.manifest
         columns = self._id_columns(table)
-        same, own = structure_digest(manifest) == self.manifest.structure, has_own_ids(manifest, kind)
-        if not same and not (table.own_ids and own):
-            raise DataError(
-                f"the nodes of {self.name} and those of {manifest.dataset} cannot be told to be the same: "
-                f"{'one has' if table.own_ids or own else 'both have'} no ids but numbers, and the two graphs differ; "
-                "give nodes ids (dataset.nodes.id of tables), or train the vectors on this graph"
-            )
+        same = structure_digest(manifest) == self.manifest.structure
+        if not same:
+            refuse_numbers(self.name, table.own_ids, manifest, kind)
         if not same and "row" in columns:
             raise DataError(f"ids of {self.name} name several nodes each, so they cannot be found in another graph")
         numbers = np.asarray(columns["row"]) if "row" in columns else None
@@ -201,6 +197,17 @@ class NodeVectors:
             _, group = next(self.dataset.row_groups(f"ids/{kind}", ["original_id"]))
             here = group.column(0)[:_SHOWN].to_pylist()
         return f"Its ids are such as {_listed(there)}; here they are {_listed(here)}."
+
+
+def refuse_numbers(name: str, own_ids: bool, manifest: DatasetManifest, kind: str) -> None:
+    """Raise DataError unless the nodes of a type have ids of their own, here and where `name` was trained."""
+    own = has_own_ids(manifest, kind)
+    if not (own_ids and own):
+        raise DataError(
+            f"the nodes of {name} and those of {manifest.dataset} cannot be told to be the same: "
+            f"{'one has' if own_ids or own else 'both have'} no ids but numbers, and the two graphs differ; "
+            "give nodes ids (dataset.nodes.id of tables), or train the vectors on this graph"
+        )
 
 
 def _listed(values: list[Any]) -> str:

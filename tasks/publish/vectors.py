@@ -15,10 +15,12 @@ from configs.errors import DataError, IntegrityError, RecipeError, StageError, U
 from configs.schema import Recipe
 from tasks.calls import load_stage, mark_used
 from tasks.preprocess.transforms.configs import EmbeddingConfig, from_models
+from tasks.preprocess.vectors import refuse_numbers
 from tasks.stage import Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, VectorsManifest
+from tasks.storage.ids import has_own_ids, structure_digest
+from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest
 
 if TYPE_CHECKING:
     from tasks.apply.published import Published
@@ -156,20 +158,51 @@ def _is_there(key: str, home: Home) -> bool:
 
 
 def provide_vectors(
-    recipe: Recipe, home: Home, listener: Listener | None = None, map_shards: MapShards = map_in_process
+    recipe: Recipe,
+    home: Home,
+    listener: Listener | None = None,
+    map_shards: MapShards = map_in_process,
+    ingest: str | None = None,
 ) -> list[StageOutcome[VectorsManifest]]:
     """Make the vectors that a recipe's features are taken from, as far as the home lacks them.
 
+    `ingest` is the key of the recipe's own data, where that is there already.
+
     Raises:
-        RecipeError: the registry has another model under that name and version.
+        RecipeError: the registry has another model under that name and version, or its nodes and those of the data
+            cannot be told to be the same.
         DataError: the data of the model's training is gone, or has changed.
         StageError: the registry cannot be reached.
     """
-    made = []
-    for config in missing_vectors(recipe, home):
+    made, missing = [], missing_vectors(recipe, home)
+    for config in missing if ingest is not None else ():
+        with _about(config):
+            _refuse_other_nodes(config, home, str(ingest))
+    for config in missing:
         with _about(config):
             made.append(_make(config, home, listener or Listener(), map_shards))
     return made
+
+
+def _refuse_other_nodes(config: EmbeddingConfig, home: Home, ingest: str) -> None:
+    """Refuse, before vectors are made, what preprocess would refuse of them: nodes with nothing to tell them apart by.
+
+    Of several types of nodes, and of data that is no longer there, preprocess alone knows. Raises DataError.
+    """
+    published = _published(str(config.model), home)
+    here, there = _dataset(ingest, home), _dataset(str(published.lineage["ingest"]["key"]), home)
+    if here is None or there is None or structure_digest(here) == structure_digest(there):
+        return
+    if len(here.node_types) == len(there.node_types) == 1:
+        own = has_own_ids(there, there.node_types[0].name)
+        refuse_numbers(published.name, own, here, here.node_types[0].name)
+
+
+def _dataset(key: str, home: Home) -> DatasetManifest | None:
+    try:
+        return ArtifactStore(home).load("ingest", key, DatasetManifest)
+    except IntegrityError:
+        return None  # who reads it makes it again
 
 
 def _make(

@@ -85,6 +85,12 @@ def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
             f"bytes, and {max(0, there):,} are there",
             path=path,
         )
+    if found.num_bytes < there:
+        raise DataError(
+            f"goes on for {there - found.num_bytes:,} bytes after its array, which has the shape {shape} of {dtype}; "
+            "write it again, one array to a file",
+            path=path,
+        )
     return found
 
 

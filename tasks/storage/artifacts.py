@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from configs.errors import IntegrityError, StageError
+from configs.errors import IntegrityError, RecipeError, StageError
 from configs.source_files import is_file
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
@@ -24,6 +24,7 @@ from tasks.storage.manifests import FileEntry, Manifest
 M = TypeVar("M", bound=Manifest)
 MANIFEST_NAME = "manifest.json"
 _HASH_CHUNK_BYTES = 1 << 22
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 def artifact_key(stage: str, version: int, config: dict[str, Any], parents: dict[str, str]) -> str:
@@ -131,18 +132,43 @@ def is_locked(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn 'no space left' into a message that says where, how much is free, and a way out."""
+def disk_errors(folder: Path, output: Path | None = None) -> Iterator[None]:
+    """Turn 'no space left' into a message that says where, how much is free, and a way out.
+
+    `output` is what a user wants written in `folder`, which then is none of the home's.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL_DISK:
             raise
-        free = shutil.disk_usage(folder).free
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        full = f"the disk that holds {folder} is full ({shutil.disk_usage(there).free / 1e6:.0f} MB free)"
+        if output is not None:
+            raise StageError(
+                f"--output {output} is not written: {full}; nothing half-written is kept. Free some space there, or "
+                "write to another disk"
+            ) from error
         raise StageError(
-            f"the disk that holds {folder} is full ({free / 1e6:.0f} MB free); nothing half-written is kept. "
-            f"Free some space (graphmill clean) or put the home elsewhere (--home DIR), then run again: it goes on."
+            f"{full}; nothing half-written is kept. Free some space (graphmill clean) or put the home elsewhere "
+            "(--home DIR), then run again: it goes on."
         ) from error
+
+
+@contextlib.contextmanager
+def output_errors(output: Path) -> Iterator[None]:
+    """Turn what the system says of a file that a user wants written, or of its drafts, into a message that names it.
+
+    Raises StageError where the disk is full, RecipeError where nothing can be written there.
+    """
+    with disk_errors(output.parent, output):
+        try:
+            yield
+        except OSError as error:
+            about = error.filename if isinstance(error.filename, str | os.PathLike) else None
+            if about is None or error.errno in FULL_DISK or output.parent not in Path(about).parents:
+                raise
+            raise RecipeError(f"--output {output} cannot be written ({error.strerror}); write elsewhere") from error
 
 
 class ArtifactStore:

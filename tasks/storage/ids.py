@@ -226,7 +226,7 @@ def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
         return to_int64(ids) if kind == pa.int64() else ids.cast(kind)
     except pa.ArrowInvalid:
         text = ids[first_not_whole(ids)].as_py()
-        raise DataError(f"{text!r} is no id here: the ids of this data are whole numbers") from None
+        raise DataError(f"{text!r} is no id here: the ids of this data are whole numbers of 64 bits") from None
 
 
 def _combined(column: Any) -> pa.Array:

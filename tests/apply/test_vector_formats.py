@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from safetensors.numpy import load_file
 from configs.errors import DataError
 from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.outputs import ids_path, open_vectors
+from tasks.apply.vector_file import VectorFile
 from tasks.storage.graph_store import Array
 
 IDS: dict[str, pa.Array] = {
@@ -59,11 +61,16 @@ def test_every_format_brings_back_ids_and_numbers_to_the_bit(tmp_path: Path, for
     assert np.array_equal(found, numbers)
 
 
-@pytest.mark.parametrize("word", ["two words", "", "a\tb", "line\nbreak", "no-break\u00a0space"])
+@pytest.mark.parametrize(
+    "word", ["two words", "", " ", "a\tb", "line\nbreak", "\n", "end\r", "no-break\u00a0space", "\u2028"]
+)
 @pytest.mark.parametrize("format", ["word2vec", "word2vec-binary"])
 def test_an_id_that_is_no_word(tmp_path: Path, format: str, word: str) -> None:
     ids = pa.array(["a", "b", "c", word, "e"])
-    with pytest.raises(DataError, match=r"is no word of word2vec's format.*write Parquet"):
+    with pytest.raises(
+        DataError,
+        match=rf"the id {re.escape(repr(word))} is no word of word2vec's format.*write Parquet, npy or safetensors",
+    ):
         write(tmp_path / "vectors", format, ids, vectors())
 
 
@@ -73,3 +80,38 @@ def test_ids_of_two_columns_are_no_words(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"told apart by node_type and id.*write Parquet"),
     ):
         writer.add({"node_type": pa.array(["a"]), "id": pa.array([1])}, vectors(1))
+
+
+@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary"])
+def test_odd_words_are_all_there(tmp_path: Path, format: str) -> None:
+    """For gensim, and for `graphmill neighbors`."""
+    words = [
+        "\ufeffmark",
+        '"quote',
+        "a,b",
+        "#",
+        "-1e5",
+        "nan",
+        "a\0b",
+        "\u200bzero",
+        "'",
+        "\\n",
+        "x" * 60_000,
+        "\U0001f600",
+    ]
+    path, numbers = tmp_path / f"vectors{ENDINGS[format]}", vectors(len(words))
+    write(path, format, pa.array(words), numbers)
+    keys, found = read(path, format)
+    assert keys == words
+    assert np.array_equal(found, numbers)
+    chunks = list(VectorFile(path).chunks())
+    assert [word for _, ids, _ in chunks for word in ids.to_pylist()] == words
+    assert np.array_equal(np.concatenate([part for _, _, part in chunks]), numbers)
+
+
+@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary"])
+@pytest.mark.parametrize("ids", [pa.array(["a", "b", "c", "a", "e"]), pa.array([1, 2, 3, 1, 5])])
+def test_a_word_stands_once(tmp_path: Path, format: str, ids: pa.Array) -> None:
+    """Else gensim leaves the second out; a file of `--nodes` may name a node twice."""
+    with pytest.raises(DataError, match=r"the id '[a1]' is asked for twice, .*write Parquet, npy or safetensors"):
+        write(tmp_path / "vectors", format, ids, vectors())

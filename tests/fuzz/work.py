@@ -108,7 +108,7 @@ def torch_file(path: str) -> Any:
 
 def vectors(path: str) -> Any:
     """Return the nearest of the first row of a file of vectors."""
-    from tasks.apply.neighbors import VectorFile
+    from tasks.apply.vector_file import VectorFile
 
     file = VectorFile(Path(path))
     return repr([(ids.to_pylist(), rows.tolist()) for _, ids, rows in file.chunks()])

@@ -40,7 +40,7 @@ class BlockGrid:
         rows = (
             f"the {manifest.num_nodes:,} nodes of {manifest.dataset} make {most:,} blocks of {LEAST_ROWS} rows or more"
         )
-        why = "negatives are drawn within a block, and of fewer rows nothing is learnt"
+        why = "negatives are drawn within a block, and with fewer rows vectors get worse"
         if self.ranks.world_size > 1 and least > most:
             raise RecipeError(
                 f"{self.ranks.world_size} ranks train {least} blocks or more, and {rows} ({why}); lower train.num_ranks"
