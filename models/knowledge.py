@@ -145,10 +145,6 @@ class KnowledgeModel(GraphModel):
         count = batch.blocks[-1].num_dst if batch.blocks else len(batch.inputs.node_ids)
         return self.table[batch.inputs.node_ids[:count]]
 
-    def query_rows(self, entities: Tensor, relations: Tensor, side: Side) -> Queries:
-        """Return queries by the numbers of relations, int64 (n,), and entities' rows (n, dim)."""
-        return made_queries(type(self), self.config, entities, self.relations, relations, side)
-
 
 def made_queries(
     model: type[KnowledgeModel], config: Any, entities: Tensor, table: Tensor, relations: Tensor, side: Side
