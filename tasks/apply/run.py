@@ -33,7 +33,7 @@ _FORMATS: dict[OutputKind, dict[str, str]] = {
 }
 _ID_FILES: dict[OutputKind, dict[str, str]] = {
     "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs"},
-    "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs"},
+    "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs", "triple": "nodes"},
     "model": {},
 }
 """By task, the file of ids that says what to score."""
@@ -71,6 +71,12 @@ class OutputRequest:
 
     def check(self, task: str) -> None:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
+        if task == "triple" and self.what == "predictions":
+            raise RecipeError(
+                "a model of triples completes them, which predict does not do yet; the filtered ranks of its splits are "
+                "in the file of predictions of its run (graphmill inspect), and its entities' rows are had by "
+                "graphmill export embeddings"
+            )
         expected = _ID_FILES[self.what].get(task)
         for name, path in self.given.items():
             if name != expected:
