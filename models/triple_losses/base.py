@@ -1,14 +1,16 @@
-"""What a loss of triples is. A new one is one file, with its gradients by hand: scores are made by kernels.
+"""What a loss of triples is. A new one is one file, with its gradients by hand, as scores are made by kernels:
 
-@TRIPLE_LOSSES.register("mine")
-class Mine(TripleLoss):
-    \"\"\"One line for `graphmill triple_losses`.\"\"\"
+    @TRIPLE_LOSSES.register("mine")
+    class Mine(TripleLoss):
+        \"\"\"One line for `graphmill triple_losses`.\"\"\"
 
-    class Config(TripleLossConfig):
-        alpha: float = 0.1
-        \"\"\"Options of its own.\"\"\"
+        class Config(TripleLossConfig):
+            alpha: float = 0.1
+            \"\"\"Options of its own.\"\"\"
 
-    def of_drawn(self, true, drawn): ...
+        def of_drawn(self, true, drawn): ...
+
+With `of_all` it is for queries that are compared with all entities, too.
 """
 
 from __future__ import annotations
