@@ -82,12 +82,14 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
+        telling: dict[str, int] = {}
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
         predictions = {"node": self._nodes, "link": self._links, "graph": self._graphs}[manifest.task]
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
                 measured[split] = self._measure(prediction)
+                telling[split] = prediction.telling_rows
                 for name, values in controls.measured(split, prediction, self._measure):
                     controlled.setdefault(name, {})[split] = values
                 if split == drawn:
@@ -103,7 +105,7 @@ class Evaluation:
             "metrics": measured,
             "controls": controlled,
             "predictions": self.writer.path.name if self.job.predictions else None,
-            "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
+            "report": {**report, "higher_is_better": self.evaluator.higher_is_better, "telling_rows": telling},
             "rows": self.rows,
         }
 

@@ -13,7 +13,7 @@ import pytest
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.stage import lost_to_controls, one_class_predicted
+from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
@@ -248,6 +248,49 @@ def test_no_constant_of_the_training_split_beats_the_control(tmp_path: Path, kin
 def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expected: list[str]) -> None:
     report = {"metrics": {"valid": {"m": own}}, "controls": {"majority": {"valid": {"m": 0.5}}}}
     assert lost_to_controls("m", higher, report) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "control", "warns"),
+    [(3000, "dot", False), (300_000, "dot", True), (None, "dot", True), (3000, "features", True)],
+)
+def test_noise_is_no_word_worth_except_where_a_control_gates(rows: int | None, control: str, warns: bool) -> None:
+    report = {
+        "metrics": {"valid": {"rocauc": 0.8047}},
+        "controls": {control: {"valid": {"rocauc": 0.8071}}},
+        "report": {"telling_rows": {} if rows is None else {"valid": rows}},
+    }
+    assert bool(lost_to_controls("rocauc", True, report)) == warns
+
+
+@pytest.mark.parametrize(
+    ("metric", "own", "bar", "said"),
+    [
+        ("f1_micro", 0.0, 0.049, "beside rocauc, by which the model is judged, it is below the majority class: "),
+        ("f1_micro", 0.048, 0.049, ""),  # noise
+        ("f1_micro", 0.6, 0.049, ""),
+        ("rmse", 2.0, 1.0, "valid rmse 2.0000 against 1.0000"),
+        ("rmse", 1.0, 2.0, ""),
+        ("r2", -0.8, 0.0, "valid r2 -0.8000 against 0.0000"),
+    ],
+)
+def test_a_secondary_metric_below_a_control_is_told(metric: str, own: float, bar: float, said: str) -> None:
+    report = {
+        "metrics": {"valid": {"rocauc": 0.9, metric: own}},
+        "controls": {"majority": {"valid": {"rocauc": 0.5, metric: bar}}, "degree": {"valid": {metric: bar}}},
+        "report": {"telling_rows": {"valid": 200}},
+    }
+    found = secondary_below_controls("rocauc", report)
+    assert len(found) == (said != "")
+    assert not said or said in found[0]
+
+
+def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
+    links = Prediction(positive=np.ones(30), negative=np.ones((30, 5)))
+    classes = Prediction(label=np.array([0, 1, 2, -1]), scores=np.ones((4, 3), np.float32))
+    columns = Prediction(label=np.array([[0.0, 1], [np.nan, 0], [0, 0]]), scores=np.ones((3, 2), np.float32))
+    values = Prediction(label=np.array([[0.5], [1.0], [2.0]]), scores=np.ones((3, 1), np.float32))
+    assert [one.telling_rows for one in (links, classes, columns, values)] == [30, 3, 1, 3]
 
 
 @pytest.mark.parametrize(
