@@ -30,7 +30,7 @@ class Control(NamedTuple):
     """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
 
 
-FEATURES_CONTROL = "features"
+FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
@@ -38,6 +38,9 @@ CONTROLS = {
     "mean": Control("mean", "the training split's mean (mae: its median)"),
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
+    PREPARED_CONTROL: Control(
+        "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
+    ),
     "degree": Control("degrees", "the product of the ends' degrees", gates=False),
     "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
     "dot": Control("dot product", "the dot product of the same vectors", gates=False),

@@ -176,6 +176,41 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
     assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
 
 
+def with_vectors(graph: Parent, vectors: Any) -> Parent:
+    """The graph with a registered model's vectors as the features of its nodes."""
+    np.save(graph.folder / "feat.npy", vectors.astype(np.float32))
+    about = graph.manifest.arrays["feat"].model_copy(update={"shape": vectors.shape, "dtype": "float32"})
+    changes = {
+        "arrays": graph.manifest.arrays | {"feat": about},
+        "feature_dim": vectors.shape[1],
+        "report": graph.manifest.report | {"vectors": [{"model": "deepwalk@1"}]},
+    }
+    return Parent(graph.manifest.model_copy(update=changes), graph.folder)
+
+
+def test_vectors_as_features_have_a_linear_control(tmp_path: Path) -> None:
+    """The rows of the tables have no features of their own; the vectors tell the classes, and the pairs."""
+    rng = np.random.default_rng(0)
+    graph = node_graph(tmp_path / "graph")
+    label = np.asarray(GraphStore(graph.folder, graph.manifest)["label"]).astype(int)
+    vectors = np.eye(4)[label % 4] + rng.normal(0, 0.1, (len(label), 4))
+    graph = with_vectors(graph, vectors)
+    controls, store = controls_of(graph, dataset(tmp_path / "data", graph), tmp_path / "scratch", 4)
+    found = scored(controls, store, "valid", "label")
+    assert list(found) == ["majority", "prepared"]
+    assert accuracy(found["prepared"]) > 0.9 > accuracy(found["majority"])
+    assert not controls.notes
+
+    links = as_partition(link_graph(tmp_path / "links", dim=8))
+    side = planted_edges(200, 4, 25)[1]
+    links = with_vectors(links, np.eye(4)[side].repeat(2, 1) + rng.normal(0, 0.1, (200, 8)))
+    controls, store = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
+    model = Prediction(positive=np.ones(len(store["test_edges"])), negative=np.ones(len(store["test_negative"])))
+    positive, negative = dict(controls.predictions("test", model))["prepared"].pairs()
+    assert (len(positive), negative.shape) == (len(store["test_edges"]), (500,))
+    assert positive.mean() > negative.mean() + 0.5
+
+
 @pytest.mark.parametrize("shape", [(19,), (40, 19)])
 @pytest.mark.parametrize("metric", ["hits@5", "hits@20", "hits@50", "mrr"])
 def test_chance_is_a_random_order_on_average(tmp_path: Path, metric: str, shape: tuple[int, ...]) -> None:
