@@ -124,6 +124,7 @@ class Evaluation:
         found = describe_vectors(
             self.model, self.store, self.names, shares=job.label_shares or SHARES, most_labelled=job.most_labelled
         )
+        self.notes += found.pop("notes", [])
         return {"vectors": found}
 
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:
