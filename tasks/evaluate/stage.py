@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from configs.base import cache_view
+from configs.metric_names import telling
 from configs.schema import Recipe
 from configs.training import TrainConfig
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
@@ -59,7 +60,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     """Report the metrics; warn where the model is no better than one that learnt nothing."""
     for split, values in fields["metrics"].items():
-        context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
     one_class = one_class_predicted(fields["metric"], fields["report"], lost)
     below = secondary_below_controls(fields["metric"], fields)

@@ -325,6 +325,20 @@ class RunResult(Manifest):
     }
 
 
+_ROW_UNITS = {"components": "directed edges", "partition": "directed edges", "train": "samples", "evaluate": "scored"}
+
+
+def is_at_once(manifest: Manifest) -> bool:
+    """Whether it is of a training that computes its vectors at once: without epochs, strategy or samples."""
+    return isinstance(manifest, RunResult) and not manifest.strategy
+
+
+def rows_text(stage: str, rows: int, *, at_once: bool) -> str:
+    """Return how many rows a stage went through, and what they are; `at_once`: see `is_at_once`."""
+    unit = "nodes" if stage == "train" and at_once else _ROW_UNITS.get(stage, "rows")
+    return f"{rows:,} {unit}" if rows else "0"
+
+
 class EvalReport(Manifest):
     """Metrics of the best checkpoint."""
 
