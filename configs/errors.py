@@ -34,6 +34,10 @@ class RecipeError(UserError):
     """A recipe, an override or an option is wrong."""
 
 
+class OtherGraphError(RecipeError):
+    """The model knows only the graph that it was trained on, and this is another one."""
+
+
 class UntrustedCodeError(RecipeError):
     """A file of code that nobody has allowed to run; the message shows it and says how to let it."""
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from configs import registry
 from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
+from configs.descriptions import subject
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
@@ -84,8 +85,13 @@ def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
-    """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError."""
+    """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError.
+
+    Overrides that put other data or another model in place take a description that they do not give away with them.
+    """
     parsed = [_parse_override(text) for text in overrides]
+    places = {keys for keys, _ in parsed}
+    described = subject(data, places)
     files = {keys[:-1]: value for keys, value in parsed if keys[-1] == "file"}
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
@@ -97,6 +103,8 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             _switch_component(data, keys, value, files.get(keys))
         else:
             _set(data, keys, value)
+    if ("description",) not in places and subject(data, places) != described:
+        data.pop("description", None)
     _check_values(data, (), source)
     try:
         return Recipe.model_validate(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator
@@ -34,6 +34,18 @@ def hits_of(metric: str) -> int | None:
     """Return K of `hits@K`, a whole number from 1 to `MAX_HITS`; None for other words."""
     match = _HITS.fullmatch(metric)
     return int(match.group(1)) if match and int(match.group(1)) <= MAX_HITS else None
+
+
+def telling(names: Iterable[str]) -> list[str]:
+    """Return the metrics that are worth a column, of all that were measured; the first judges the model.
+
+    Where that is ROC-AUC or average precision, ranks among a whole pool of negatives are left out: of 100,000 they are
+    a few thousandths for any model, or 0. Records and manifests keep them.
+    """
+    found = list(dict.fromkeys(names))
+    if not found or found[0] not in ("rocauc", "ap"):
+        return found
+    return [name for name in found if name != "mrr" and hits_of(name) is None]
 
 
 def check_metric(metric: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, UserError
+from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.run_records import KILLED, RunRecord, all_runs, mark_killed
 from flows.services.addresses import mlflow_page
@@ -152,14 +153,14 @@ def stage_table(record: RunRecord) -> str:
     for name, stage in record.stages.items():
         lines.append(
             f"| {name} | {stage['status']} | {format_seconds(stage['seconds'])} | {format_bytes(stage['peak_bytes'])} "
-            f"| {stage['rows']:,} | {format_bytes(stage['bytes'])} |"
+            f"| {record.rows_text(name)} | {format_bytes(stage['bytes'])} |"
         )
     return "\n".join(lines)
 
 
 def metrics_table(record: RunRecord) -> str:
     """Return the metrics as Markdown: a row for each split and control, a column for each metric."""
-    names = list(dict.fromkeys(name for _, values in record.scores() for name in values))
+    names = telling(name for _, values in record.scores() for name in values)
     lines = [f"| | {' | '.join(names)} |", "|---|" + "--:|" * len(names)]
     for row, values in record.scores():
         cells = (f"{values[name]:.4f}" if name in values else "" for name in names)

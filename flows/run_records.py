@@ -19,7 +19,7 @@ from tasks.processes import ending
 from tasks.storage.artifacts import file_lock, is_locked, try_lock, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import CONTROLS
+from tasks.storage.manifests import CONTROLS, rows_text
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 KILLED = "its process was killed"
@@ -110,6 +110,12 @@ class RunRecord(BaseModel):
                 if split in splits:
                     rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
         return rows
+
+    def rows_text(self, name: str) -> str:
+        """Return the rows of a stage, with what they are."""
+        train = self.config.get("train")
+        at_once = isinstance(train, dict) and "strategy" not in train
+        return rows_text(name, self.stages[name]["rows"], at_once=at_once)
 
     def parent_keys(self, parents: tuple[str, ...]) -> dict[str, str]:
         """Return the keys of these stages' artifacts."""

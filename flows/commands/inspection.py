@@ -18,11 +18,13 @@ from flows.terminal.invocation import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest
+from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest, is_at_once
 
 _LIST_SHOWN = 8
 # Shown in a table or a line of their own.
 _APART = {"files", "warnings", "config", "parents", "tables", "arrays", "report", "metrics", "stage", "key"}
+
+_OF_EPOCHS = {"strategy", "seeds_per_second", "edges_per_second", "epochs_run", "best_epoch"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def show_run(home: Home, record: RunRecord) -> None:
     print_facts(console, lines)
     stages = table("stage", "", "artifact", "time", "rows", "size", right=("time", "rows", "size"))
     for name, stage in record.stages.items():
-        figures = (format_seconds(stage["build_seconds"]), f"{stage['rows']:,}", format_bytes(stage["bytes"]))
+        figures = (format_seconds(stage["build_seconds"]), record.rows_text(name), format_bytes(stage["bytes"]))
         stages.add_row(name, stage["status"], stage["key"], *figures)
     console.print(stages)
     show_metrics(console, "metric", record)
@@ -119,7 +121,7 @@ def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     console.print(str(found.folder), markup=False, soft_wrap=True)
     facts = table("fact", "value")
     for name in type(manifest).model_fields:
-        if name not in _APART:
+        if name not in _APART and not (name in _OF_EPOCHS and is_at_once(manifest)):
             facts.add_row(name, _text(name, getattr(manifest, name)))
     console.print(facts, markup=False)
     values = manifest.model_dump(mode="json")

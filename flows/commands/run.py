@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from configs.errors import StageError
 from configs.load import load_own_recipe
+from configs.metric_names import telling
 from configs.schema import Recipe
 from flows.hooks import describe
 from flows.run_records import RunRecord, all_runs, new_record, now_text
@@ -257,7 +258,7 @@ def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
             stage["status"],
             format_seconds(stage["seconds"]),
             format_bytes(stage["peak_bytes"]),
-            f"{stage['rows']:,}",
+            record.rows_text(name),
             format_bytes(stage["bytes"]),
         )
     console.print(stages)
@@ -272,7 +273,7 @@ def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
 def show_metrics(console: Console, head: str, record: RunRecord) -> None:
     """Print a run's metrics, if there are any: a row a split and control."""
     if record.metrics:
-        names = list(dict.fromkeys(name for values in record.metrics.values() for name in values))
+        names = telling(name for values in record.metrics.values() for name in values)
         metrics = table(head, *names, right=names)
         for row, values in record.scores():
             metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))

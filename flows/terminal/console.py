@@ -187,7 +187,8 @@ class Table:
         from rich.table import Table as Drawn
         from rich.text import Text
 
-        drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False)
+        # Two spaces between columns, as in plain lines: six metrics beside a control's name fit 80 columns so.
+        drawn = Drawn(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         for number, name in enumerate(self.columns):
             figures = name in self._right
             # Names and figures stay whole as long as a column of words can give way.
@@ -196,7 +197,7 @@ class Table:
                 justify="right" if figures else "left",
                 overflow="fold",
                 no_wrap=number == 0 and all(len(row[0]) <= _WHOLE_NAME for row in self.rows),
-                min_width=max((len(row[number]) for row in self.rows), default=0) if figures else None,
+                min_width=max(map(len, [*name.split(), *(row[number] for row in self.rows)])) if figures else None,
             )
         for row in self.rows:
             drawn.add_row(*map(Text, row))

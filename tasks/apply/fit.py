@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig
-from configs.errors import DataError, RecipeError
+from configs.errors import DataError, OtherGraphError
 from tasks.preprocess.transforms.configs import from_methods
 from tasks.storage.manifests import GraphManifest
 
@@ -32,7 +32,7 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
 
 
 def refuse_node_embeddings(model: GraphModel) -> None:
-    """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises RecipeError."""
+    """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises OtherGraphError."""
     from torch import nn
 
     from tasks.train.embeddings.sparse import HostEmbedding
@@ -52,7 +52,7 @@ def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str,
 def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:
     """Refuse a table with a row for each node. Graph tasks know no nodes: they share one row."""
     if rows == num_nodes > 1 and task != "graph":
-        raise RecipeError(
+        raise OtherGraphError(
             f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
             "be used on its training data only. Train on the new data, or train a model on features of the nodes (the "
             "transform degree makes one)"
@@ -60,13 +60,13 @@ def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> 
 
 
 def refuse_computed_vectors(transforms: Iterable[ComponentConfig]) -> None:
-    """Refuse a model's transforms that compute vectors of the graph. Raises RecipeError.
+    """Refuse a model's transforms that compute vectors of the graph. Raises OtherGraphError.
 
     Another graph's vectors are as wide, so nothing else would notice that their axes are others. That holds for fastrp
     too: it projects nodes by their numbers, and a node more or less shifts them.
     """
     for one in from_methods(transforms):
-        raise RecipeError(
+        raise OtherGraphError(
             f"the model was trained on vectors that the transform embedding (method={one.method}) computed from its "
             "training's graph; those of another graph or snapshot have other axes, so its predictions would be "
             "nonsense. Predict on the training data, train anew on this data, or train with vectors of a registered "

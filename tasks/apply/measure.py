@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import DataError, IntegrityError, UserError
+from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import metric_of
 from configs.registry import EVALUATORS
 from models.knowledge import KnowledgeModel
@@ -174,7 +174,8 @@ class Measuring:
         self.rows = rows_of(self.first)
 
     def run(self) -> dict[str, Any]:
-        """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`, and `controls`."""
+        """Return `rows`, `left_out` (whether rows were), for each model its `value`, or `why_not`
+        and `other_graph`, and `controls`."""
         value, left_out = self._first()
         outcomes: list[dict[str, Any]] = [{"value": value}]
         report_progress(1, len(self.job.models), "models", "measured")
@@ -182,7 +183,9 @@ class Measuring:
             try:
                 outcomes.append({"value": self._value(self._open(model), model)})
             except (UserError, IntegrityError) as error:
-                outcomes.append({"why_not": " ".join(str(error).split())})
+                outcomes.append(
+                    {"why_not": " ".join(str(error).split()), "other_graph": isinstance(error, OtherGraphError)}
+                )
             report_progress(number, len(self.job.models), "models", "measured")
         controls = self._controls() if self.job.controls else {}
         return {"models": outcomes, "rows": len(self.rows.items), "left_out": left_out, "controls": controls}

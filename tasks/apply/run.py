@@ -73,9 +73,9 @@ class OutputRequest:
         """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
         if task == "triple" and self.what == "predictions":
             raise RecipeError(
-                "a model of triples completes them, which predict does not do yet; the filtered ranks of its splits are "
-                "in the file of predictions of its run (graphmill inspect), and its entities' rows are had by "
-                "graphmill export embeddings"
+                "a model of triples completes them, which predict does not do yet; the filtered ranks of its splits "
+                "are in the file of predictions of its run (graphmill inspect), and graphmill export embeddings writes "
+                "its entities' rows"
             )
         expected = _ID_FILES[self.what].get(task)
         for name, path in self.given.items():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from configs.base import cache_view
+from configs.metric_names import telling
 from configs.schema import Recipe
 from configs.training import TrainConfig
+from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import CONTROLS, EvalReport
+from tasks.storage.manifests import EvalReport
 
 MOST_LABELLED = 50_000
 """Nodes of which F1 by share of labels is measured; as many are drawn where there are more. 20,000 of 128 numbers and
@@ -58,44 +60,12 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
     """Report the metrics; warn where the model is no better than one that learnt nothing."""
     for split, values in fields["metrics"].items():
-        context.message(f"{split}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        context.message(f"{split}: " + ", ".join(f"{name} {values[name]:.4f}" for name in telling(values)))
     lost = lost_to_controls(fields["metric"], fields["report"]["higher_is_better"], fields)
     one_class = one_class_predicted(fields["metric"], fields["report"], lost)
-    for text in [*lost, one_class] if one_class else lost:
+    below = secondary_below_controls(fields["metric"], fields)
+    for text in [*lost, *below, *([one_class] if one_class else [])]:
         context.warn(text)
 
 
-def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) -> str | None:
-    """Say so where every row is predicted to be of one class; `lost` is what `lost_to_controls` says."""
-    confusion = report.get("confusion")
-    if confusion is None:
-        return None
-    predicted = [sum(column) for column in zip(*confusion["counts"], strict=True)]
-    if len(predicted) < 2 or not sum(predicted) or max(predicted) < sum(predicted):
-        return None
-    only = confusion["classes"][predicted.index(max(predicted))]
-    ranks_well = metric in ("rocauc", "ap") and not lost
-    why = (
-        f"it ranks them well ({metric}), but all scores lie on one side of the threshold; train longer, or take a "
-        "threshold of your own on the column score"
-        if ranks_well
-        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
-    )
-    return f"the model predicts class {only} for every row of {report['split']}: {why}"
-
-
-def lost_to_controls(metric: str, higher_is_better: bool, report: dict[str, Any]) -> list[str]:
-    """Say of each control where the model does not beat it; `report` has `metrics` and `controls` of EvalReport."""
-    lines = []
-    for name, splits in report["controls"].items():
-        lost = []
-        for split, values in splits.items():
-            own, bar = report["metrics"][split][metric], values[metric]
-            if not (own > bar if higher_is_better else own < bar):
-                lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
-        if lost:
-            lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
-    return lines
-
-
-STAGE: Stage[EvalReport] = Stage("evaluate", 6, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 7, EvalReport, ("train", "partition", "ingest"), config, build)

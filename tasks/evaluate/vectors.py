@@ -30,7 +30,7 @@ _EQUAL = 1e-3
 def describe_vectors(
     model: VectorModel, store: GraphStore, names: list[str] | None, *, shares: Sequence[float], most_labelled: int
 ) -> dict[str, Any]:
-    """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values.
+    """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values; `notes` if any.
 
     Args:
         model: the vectors.
@@ -47,11 +47,17 @@ def describe_vectors(
     if members is not None:
         of_length_1 = torch.nn.functional.normalize(_rows(model, nodes))
         known = f1_by_share(of_length_1, members, shares, splits=_SPLITS_A_SHARE, known_counts=True)
-        found["label_shares"] = {
-            "rows": len(nodes),
-            "splits": _SPLITS_A_SHARE,
-            "shares": [asdict(one) for one in known],
-        }
+        if known:
+            found["label_shares"] = {
+                "rows": len(nodes),
+                "splits": _SPLITS_A_SHARE,
+                "shares": [asdict(one) for one in known],
+            }
+        if left_out := sorted(set(shares) - {one.share for one in known}):
+            found["notes"] = [
+                f"F1 by share of labels leaves out {', '.join(f'{share:g}' for share in left_out)}: of {len(nodes):,} "
+                f"labelled nodes none is left to predict; the largest share that works is {1 - 1 / len(nodes):.4g}"
+            ]
     found["map"] = vector_map(model, store, names)
     return found
 
@@ -89,21 +95,33 @@ def lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:
 def vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) -> dict[str, Any]:
     """Return two coordinates of some nodes, by the two directions in which vectors differ most, and their classes.
 
-    Classes beyond the most frequent ones, and nodes without one, are -1.
+    Of several labels a node has the one that most nodes have. Classes beyond the most frequent ones, and nodes without
+    one, are -1.
     """
     manifest = store.manifest
     nodes = sample_rows(np.arange(manifest.num_nodes), _POINTS)
     rows = _rows(model, nodes)
     points = left_factor(rows - rows.mean(0), 2) if rows.shape[1] > 1 else torch.cat([rows, rows * 0], 1)
     found: dict[str, Any] = {"x": _rounded(points[:, 0]), "y": _rounded(points[:, 1]), "nodes": manifest.num_nodes}
-    if manifest.task == "node" and manifest.task_type == "multiclass":
-        label = np.asarray(store["label"][nodes]).reshape(-1)
+    if manifest.task == "node" and manifest.task_type in ("multiclass", "multilabel"):
+        label = np.asarray(store["label"][nodes])
+        label = _most_frequent_of_each(label) if manifest.task_type == "multilabel" else label.reshape(-1)
         classes, counts = np.unique(label[label >= 0], return_counts=True)
         shown = classes[np.argsort(-counts, kind="stable")[:_CLASSES_SHOWN]]
         place = {int(c): i for i, c in enumerate(shown)}
         found["class"] = [place.get(int(c), -1) for c in label]
         found["classes"] = [names[c] if names is not None and c < len(names) else str(c) for c in shown]
     return found
+
+
+def _most_frequent_of_each(label: Array) -> Array:
+    """Return for each row of (n, T), 0, 1 or NaN, the column that is most frequent in all of those that it is in.
+
+    -1: it is in none. Groups that overlap have one colour each so, and the smaller ones are not lost one by one.
+    """
+    member = label == 1
+    counts = member.sum(0)
+    return np.where(member.any(1), np.where(member, counts, -1).argmax(1), -1)
 
 
 def _rows(model: VectorModel, nodes: Array) -> Tensor:

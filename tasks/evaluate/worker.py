@@ -85,6 +85,7 @@ class Evaluation:
         measured: dict[str, dict[str, float]] = {}
         controlled: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {}
+        telling: dict[str, int] = {}
         splits, manifest = self.job.splits, self.store.manifest
         drawn = "test" if "test" in splits else splits[-1]
         predictions = {
@@ -96,6 +97,7 @@ class Evaluation:
         with self.writer, self._reading(), fitted_controls(self.opened, self.job.work) as controls:
             for number, (split, prediction) in enumerate(predictions(), start=1):
                 measured[split] = self._measure(prediction)
+                telling[split] = prediction.telling_rows
                 for name, values in controls.measured(split, prediction, self._measure):
                     controlled.setdefault(name, {})[split] = values
                 if split == drawn:
@@ -111,7 +113,7 @@ class Evaluation:
             "metrics": measured,
             "controls": controlled,
             "predictions": self.writer.path.name if self.job.predictions else None,
-            "report": {**report, "higher_is_better": self.evaluator.higher_is_better},
+            "report": {**report, "higher_is_better": self.evaluator.higher_is_better, "telling_rows": telling},
             "rows": self.rows,
         }
 
@@ -130,6 +132,7 @@ class Evaluation:
         found = describe_vectors(
             self.model, self.store, self.names, shares=job.label_shares or SHARES, most_labelled=job.most_labelled
         )
+        self.notes += found.pop("notes", [])
         return {"vectors": found}
 
     def _nodes(self) -> Iterator[tuple[str, Prediction]]:

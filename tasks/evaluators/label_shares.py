@@ -44,7 +44,7 @@ def f1_by_share(
     seed: int = 0,
     known_counts: bool = True,
 ) -> list[ShareScore]:
-    """Measure vectors at several shares of labels.
+    """Measure vectors at several shares of labels; those that leave no node to predict are left out.
 
     Args:
         x: float32 (n, D): vectors of the nodes that have a label.
@@ -58,6 +58,8 @@ def f1_by_share(
     found = []
     for share in shares:
         count = max(1, round(share * len(x)))
+        if count >= len(x):
+            continue
         orders = [torch.from_numpy(np.random.default_rng([seed, split]).permutation(len(x))) for split in range(splits)]
         scores = [
             _scores(x, is_member, order[:count], order[count:], strength=strength, known_counts=known_counts)

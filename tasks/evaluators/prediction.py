@@ -88,6 +88,17 @@ class Prediction:
         """Whether a row has one class out of many (against several independent columns)."""
         return self.label is not None and self.label.ndim == 1
 
+    @property
+    def telling_rows(self) -> int:
+        """How many rows a metric's noise goes by: labelled ones, or the rarer of positives and negatives."""
+        if self.positive is not None and self.negative is not None:
+            return int(min(self.positive.size, self.negative.size))
+        label, scores = self._labelled()
+        if label.ndim == 1 and scores.shape[1] > 2:
+            return len(label)
+        kinds = [int((label == kind).sum()) for kind in (0, 1)]
+        return min(kinds) if sum(kinds) == int((label >= 0).sum()) and all(kinds) else len(label)
+
     def _labelled(self) -> tuple[Array, Floats]:
         if self.scores is None or self.label is None:
             raise DataError("this metric compares labels: it needs scores and labels of nodes or graphs")

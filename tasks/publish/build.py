@@ -180,6 +180,9 @@ def _register(
     gate = judge.record(version, decision)
     outcome = f"{name} version {version}: {'champion' if decision.promote else 'not champion'}, {decision.reason}"
     (context.warn if decision.loud else context.message)(outcome)
+    if decision.compared is not None and decision.compared.other_graph:
+        # What it goes on to say is for who wants to predict with the old one.
+        context.message(decision.compared.why_not.partition(". ")[0])
     if gate["drift"] is not None:
         context.message(profile.text(gate["drift"]))
     tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": decision.reason})

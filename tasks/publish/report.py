@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from configs.changes import all_rows, changed_rows
+from configs.metric_names import telling
 from configs.schema import Recipe
 from tasks.publish import snapshots
 from tasks.publish.champion import judge
@@ -18,7 +19,7 @@ from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report_sections import Section, Table, sections, snapshot_section
 from tasks.stage import Parent
-from tasks.storage.manifests import CONTROLS, EvalReport
+from tasks.storage.manifests import CONTROLS, EvalReport, is_at_once, rows_text
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def result_table(evaluation: EvalReport | None, gate: Mapping[str, Any]) -> Tabl
     """Return what the model scored on each split, and beside it the champion and the controls on the same rows."""
     if evaluation is None:
         return None
-    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
+    names = telling(name for values in evaluation.metrics.values() for name in values)
     rows = []
     for split, own in evaluation.metrics.items():
         found = {"this model": own} | _champion_row(split, gate)
@@ -120,7 +121,7 @@ def stage_rows(parents: Mapping[str, Parent]) -> list[dict[str, Any]]:
             "name": name,
             "seconds": m.seconds,
             "peak_bytes": m.peak_bytes,
-            "rows": f"{m.rows:,}" if m.rows else "",
+            "rows": rows_text(name, m.rows, at_once=is_at_once(m)) if m.rows else "",
             "speed": f"{compact(m.rows / m.seconds)}/s" if m.rows and m.seconds > 0 else "",
             "size": f"{m.num_bytes / 1e6:,.1f} MB",
             "made": m.created_at,

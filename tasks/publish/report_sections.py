@@ -16,7 +16,7 @@ from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import class_names
-from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, PartitionManifest
+from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, PartitionManifest, is_at_once
 
 _MAX_LABELS = 5_000_000
 _FEW, _HARDEST = 5, 15
@@ -85,7 +85,7 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
         ("edges", _edges_text(data, taken=taken)),
         *([("nodes that exist", f"{graph.manifest.num_nodes:,}")] if graph is not None and taken else []),
         *([("graphs", f"{data.num_graphs:,}")] if data.task == "graph" else []),
-        *([("classes", f"{data.num_classes:,}")] if data.num_classes else []),
+        *_label_facts(data),
         ("split", ", ".join(f"{split} {count:,}" for split, count in splits.items() if split in SPLITS)),
     ]
     section = Section("The data", facts, _type_tables(data))
@@ -100,6 +100,12 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     section.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
     section.draw(_label_picture(graph, parents["ingest"]), "Labels in each split")
     return section
+
+
+def _label_facts(data: DatasetManifest) -> Facts:
+    if data.task_type == "multilabel":  # whose classes are the two of each column
+        return [("label columns", f"{data.num_tasks:,}, each yes or no")]
+    return [("classes", f"{data.num_classes:,}")] if data.num_classes else []
 
 
 def _type_tables(data: DatasetManifest) -> list[Table]:
@@ -141,7 +147,7 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
     found = report.get("held_out", {})
     if "pairs" not in found:
         return []
-    texts = [f"{found['pairs']:,}"]
+    texts = [f"{found['pairs']:,} pairs, an edge and its copies or reverse counted once"]
     if found["taken_out"]:
         texts.append(
             f"{found['taken_out']:,} of them stood among the edges that train or carry messages, and do no more"
@@ -233,16 +239,17 @@ def training_section(parents: Mapping[str, Parent]) -> Section:
     run, folder = parents["train"].manifest, parents["train"].folder
     records = read_records(folder / run.metrics_file)
     section = Section("Training")
+    at_once = is_at_once(run)
     section.facts = [
         ("model", f"{run.model.get('name', '')}, {run.num_parameters:,} parameters"),
-        ("ranks", f"{run.world_size} ({run.strategy})"),
-        ("epochs", f"{run.epochs_run}, the best was {run.best_epoch}"),
+        ("ranks", f"{run.world_size} ({run.strategy})" if run.strategy else str(run.world_size)),
+        ("epochs", "none: computed at once" if at_once else f"{run.epochs_run}, the best was {run.best_epoch}"),
         ("seed", str(run.seed)),
     ]
-    if run.edges_per_second:
+    if run.edges_per_second and not at_once:
         speed = f"{compact(run.seeds_per_second)} seeds/s, {compact(run.edges_per_second)} edges/s"
         section.facts.append(("speed", speed))
-    elif run.seeds_per_second:  # rows of tables, which have no layers to sample for
+    elif run.seeds_per_second and not at_once:  # rows of tables, which have no layers to sample for
         section.facts.append(("speed", f"{compact(run.seeds_per_second)} samples/s"))
     if run.resumed_from_epoch or run.restarts:
         section.facts.append(("interruptions", f"resumed from epoch {run.resumed_from_epoch}, {run.restarts} restarts"))

@@ -32,7 +32,7 @@ class Control(NamedTuple):
     """Whether a model that does not beat it is kept from becoming champion; else it is shown and warned about."""
 
 
-FEATURES_CONTROL = "features"
+FEATURES_CONTROL, PREPARED_CONTROL = "features", "prepared"
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
 """Those that say the same of every row."""
 CONTROLS = {
@@ -41,6 +41,9 @@ CONTROLS = {
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
+    PREPARED_CONTROL: Control(
+        "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
+    ),
     "degree": Control("degrees", "the product of the ends' degrees", gates=False),
     "common_neighbors": Control("common neighbours", "the number of neighbours that both ends have", gates=False),
     "dot": Control("dot product", "the dot product of the same vectors", gates=False),
@@ -331,6 +334,20 @@ class RunResult(Manifest):
         "resumed_from_epoch",
         "restarts",
     }
+
+
+_ROW_UNITS = {"components": "directed edges", "partition": "directed edges", "train": "samples", "evaluate": "scored"}
+
+
+def is_at_once(manifest: Manifest) -> bool:
+    """Whether it is of a training that computes its vectors at once: without epochs, strategy or samples."""
+    return isinstance(manifest, RunResult) and not manifest.strategy
+
+
+def rows_text(stage: str, rows: int, *, at_once: bool) -> str:
+    """Return how many rows a stage went through, and what they are; `at_once`: see `is_at_once`."""
+    unit = "nodes" if stage == "train" and at_once else _ROW_UNITS.get(stage, "rows")
+    return f"{rows:,} {unit}" if rows else "0"
 
 
 class EvalReport(Manifest):

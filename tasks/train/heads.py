@@ -22,20 +22,29 @@ STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0)
 _MOST_ROWS, _MOST_BYTES = 200_000, 1 << 27
 """Rows that a head is fitted to, and their bytes; of more, so many are drawn."""
 _ROWS_A_READ = 8192
+_MOST_SCORES = 1 << 23
+"""Scores that a threshold is chosen by; they are sorted once for each strength."""
 _PAIR_SEED = 20_261_123
 
 Score = Callable[[], float]
 """Returns how good the model is with the head that it has now; higher is better."""
 
 
-def fit_head(model: VectorModel, store: GraphStore, strength: float | None, score: Score | None) -> float | None:
+def fit_head(
+    model: VectorModel, store: GraphStore, strength: float | None, score: Score | None, *, for_f1: bool = False
+) -> float | None:
     """Fit the model's head to its vectors and the training split.
+
+    Of many labels each is rare, and a head that is right about its chance hardly ever gives it one above a half: few
+    or none would be predicted. With `for_f1` the scores of such a task are moved as a whole, so that 0, from where on
+    a label is predicted, lies where micro-F1 is best on the validation split; the order of rows stays as it is.
 
     Args:
         model: with its vectors; its head is set.
         store: the graph.
         strength: C of the L2 penalty; None: the one of STRENGTHS that `score` finds best.
         score: of the validation split; None: there is none, and 1 is taken.
+        for_f1: whether scores of several label columns are moved; needs a validation split.
 
     Returns:
         The strength that was taken; None: the head has none.
@@ -52,9 +61,13 @@ def fit_head(model: VectorModel, store: GraphStore, strength: float | None, scor
         x, y = _nodes(model, store)
         linear = model.head.linear
     fit = _fit_numbers if store.manifest.task_type == "regression" else _fit_members
+    held_out = _nodes(model, store, "valid", _MOST_SCORES // y.shape[1]) if for_f1 and _has_columns(store) else None
 
     def set_head(chosen: float) -> None:
         weight, bias = fit(x, y, chosen)
+        if held_out is not None:
+            rows, truth = held_out
+            bias = bias - best_threshold(torch.addmm(bias, rows, weight), truth)
         with torch.no_grad():
             linear.weight.copy_(weight.T)  # type: ignore[operator]
             linear.bias.copy_(bias)  # type: ignore[operator]
@@ -73,10 +86,33 @@ def _best(set_head: Callable[[float], None], score: Score) -> float:
     return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
 
 
-def _nodes(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
-    """Return vectors (n, D) and labels (n, C) of training nodes: 0 or 1 for each class, or numbers; NaN: none."""
+def _has_columns(store: GraphStore) -> bool:
+    return store.manifest.task == "node" and store.manifest.task_type == "multilabel"
+
+
+def best_threshold(scores: Tensor, truth: Tensor) -> float:
+    """Return the number above which scores are to be called positive so that micro-F1 is best; both (n, C).
+
+    Labels are 0 or 1, NaN where none is known. Halfway between two scores; of equally good ones the highest.
+    """
+    known = ~truth.isnan()
+    found, order = scores[known].double().sort(descending=True)
+    right = (truth[known] > 0.5)[order].double().cumsum(0)
+    if not len(right) or not right[-1]:
+        return 0.0
+    f1 = 2 * right / (torch.arange(1, len(right) + 1) + right[-1])
+    last_of_score = torch.cat([found[1:] != found[:-1], torch.tensor([True])])
+    place = int(torch.where(last_of_score, f1, -1.0).argmax())
+    following = found[min(place + 1, len(found) - 1)]
+    return float((found[place] + following) / 2) - (1e-6 if place + 1 == len(found) else 0.0)
+
+
+def _nodes(
+    model: VectorModel, store: GraphStore, split: str = "train", most: int = _MOST_ROWS
+) -> tuple[Tensor, Tensor]:
+    """Return vectors (n, D) and labels (n, C) of a split: 0 or 1 for each class, or numbers; NaN: none."""
     assert isinstance(model.head, NodeHead)
-    nodes = sample_rows(np.asarray(store["train_idx"]), _most_rows(model, 1))
+    nodes = sample_rows(np.asarray(store[f"{split}_idx"]), max(1, min(most, _most_rows(model, 1))))
     label = targets(store.manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
         known = label >= 0

@@ -216,6 +216,20 @@ def test_an_edge_list_takes_the_place_of_the_data_set(file: str) -> None:
     assert load_recipe("deepwalk", ["dataset=synthetic"]).dataset == load_recipe("deepwalk").dataset
 
 
+def test_a_description_goes_with_the_data_and_the_model_that_it_is_about() -> None:
+    def kept(*overrides: str, name: str = "deepwalk") -> bool:
+        return load_recipe(name, overrides).description == load_recipe(name).description
+
+    other = ["dataset=edges.csv"], ["dataset={name: mat, path: b.mat}"], ["dataset.num_nodes=500"]
+    assert not any(kept(*overrides) for overrides in other)
+    assert not kept("dataset.name=ogb", "dataset.dataset=ogbn-arxiv")
+    assert not kept("model=fastrp", name="prone")
+    assert kept("dataset=synthetic")
+    assert kept("seed=2", "model.dim=16", "dataset.num_nodes=20000")
+    assert kept("dataset.nodes.files=new.csv", name="my-graph")  # the user's own words of the user's own data
+    assert load_recipe("deepwalk", ["dataset=edges.csv", "description=My edges"]).description == "My edges"
+
+
 def test_variables_are_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.yaml"
     text = yaml.safe_dump({**TINY, "description": "${PLACE:-here} and ${PLACE}"})

@@ -13,7 +13,7 @@ import pytest
 from configs.registry import EVALUATORS
 from tasks.evaluate.controls.features import ControlledGraph
 from tasks.evaluate.controls.suite import Controls
-from tasks.evaluate.stage import lost_to_controls, one_class_predicted
+from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.evaluators.evaluators import Prediction, evaluator_for, make_evaluator
 from tasks.inference.predictor import Predictor
 from tasks.ingest.writer import DatasetWriter
@@ -176,6 +176,41 @@ def test_without_features_there_is_no_linear_control(tmp_path: Path) -> None:
     assert chance.negative.shape == (3, 5)  # type: ignore[union-attr]
 
 
+def with_vectors(graph: Parent, vectors: Any) -> Parent:
+    """The graph with a registered model's vectors as the features of its nodes."""
+    np.save(graph.folder / "feat.npy", vectors.astype(np.float32))
+    about = graph.manifest.arrays["feat"].model_copy(update={"shape": vectors.shape, "dtype": "float32"})
+    changes = {
+        "arrays": graph.manifest.arrays | {"feat": about},
+        "feature_dim": vectors.shape[1],
+        "report": graph.manifest.report | {"vectors": [{"model": "deepwalk@1"}]},
+    }
+    return Parent(graph.manifest.model_copy(update=changes), graph.folder)
+
+
+def test_vectors_as_features_have_a_linear_control(tmp_path: Path) -> None:
+    """The rows of the tables have no features of their own; the vectors tell the classes, and the pairs."""
+    rng = np.random.default_rng(0)
+    graph = node_graph(tmp_path / "graph")
+    label = np.asarray(GraphStore(graph.folder, graph.manifest)["label"]).astype(int)
+    vectors = np.eye(4)[label % 4] + rng.normal(0, 0.1, (len(label), 4))
+    graph = with_vectors(graph, vectors)
+    controls, store = controls_of(graph, dataset(tmp_path / "data", graph), tmp_path / "scratch", 4)
+    found = scored(controls, store, "valid", "label")
+    assert list(found) == ["majority", "prepared"]
+    assert accuracy(found["prepared"]) > 0.9 > accuracy(found["majority"])
+    assert not controls.notes
+
+    links = as_partition(link_graph(tmp_path / "links", dim=8))
+    side = planted_edges(200, 4, 25)[1]
+    links = with_vectors(links, np.eye(4)[side].repeat(2, 1) + rng.normal(0, 0.1, (200, 8)))
+    controls, store = controls_of(links, dataset(tmp_path / "more", links), tmp_path / "scratch", 1)
+    model = Prediction(positive=np.ones(len(store["test_edges"])), negative=np.ones(len(store["test_negative"])))
+    positive, negative = dict(controls.predictions("test", model))["prepared"].pairs()
+    assert (len(positive), negative.shape) == (len(store["test_edges"]), (500,))
+    assert positive.mean() > negative.mean() + 0.5
+
+
 @pytest.mark.parametrize("shape", [(19,), (40, 19)])
 @pytest.mark.parametrize("metric", ["hits@5", "hits@20", "hits@50", "mrr"])
 def test_chance_is_a_random_order_on_average(tmp_path: Path, metric: str, shape: tuple[int, ...]) -> None:
@@ -248,6 +283,49 @@ def test_no_constant_of_the_training_split_beats_the_control(tmp_path: Path, kin
 def test_a_model_that_beats_no_control_is_told_so(own: float, higher: bool, expected: list[str]) -> None:
     report = {"metrics": {"valid": {"m": own}}, "controls": {"majority": {"valid": {"m": 0.5}}}}
     assert lost_to_controls("m", higher, report) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "control", "warns"),
+    [(3000, "dot", False), (300_000, "dot", True), (None, "dot", True), (3000, "features", True)],
+)
+def test_noise_is_no_word_worth_except_where_a_control_gates(rows: int | None, control: str, warns: bool) -> None:
+    report = {
+        "metrics": {"valid": {"rocauc": 0.8047}},
+        "controls": {control: {"valid": {"rocauc": 0.8071}}},
+        "report": {"telling_rows": {} if rows is None else {"valid": rows}},
+    }
+    assert bool(lost_to_controls("rocauc", True, report)) == warns
+
+
+@pytest.mark.parametrize(
+    ("metric", "own", "bar", "said"),
+    [
+        ("f1_micro", 0.0, 0.049, "beside rocauc, by which the model is judged, it is below the majority class: "),
+        ("f1_micro", 0.048, 0.049, ""),  # noise
+        ("f1_micro", 0.6, 0.049, ""),
+        ("rmse", 2.0, 1.0, "valid rmse 2.0000 against 1.0000"),
+        ("rmse", 1.0, 2.0, ""),
+        ("r2", -0.8, 0.0, "valid r2 -0.8000 against 0.0000"),
+    ],
+)
+def test_a_secondary_metric_below_a_control_is_told(metric: str, own: float, bar: float, said: str) -> None:
+    report = {
+        "metrics": {"valid": {"rocauc": 0.9, metric: own}},
+        "controls": {"majority": {"valid": {"rocauc": 0.5, metric: bar}}, "degree": {"valid": {metric: bar}}},
+        "report": {"telling_rows": {"valid": 200}},
+    }
+    found = secondary_below_controls("rocauc", report)
+    assert len(found) == (said != "")
+    assert not said or said in found[0]
+
+
+def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
+    links = Prediction(positive=np.ones(30), negative=np.ones((30, 5)))
+    classes = Prediction(label=np.array([0, 1, 2, -1]), scores=np.ones((4, 3), np.float32))
+    columns = Prediction(label=np.array([[0.0, 1], [np.nan, 0], [0, 0]]), scores=np.ones((3, 2), np.float32))
+    values = Prediction(label=np.array([[0.5], [1.0], [2.0]]), scores=np.ones((3, 1), np.float32))
+    assert [one.telling_rows for one in (links, classes, columns, values)] == [30, 3, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,16 @@ def test_a_terminal_gets_no_line_that_is_too_wide(width: int) -> None:
     assert "─" in text
 
 
+def test_the_names_of_figures_stay_whole_at_80_columns() -> None:
+    names = ("mrr", "ap", "rocauc", "hits@1", "hits@3", "hits@10")
+    made = table("a recipe", *names, right=names)
+    made.add_row("valid · common neighbours", *["0.0000"] * len(names))
+    file = io.StringIO()
+    Console(file=file, width=80, force_terminal=True, color_system=None).print(made)
+    head = next(line for line in file.getvalue().splitlines() if "rocauc" in line)
+    assert head.split() == ["a", "recipe", *names]
+
+
 @pytest.mark.parametrize(
     ("elapsed", "remaining", "detail", "said"),
     [

@@ -150,9 +150,9 @@ def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_
     first, second = (line.run(year(data, moment, *options, nodes=nodes))["publish"] for moment in (2023, 2024))
     assert (first.manifest.champion, second.manifest.champion) == (True, True)
     (warning,) = second.manifest.warnings
-    assert "version 1, champion so far, cannot score the data of customers as of 2024" in warning
-    assert "customers@1 learnt a vector for each of its" in warning
-    assert second.manifest.gate["short"] == "v1 cannot score"
+    assert "version 1 is of another graph; this one takes over: " in warning
+    assert "customers@1 learnt a vector for each of its" in second.manifest.gate["why_not"]
+    assert second.manifest.gate["short"] == "v1 is of another graph"
     assert find_version(open_tracker(tracked_home), "customers@champion").version == "2"
 
 
@@ -165,7 +165,8 @@ def test_a_model_of_computed_vectors_gives_way_to_one_of_another_snapshot(tracke
     assert (again["why_not"], again["champion"] is None) == ("", False)
     newest = line.run(year(data, 2024, options[0]))["publish"].manifest
     assert newest.champion
-    assert "cannot score the data of customers as of 2024: the model was trained on vectors that" in newest.warnings[0]
+    assert "version 2 is of another graph; this one takes over" in newest.warnings[0]
+    assert newest.gate["why_not"].startswith("the model was trained on vectors that")
 
 
 def test_a_champion_whose_code_may_not_run_stays_until_somebody_allows_it(

@@ -121,6 +121,11 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     )
     below = Candidate("2", "valid/accuracy", 0.5, True, controls={"majority": 0.5})
     assert not decide(below, OLD, unasked).promote
+    other = decide(new, OLD, scored(0.5, None, why_not="It knows others not. Train anew.", other_graph=True))
+    assert (other.promote, other.loud, other.short) == (True, True, "v1 is of another graph")
+    assert other.reason == (
+        "version 1 is of another graph; this one takes over: valid/accuracy 0.5000 beats the majority class (0.4000)"
+    )
 
 
 def test_a_champion_whose_code_may_not_run_stays_with_a_loud_word() -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from configs.metric_names import telling
 from tasks.evaluate.diagnostics import diagnose
 from tasks.evaluators.evaluators import Prediction
 from tasks.publish.plots import eval_plots
 from tasks.publish.plots import run_plots as plots
-from tasks.publish.report import Published, recipe_rows, render
-from tasks.publish.report_sections import data_section
+from tasks.publish.report import Published, recipe_rows, render, result_table, stage_rows
+from tasks.publish.report_sections import data_section, training_section
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, NodeType, RunResult
@@ -322,8 +323,8 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
         assert facts["split"] == "train 14, valid 3, test 4"
         assert facts["edges"] == "20 as given, and 8 pairs that files of the split hold out"
         assert facts["held-out pairs"] == (
-            "7; 6 of them stood among the edges that train or carry messages, and do no more; "
-            "edges that left a split: train 6, valid 1"
+            "7 pairs, an edge and its copies or reverse counted once; 6 of them stood among the edges that train or "
+            "carry messages, and do no more; edges that left a split: train 6, valid 1"
         )
     data = parents["ingest"].manifest
     alone = dict(data_section({"ingest": parents["ingest"]}).facts)
@@ -332,7 +333,49 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
     graph = parents["preprocess"]
     changed = Parent(graph.manifest.model_copy(update={"report": {"held_out": kept}}), graph.folder)
     facts = dict(data_section({**parents, "preprocess": changed}).facts)
-    assert facts["held-out pairs"] == "9; 2 of them train too"
+    assert facts["held-out pairs"] == "9 pairs, an edge and its copies or reverse counted once; 2 of them train too"
+
+
+def test_what_is_computed_at_once_has_no_epochs_and_no_strategy(tmp_path: Path) -> None:
+    run = training(tmp_path / "train")
+    at_once = Parent(run.manifest.model_copy(update={"strategy": "", "world_size": 1, "epochs_run": 1}), run.folder)
+    found = [dict(training_section({"train": one}).facts) for one in (run, at_once)]
+    assert [facts["ranks"] for facts in found] == ["2 (data_parallel)", "1"]
+    assert [facts["epochs"] for facts in found] == ["8, the best was 8", "none: computed at once"]
+    rows = [stage_rows({"train": one, "partition": one})[0]["rows"] for one in (run, at_once)]
+    assert rows == ["100 samples", "100 nodes"]
+    assert stage_rows({"partition": run})[0]["rows"] == "100 directed edges"
+
+
+def test_label_columns_are_no_classes(tmp_path: Path) -> None:
+    data = ingest(node_graph(tmp_path / "graph").manifest, tmp_path / "data")
+    changes = {"task_type": "multilabel", "num_classes": 2, "num_tasks": 60}
+    facts = dict(data_section({"ingest": Parent(data.manifest.model_copy(update=changes), data.folder)}).facts)
+    assert facts["label columns"] == "60, each yes or no"
+    assert "classes" not in facts
+
+
+def test_tables_of_pairs_have_metrics_that_say_something() -> None:
+    every = {"rocauc": 0.8, "ap": 0.7, "mrr": 0.001, "hits@10": 0.0}
+    assert telling(every) == ["rocauc", "ap"]
+    assert telling(["ap", "rocauc", "hits@1"]) == ["ap", "rocauc"]
+    for judge in ("hits@50", "accuracy"):
+        assert telling([judge, *every]) == [judge, *every]
+    manifest = evaluation(Prediction(positive=np.ones(4), negative=np.zeros(9)), "link", "rocauc").manifest
+    measured = manifest.model_copy(update={"metrics": {"valid": every}})
+    shown = result_table(measured, {})
+    assert shown is not None
+    assert shown.columns == ("split", "scored by", "rocauc", "ap")
+
+
+def test_columns_that_are_all_rare_are_more_than_one_bar() -> None:
+    labels = (np.random.default_rng(0).random((4000, 60)) < np.linspace(0.001, 0.03, 60)).astype(np.float32)
+    canvas: Any = plots.positive_shares({"train": labels, "valid": labels[:500], "test": labels[500:1000]})
+    (ax,) = canvas.axes
+    assert max(patch.get_xy()[:, 0].max() for patch in ax.patches) < 10
+    canvas.figure.draw_without_rendering()
+    title, legend = ax._left_title.get_window_extent(), ax.get_legend().get_window_extent()
+    assert not title.overlaps(legend)
 
 
 def test_what_differs_from_the_defaults_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from configs.registry import LOADERS
 from configs.sizes import in_words, number_of_bytes
 from models.kernels.row_layout import Rule
 from models.vector_configs import Pairing
+from tasks.evaluators.metrics import f1_of_columns
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train import heads, pair_head
@@ -236,6 +237,57 @@ def test_a_head_takes_the_best_strength(tmp_path: Path, monkeypatch: pytest.Monk
     assert fit_head(model, store, None, lambda: next(scores)) == 0.1
     assert fit_head(model, store, 7.0, None) == 7.0
     assert fit_head(model, store, None, None) == 1.0
+
+
+def test_a_head_of_rare_labels_predicts_some_of_them(tmp_path: Path) -> None:
+    """The scores move as a whole: the order of rows is the same, and F1 is not 0."""
+    graph = node_graph(tmp_path / "graph")
+    job = make_job(recipe(), written(graph), tmp_path / "work")
+    train(job)
+    model: Any = load_model(job.work / BEST)
+    nodes, labels = graph.manifest.num_nodes, model.facts.out_dim
+    model.head.linear.bias.data.zero_()
+    label = (np.random.default_rng(0).random((nodes, labels)) < 0.1).astype(np.float32)
+    changes = {"task_type": "multilabel", "num_tasks": labels}
+    arrays = {name: array for name, array in graph.manifest.arrays.items() if name != "label"}
+    manifest = graph.manifest.model_copy(update={**changes, "arrays": arrays})
+    store = GraphStore(graph.folder, manifest)
+    held = np.asarray(store["valid_idx"], np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        inner = GraphStore.__getitem__
+        patch.setattr(GraphStore, "__getitem__", lambda self, name: label if name == "label" else inner(self, name))
+        found = []
+        for for_f1 in (False, True):
+            fit_head(model, store, 0.1, None, for_f1=for_f1)
+            found.append(model.head.linear(model.table[torch.from_numpy(held)].float()).detach().numpy())
+    assert np.ptp(found[1] - found[0]) < 1e-4
+    low, high = (f1_of_columns(label[held], scores > 0, "micro") for scores in found)
+    assert low < 0.05 < high
+
+
+def test_the_threshold_of_label_columns_is_the_best_for_micro_f1() -> None:
+    """Against every threshold there is, with missing labels, ties, and labels so rare that none is above a half."""
+    from tasks.train.heads import best_threshold
+
+    torch.manual_seed(0)
+    for missing, places in ((0.0, 9), (0.2, 9), (0.2, 1)):
+        scores = (torch.randn(200, 6) - 3).mul(10**places).round().div(10**places)
+        truth = (torch.rand(200, 6) < (scores + 1.5).sigmoid()).float()
+        truth[torch.rand(200, 6) < missing] = float("nan")
+
+        def f1(threshold: float, scores: Any = scores, truth: Any = truth) -> float:
+            return f1_of_columns(truth.numpy(), (scores > threshold).numpy(), "micro")
+
+        found = f1(best_threshold(scores, truth))
+        assert found == pytest.approx(max(f1(float(score) - 1e-5) for score in scores.ravel().unique()))
+        assert found > f1(0.0) + 0.1
+    assert best_threshold(torch.ones(3, 2), torch.zeros(3, 2)) == 0.0
+    assert (
+        f1_of_columns(
+            np.ones((3, 2)), (scores[:3, :2] > best_threshold(scores[:3, :2], torch.ones(3, 2))).numpy(), "micro"
+        )
+        == 1
+    )
 
 
 def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@
 | `mean` | regression | each label's mean in the training split |
 | `chance` | links | the same of every pair |
 | `features` | all | what a linear model says that saw the rows' own features only |
+| `prepared` | nodes, links | the same of the features after preprocess, where vectors of a model are among them |
 | `degree`, `common_neighbors`, `adamic_adar` | links | the ends' neighbours in the training graph |
 | `dot`, `cosine` | links | the vectors of a model that is these, where its head scores pairs otherwise |
 

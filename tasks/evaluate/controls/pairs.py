@@ -6,8 +6,9 @@ nothing to do with each other, both side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from tasks.evaluate.controls.features import (
     ControlledGraph,
     OwnFeatures,
     own_columns,
+    prepared_columns,
+    prepared_features,
     read_rows,
     training_sample,
 )
@@ -31,14 +34,26 @@ _NUMBERS_AT_A_TIME = 1 << 22
 _PAIRS_AT_A_TIME = 1 << 20
 
 
-@dataclass(frozen=True)
+class _Nodes(Protocol):
+    """Nodes that pairs may have at one of their ends, and their features."""
+
+    first: int
+    """The first one, in ids where types lie end to end."""
+    count: int
+    width: int
+    """Of their features."""
+
+    def take(self, rows: Array) -> Array:
+        """Return the features of nodes, float32 (n, width)."""
+
+
 class _End:
     """Nodes of one type."""
 
-    first: int
-    """The first one in the data set's ids, where types lie end to end."""
-    x: Array
-    """float32 (n, D): features of all of them, standardized; mapped."""
+    def __init__(self, first: int, x: Array) -> None:
+        """`first` in the data set's ids; `x`, float32 (n, D): features of all of them, standardized; mapped."""
+        self.first, self.x = first, x
+        self.count, self.width = x.shape
 
     def take(self, rows: Array) -> Array:
         """Return the features of nodes; zeros for those of another type, which drawn pairs may have."""
@@ -49,13 +64,26 @@ class _End:
         return found
 
 
+class _Prepared:
+    """All nodes of the graph with their features after preprocess, which are standardized as they are read."""
+
+    first = 0
+
+    def __init__(self, features: OwnFeatures, count: int) -> None:
+        self.features, self.count, self.width = features, count, features.width
+
+    def take(self, rows: Array) -> Array:
+        """Return the features of nodes."""
+        return np.concatenate([part for _, part in self.features.parts(rows)])
+
+
 class PairControl:
     """Fitted to a sample of the training pairs, and to as many pairs of random ends."""
 
-    def __init__(self, ends: tuple[_End, _End], graph: ControlledGraph) -> None:
-        """Not fitted yet: see `fit`."""
-        self.ends, self.graph = ends, graph
-        self.width = 2 * ends[0].x.shape[1] if ends[0] is ends[1] else sum(end.x.shape[1] for end in ends)
+    def __init__(self, ends: tuple[_Nodes, _Nodes], graph: ControlledGraph, ids: Callable[[Array], Array]) -> None:
+        """Not fitted yet: see `fit`. `ids`: from the graph's nodes to those of the ends."""
+        self.ends, self.graph, self._ids = ends, graph, ids
+        self.width = 2 * ends[0].width if ends[0] is ends[1] else sum(end.width for end in ends)
         self.model = linear.Linear(np.zeros((self.width, 1)), np.zeros(1))
 
     @classmethod
@@ -69,12 +97,27 @@ class PairControl:
         chosen = training_sample(np.arange(len(train)), columns, 1, share=2)
         true = ids.dense(np.asarray(train[chosen]).reshape(-1)).reshape(-1, 2)
         ends = {kind: _read_end(graph, kind, true[:, [k == kind for k in kinds]]) for kind in dict.fromkeys(kinds)}
-        control = cls((ends[kinds[0]], ends[kinds[1]]), graph)
-        draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
-        false = np.stack([end.first + draw.integers(0, len(end.x), len(true)) for end in control.ends], 1)
-        x = np.concatenate([part for pairs in (true, false) for _, part in control._parts(pairs)])
-        control.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), "link", 1)
+        control = cls((ends[kinds[0]], ends[kinds[1]]), graph, ids.dense)
+        control._fit(true)
         return control
+
+    @classmethod
+    def fit_prepared(cls, graph: ControlledGraph) -> PairControl:
+        """Fit it to the nodes' features after preprocess."""
+        train, features = graph.store["train_edges"], prepared_features(graph.store)
+        chosen = training_sample(np.arange(len(train)), prepared_columns(graph.store), 1, share=2)
+        true = np.asarray(train[chosen], np.int64)
+        features.fit(sample_rows(np.unique(true), len(true)))
+        end = _Prepared(features, graph.store.manifest.num_nodes)
+        control = cls((end, end), graph, partial(np.asarray, dtype=np.int64))
+        control._fit(true)
+        return control
+
+    def _fit(self, true: Array) -> None:
+        draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
+        false = np.stack([end.first + draw.integers(0, end.count, len(true)) for end in self.ends], 1)
+        x = np.concatenate([part for pairs in (true, false) for _, part in self._parts(pairs)])
+        self.model = linear.fit(x, np.repeat([1.0, 0.0], len(true)), "link", 1)
 
     def predict(self, split: str, prediction: Prediction) -> Prediction | None:
         """Score a split's pairs; None where they are too many."""
@@ -89,7 +132,7 @@ class PairControl:
         """Score pairs of the graph's nodes, int (n, 2): float32 (n,)."""
         scores = np.empty(len(pairs), np.float32)
         for some in slices(len(pairs), _PAIRS_AT_A_TIME):
-            dense = self.graph.ids.dense(np.asarray(pairs[some]).reshape(-1)).reshape(-1, 2)
+            dense = self._ids(np.asarray(pairs[some]).reshape(-1)).reshape(-1, 2)
             for part, x in self._parts(dense):
                 scores[some][part] = self.model(x)[:, 0]
         return scores

@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.metric_names import hits_of
 from models.vectors import VectorModel
-from tasks.evaluate.controls.features import ControlledGraph
+from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
 from tasks.evaluate.controls.rows import RowControl
@@ -19,7 +19,7 @@ from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.ranking.ranks import Ranks
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import CONSTANT_CONTROLS, FEATURES_CONTROL
+from tasks.storage.manifests import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.train.label_scale import label_scale
 
 _ANY_METRIC = ""
@@ -50,8 +50,14 @@ class Controls:
         is_link = graph.store.manifest.task == "link"
         self._vectors = vectors
         self._neighborhoods = NeighborhoodControl(graph.store) if is_link else None
-        self._linear = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
-        if self._linear is None:
+        self._linear: dict[str, PairControl | RowControl] = {}
+        own = PairControl.fit(graph) if is_link else RowControl.fit(graph, num_scores)
+        if own is not None:
+            self._linear[FEATURES_CONTROL] = own
+        if graph.store.manifest.task != "graph" and has_vectors(graph.store):
+            prepared = PairControl.fit_prepared(graph) if is_link else RowControl.fit_prepared(graph, num_scores)
+            self._linear[PREPARED_CONTROL] = prepared
+        if not self._linear:
             self.notes.append("the rows have no features of their own: there is no linear control")
 
     def measured(
@@ -85,12 +91,12 @@ class Controls:
                 "mean" if self._task_type == "regression" else "majority",
                 self._constant_prediction(_ANY_METRIC, prediction.label),
             )
-        if self._linear is not None:
-            found = self._linear.predict(split, prediction)
+        for name, control in self._linear.items():
+            found = control.predict(split, prediction)
             if found is None:
-                self.notes.append(f"{split} has too many pairs for the linear control")
+                self.notes.append(f"{split} has too many pairs for the linear control ({CONTROLS[name].row})")
             else:
-                yield FEATURES_CONTROL, found
+                yield name, found
         if self._neighborhoods is not None:
             yield from self._of_pairs(self._neighborhoods, split)
 

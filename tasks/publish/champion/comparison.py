@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import GraphmillError, IntegrityError, StageError, UntrustedCodeError, UserError
+from configs.errors import (
+    GraphmillError,
+    IntegrityError,
+    OtherGraphError,
+    StageError,
+    UntrustedCodeError,
+    UserError,
+)
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob
 from tasks.apply.model_files import model_digest
@@ -110,7 +117,8 @@ class Challenge:
         except UntrustedCodeError as error:
             return Compared(own_value, None, 0, data, why_not=str(error).partition("\n")[0] + ".", untrusted=True)
         except (UserError, IntegrityError) as error:
-            return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()))
+            other_graph = isinstance(error, OtherGraphError)
+            return Compared(own_value, None, 0, data, why_not=" ".join(str(error).split()), other_graph=other_graph)
         own_graph, ingest, home = self.parents["partition"], self.parents["ingest"], self.context.home
         mask = trained_on(published.folder, published.lineage, home, own_graph, ingest)
         outcome = self.measure([self.own(), _measured(published, graph, self._store())], mask)
@@ -121,6 +129,7 @@ class Challenge:
             rows=outcome["rows"],
             data=data,
             why_not=other.get("why_not", ""),
+            other_graph=other.get("other_graph", False),
             trained_on=None if mask is None else int(mask.sum()),
             left_out=outcome["left_out"],
         )

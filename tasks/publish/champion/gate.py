@@ -83,6 +83,8 @@ class Compared:
     """Whether both values are those of the evaluations, which measured the same prepared rows."""
     why_not: str = ""
     """Why the champion cannot score this data."""
+    other_graph: bool = False
+    """Whether that is because it knows the nodes of its own graph only, as vectors do."""
     untrusted: bool = False
     """Whether that is only because nobody has allowed its code to run here."""
     trained_on: int | None = 0
@@ -217,6 +219,14 @@ def _by_scores(new: Candidate, old: Candidate, compared: Compared, by_hand: str)
         )
     if compared.old is None:
         beaten = f"beats {controls_text(new.controls)}" if new.controls else "has no controls to beat"
+        if compared.other_graph:
+            return Decision(
+                True,
+                f"version {old.version} is of another graph; this one takes over: {new.shown} {beaten}",
+                f"v{old.version} is of another graph",
+                loud=True,
+                compared=compared,
+            )
         return Decision(
             True,
             f"version {old.version}, champion so far, cannot score {compared.data}: {compared.why_not.rstrip('.')}. So "

@@ -109,17 +109,20 @@ def label_histogram(values: Mapping[str, Any]) -> Canvas | None:
 @styled
 def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which share of positives; labels (n, T) of 0, 1 and NaN by split."""
-    canvas, ax = canvas_of_one()
-    drawn = 0
-    for number, (split, values) in enumerate(labels.items()):
+    shares = {}
+    for split, values in labels.items():
         known = ~np.isnan(values)
         rows = known.sum(axis=0)
-        share = 100 * np.nansum(values, axis=0)[rows > 0] / rows[rows > 0]
-        drawn = max(drawn, len(share))
-        ax.hist(share, bins=np.linspace(0, 100, 26), histtype="step", linewidth=1.6, color=COLORS[number], label=split)
+        shares[split] = 100 * np.nansum(values, axis=0)[rows > 0] / rows[rows > 0]
+    drawn = max(map(len, shares.values()), default=0)
     if drawn < 2:
         return None
-    ax.set(title=f"Positives of {drawn} label columns", xlabel="% positive", ylabel="columns")
+    canvas, ax = canvas_of_one()
+    # As wide as the shares are: of many labels all are rare, and would be one bar of a scale up to 100 %.
+    bins = np.linspace(0, max(share.max(initial=0.0) for share in shares.values()) or 100, 26)
+    for number, (split, share) in enumerate(shares.items()):
+        ax.hist(share, bins=bins, histtype="step", linewidth=1.6, color=COLORS[number], label=split)
+    ax.set(title=f"{drawn} label columns", xlabel="% positive", ylabel="columns")  # a longer title meets the legend
     legend(ax, len(labels))
     return canvas
 

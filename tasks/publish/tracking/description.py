@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs.changes import all_options, changed_options
+from configs.metric_names import telling
 from configs.schema import Recipe
 from tasks.publish.tracking.records import flatten
 from tasks.storage.manifests import CONTROLS, DatasetManifest, EvalReport
@@ -63,7 +64,7 @@ def describe(
 
 def _metrics(evaluation: EvalReport) -> list[str]:
     """Return a table: a row for each split, and below it those of the controls."""
-    names = list(dict.fromkeys(name for values in evaluation.metrics.values() for name in values))
+    names = telling(name for values in evaluation.metrics.values() for name in values)
     rows = []
     for split, own in evaluation.metrics.items():
         rows.append((split, own))

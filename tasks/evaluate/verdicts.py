@@ -1,0 +1,97 @@
+"""What an evaluation says of its model in words: where it is no better than what learnt nothing.
+
+A control that gates has to be beaten, by whatever little. Of the others (`Control.gates`), and of metrics beside the
+one that a model is judged by, only what is beyond noise is worth a word: more than two standard errors of the metric on
+as many rows. The same rows are scored by both, so that the difference is surer than that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.storage.manifests import CONTROLS
+
+ERRORS = frozenset({"rmse", "mae"})
+"""Metrics of which less is better."""
+_NOISE = 2.0
+
+
+def standard_error(metric: str, value: float, rows: int) -> float:
+    """Return about how far a metric strays on so many rows.
+
+    A share's deviation for what lies in 0..1; of errors and of R², what normal errors would have.
+    """
+    if metric in ERRORS:
+        return abs(value) / math.sqrt(2 * rows)
+    if metric == "r2":
+        return (1 - value) * math.sqrt(2 / rows)
+    share = min(1.0, max(0.0, value))
+    return math.sqrt(share * (1 - share) / rows)
+
+
+def _noise(metric: str, own: float, bar: float, rows: int | None) -> float:
+    return _NOISE * standard_error(metric, (own + bar) / 2, rows) if rows else 0.0
+
+
+def lost_to_controls(metric: str, higher_is_better: bool, report: Mapping[str, Any]) -> list[str]:
+    """Say of each control where the model does not beat it, or is worse beyond noise where it does not gate.
+
+    `report` has `metrics` and `controls` of EvalReport, and in its `report` the `telling_rows` of each split.
+    """
+    lines = []
+    for name, splits in report["controls"].items():
+        lost, gates = [], CONTROLS[name].gates
+        for split, values in splits.items():
+            own, bar = report["metrics"][split][metric], values[metric]
+            noise = 0.0 if gates else _noise(metric, own, bar, _rows(report, split))
+            beaten = own - bar > -noise if higher_is_better else bar - own > -noise
+            if not beaten:
+                lost.append(f"{split} {metric} {own:.4f} against {bar:.4f}")
+        if lost:
+            lines.append(f"the model does not beat {CONTROLS[name].what}: {', '.join(lost)}")
+    return lines
+
+
+def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
+    """Say which metrics beside the model's own are below a gating control's, beyond noise; see `lost_to_controls`."""
+    lines = []
+    for name, splits in report["controls"].items():
+        lost = []
+        for split, values in splits.items() if CONTROLS[name].gates else ():
+            for other in values.keys() & report["metrics"][split].keys() - {metric}:
+                own, bar = report["metrics"][split][other], values[other]
+                behind = own - bar if other in ERRORS else bar - own
+                if behind > _noise(other, own, bar, _rows(report, split)):
+                    lost.append(f"{split} {other} {own:.4f} against {bar:.4f}")
+        if lost:
+            lines.append(
+                f"beside {metric}, by which the model is judged, it is below {CONTROLS[name].what}: "
+                + ", ".join(sorted(lost))
+            )
+    return lines
+
+
+def _rows(report: Mapping[str, Any], split: str) -> int | None:
+    found: int | None = report.get("report", {}).get("telling_rows", {}).get(split)
+    return found
+
+
+def one_class_predicted(metric: str, report: dict[str, Any], lost: list[str]) -> str | None:
+    """Say so where every row is predicted to be of one class; `lost` is what `lost_to_controls` says."""
+    confusion = report.get("confusion")
+    if confusion is None:
+        return None
+    predicted = [sum(column) for column in zip(*confusion["counts"], strict=True)]
+    if len(predicted) < 2 or not sum(predicted) or max(predicted) < sum(predicted):
+        return None
+    only = confusion["classes"][predicted.index(max(predicted))]
+    ranks_well = metric in ("rocauc", "ap") and not lost
+    why = (
+        f"it ranks them well ({metric}), but all scores lie on one side of the threshold; train longer, or take a "
+        "threshold of your own on the column score"
+        if ranks_well
+        else "it learnt nothing beyond the majority; train longer, or look at the labels and the learning rate"
+    )
+    return f"the model predicts class {only} for every row of {report['split']}: {why}"
