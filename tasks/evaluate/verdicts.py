@@ -13,8 +13,10 @@ from typing import Any
 
 from tasks.storage.manifests import CONTROLS
 
-ERRORS = frozenset({"rmse", "mae"})
+ERRORS = frozenset({"rmse", "mae", "mean_rank"})
 """Metrics of which less is better."""
+_BOUNDS = frozenset({"mrr_optimistic", "mrr_pessimistic"})
+"""What ties are worth at most and at least: a model that scores all alike has the best of the one."""
 _NOISE = 2.0
 
 
@@ -60,7 +62,7 @@ def secondary_below_controls(metric: str, report: Mapping[str, Any]) -> list[str
     for name, splits in report["controls"].items():
         lost = []
         for split, values in splits.items() if CONTROLS[name].gates else ():
-            for other in values.keys() & report["metrics"][split].keys() - {metric}:
+            for other in (values.keys() & report["metrics"][split].keys()) - {metric} - _BOUNDS:
                 own, bar = report["metrics"][split][other], values[other]
                 behind = own - bar if other in ERRORS else bar - own
                 if behind > _noise(other, own, bar, _rows(report, split)):

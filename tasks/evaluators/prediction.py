@@ -90,7 +90,9 @@ class Prediction:
 
     @property
     def telling_rows(self) -> int:
-        """How many rows a metric's noise goes by: labelled ones, or the rarer of positives and negatives."""
+        """How many rows a metric's noise goes by: labelled or ranked ones, or the rarer of positives and negatives."""
+        if self.ranks is not None:
+            return len(self.ranks)
         if self.positive is not None and self.negative is not None:
             return int(min(self.positive.size, self.negative.size))
         label, scores = self._labelled()

@@ -14,6 +14,7 @@ from models.facts import GraphFacts
 from models.knowledge import KnowledgeModel
 from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples
+from tasks.evaluate.verdicts import secondary_below_controls
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.triples import Triples
 from tasks.storage.graph_store import GraphStore
@@ -122,3 +123,16 @@ def test_a_report_of_triples(tmp_path: Path) -> None:
     unseen = found["unseen"]
     assert (unseen["entities"], unseen["triples"]) == (2, 2)
     assert unseen["metrics"]["mrr"] > (1 / ranks.mean)[np.tile(np.arange(len(reciprocal)) < 30, 2)].mean() - 1e-9
+
+
+def test_a_good_model_gets_no_warning_of_its_ties() -> None:
+    model = {"mrr": 0.9, "mean_rank": 2.5, "mrr_optimistic": 0.9, "mrr_pessimistic": 0.9}
+    chance = {"mrr": 0.04, "mean_rank": 74.0, "mrr_optimistic": 1.0, "mrr_pessimistic": 0.007}
+    report = {
+        "metrics": {"test": model},
+        "controls": {"chance": {"test": chance}},
+        "report": {"telling_rows": {"test": 500}},
+    }
+    assert secondary_below_controls("mrr", report) == []
+    report["metrics"]["test"] = {**model, "mean_rank": 90.0}
+    assert "mean_rank 90.0000 against 74.0000" in secondary_below_controls("mrr", report)[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from flows.cli import app
 from tasks.ingest.stage import STAGE
 from tasks.stage import run_stage
 from tasks.storage.home import Home
+from tests.flows.conftest import graphmill
 from tests.ingest.triple_files import TRAIN, lines, put_splits
 
 
@@ -83,3 +85,25 @@ def test_inspect(place: Path) -> None:
     drawn = CliRunner().invoke(app, ["--home", "home", "inspect", outcome.folder.name, "-o", "plots"])
     assert drawn.exit_code == 0, drawn.output
     assert list(Path("plots").iterdir())
+
+
+def test_the_shipped_recipe_runs_from_its_data_to_a_champion(place: Path) -> None:
+    sizes = ["dataset.num_entities=60", "dataset.num_types=1", "dataset.num_relations=8", "dataset.num_triples=800"]
+    words = ["run", "knowledge-graph", *sizes, "train.epochs=20", "train.threads=1", "--json"]
+    done = graphmill(Path("home"), *words)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[-1])
+    metrics = record["metrics"]["test"]
+    assert metrics["mrr"] > 0.2
+    assert metrics["mrr_pessimistic"] <= metrics["mrr"] <= metrics["mrr_optimistic"]
+    [predictions] = Path("home").glob("artifacts/evaluate/*/predictions.parquet")
+    columns = pq.read_table(predictions).column_names
+    assert columns == ["head", "tail", "relation", "split", "head_rank", "tail_rank"]
+    told = graphmill(
+        Path("home"), "export", "embeddings", "--model", "knowledge-graph@champion", "--output", "e.parquet"
+    )
+    assert told.returncode == 0, told.stderr
+    assert len(pq.read_table("e.parquet")) == 60
+    refused = graphmill(Path("home"), "predict", "--model", "knowledge-graph@champion")
+    assert refused.returncode == 2
+    assert "predict does not do yet" in refused.stderr
