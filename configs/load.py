@@ -87,7 +87,7 @@ def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
     """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError.
 
-    Overrides that put other data or another model in place take a description that they do not give away with them.
+    Overrides that put other data in place, or another model than the description names, take it away with them.
     """
     parsed = [_parse_override(text) for text in overrides]
     places = {keys for keys, _ in parsed}

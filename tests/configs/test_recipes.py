@@ -224,6 +224,8 @@ def test_a_description_goes_with_the_data_and_the_model_that_it_is_about() -> No
     assert not any(kept(*overrides) for overrides in other)
     assert not kept("dataset.name=ogb", "dataset.dataset=ogbn-arxiv")
     assert not kept("model=fastrp", name="prone")
+    assert not kept("model=gat", name="ogbn-arxiv")
+    assert kept("model=gcn", name="quickstart"), "it names no model"
     assert kept("dataset=synthetic")
     assert kept("seed=2", "model.dim=16", "dataset.num_nodes=20000")
     assert kept("dataset.nodes.files=new.csv", name="my-graph")  # the user's own words of the user's own data
