@@ -68,13 +68,13 @@ def component_page(page: str) -> str:
     base = _common_base(registry)
     place = registry.place
     parts = [f"# {_TITLES.get(page, page.capitalize())}", f"Where it stands in a recipe: `{place}`."]
-    shared = [option for option in options(base, place) if not option.key.endswith(".name")]
+    shared = [option for option in options(base, place) if option.key != f"{place}.name"]
     if shared:
         parts += [f"## Options of every {registry.kind}", _table(shared)]
     known = {option.key: option for option in shared}
     for name in registry.names():
         config = registry.config_class(name)
-        own = [o for o in options(config, place) if not o.key.endswith(".name") and known.get(o.key) != o]
+        own = [o for o in options(config, place) if o.key != f"{place}.name" and known.get(o.key) != o]
         parts += [f"## {name}", registry.description(name)]
         parts.append(_table(own) if own else "No options of its own.")
     return "\n\n".join(parts) + "\n"

@@ -15,11 +15,9 @@ from configs.errors import DataError, IntegrityError, RecipeError, StageError, U
 from configs.schema import Recipe
 from tasks.calls import load_stage, mark_used
 from tasks.preprocess.transforms.configs import EmbeddingConfig, from_models
-from tasks.preprocess.vectors import refuse_numbers
 from tasks.stage import Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.ids import has_own_ids, structure_digest
 from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest
 
 if TYPE_CHECKING:
@@ -189,6 +187,10 @@ def _refuse_other_nodes(config: EmbeddingConfig, home: Home, ingest: str) -> Non
 
     Of several types of nodes, and of data that is no longer there, preprocess alone knows. Raises DataError.
     """
+    # Here and not above: commands that only look import no numpy.
+    from tasks.preprocess.vectors import refuse_numbers
+    from tasks.storage.ids import has_own_ids, structure_digest
+
     published = _published(str(config.model), home)
     here, there = _dataset(ingest, home), _dataset(str(published.lineage["ingest"]["key"]), home)
     if here is None or there is None or structure_digest(here) == structure_digest(there):

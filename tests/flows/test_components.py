@@ -26,7 +26,7 @@ def test_what_is_shown_of_a_component_can_stand_in_a_recipe(plural: str, capsys:
         assert options.keys() == fields.keys()
         needed = {key for key, field in fields.items() if field.is_required() and key != "name"}
         assert needed == {line.strip().partition(":")[0] for line in shown.splitlines() if "# has to be given" in line}
-        if not needed:
+        if not needed and (name, plural) != ("triples", "datasets"):  # which wants one of two options, and says so
             assert registry.config(options) == registry.config(name)
 
 
