@@ -23,10 +23,9 @@ from models.kernels.constants import Constant
 from models.kernels.roots import HAS_AVX512, REGISTER
 from models.kernels.vector import FAST, VectorType, instruction
 
-
 _SIGNS = 0xA9A9A811
-"""Answers of four bits, from the lowest on: of NaN (two kinds) itself, of 0 0, of 1 1, of -infinity -1, of infinity 1, of
-what is negative -1, of what is positive 1."""
+"""Answers of four bits, from the lowest on: of NaN (two kinds) itself, of 0 0, of 1 1, of -infinity -1, of infinity 1,
+of what is negative -1, of what is positive 1."""
 
 
 @dataclass(frozen=True)

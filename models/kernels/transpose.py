@@ -13,8 +13,8 @@ from models.kernels.vector import instruction
 
 
 @instruction
-def transpose(typing, square, rows, at, stride, tiles, to, tile_stride):  # type: ignore[no-untyped-def]
-    """transpose(square, rows, at, stride, tiles, to, tile_stride): write a square's rows as columns, n numbers each.
+def transpose(typing, square, rows, at, stride, tiles, to, step):  # type: ignore[no-untyped-def]
+    """transpose(square, rows, at, stride, tiles, to, step): write a square's rows as columns, n numbers each.
 
     Its first number is read at `at` and written at `to`; strides are the steps from row to row. A quarter of a cycle a
     number, where single ones take four.
