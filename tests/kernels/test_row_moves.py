@@ -118,7 +118,8 @@ def test_small_steps_reach_tables_of_16_bits(rule: RuleName) -> None:
     rate = {"sgd": 1e-4, "momentum": 2e-5, "adagrad": 1e-3, "adam": 1e-4}[rule]
     found = gradients(40, 33, 1)
     rows, results = drawn(8, 40, 2), []
-    for precision, first in (("float32", 1), ("bfloat16", 1), ("bfloat16", 1), ("bfloat16", 7001)):
+    runs: list[tuple[Precision, int]] = [("float32", 1), ("bfloat16", 1), ("bfloat16", 1), ("bfloat16", 7001)]
+    for precision, first in runs:
         made = table(8, 33, precision, Rule(rule))
         before = made.read()
         for step in range(200):
