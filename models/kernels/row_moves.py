@@ -2,6 +2,10 @@
 
 Gradients of one row are added up first and the row moves once, as its rule says: training by batches, where
 `models.kernels.skipgram` trains pair by pair. All of it is the same from run to run.
+
+Milliseconds for 5,000 and 50,000 random ones of 2 million rows of 200 float32, one thread (Sapphire Rapids, November
+2026): gathered 1.0 and 17 (torch 3.1 and 54), moved by SGD 1.4 and 20 (torch's index_add_ 3.0 and 29), of which sorting
+takes 0.2 and 3; by Adagrad 2.7 and 24, by Adam 4.2 and 38.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from models.kernels.skipgram_rules import move_row
 from models.kernels.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
 
 _FLOATS_AHEAD = 1024
-"""Rows as many as make so many columns are asked for ahead, and two at least."""
+"""Rows as many as make so many columns are asked for ahead, and two at least: flat from 512 to 4096."""
 
 
 def gather_rows(table: RowTable, rows: NDArray[Any]) -> Tensor:
@@ -120,7 +124,7 @@ def set_lengths(table: RowTable, rows: NDArray[Any]) -> None:
 
 @njit(cache=True, nogil=True)
 def _set_lengths(lanes, size, stride, table, rows):  # type: ignore[no-untyped-def]
-    parts, last, ahead = stride // size, len(rows) - 1, max(2, 1024 // stride)
+    parts, last, ahead = stride // size, len(rows) - 1, max(2, _FLOATS_AHEAD // stride)
     for i in range(len(rows)):
         ask_for(lanes, size, parts, table, np.int64(rows[min(i + ahead, last)]) * stride)
         at, squares = np.int64(rows[i]) * stride, zeros(lanes)

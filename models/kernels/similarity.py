@@ -10,6 +10,18 @@
 The scale s of a query is 1 where it is None; only l1 and l2 have one. At a distance of 0 a gradient is 0: of l1 and
 complex number by number. Distances are summed of differences, not made of products, so that near ones are exact.
 Kernels take one thread and no lock, products are torch's: threads may call these functions side by side.
+
+Milliseconds of scores and gradients of 512 queries with 256 candidates, w = 200 (complex: 400), one thread of a shared
+virtual machine with AVX-512 (Sapphire Rapids, November 2026), candidates shared by 64 and by all 512 queries:
+
+| | 64 | 512 | torch, 64 | torch, 512 |
+|---|---|---|---|---|
+| l1 | 0.9 + 1.4 | 0.7 + 1.2 | 25 (cdist) | 22 |
+| l1 with a scale | 1.0 + 1.9 | 0.8 + 1.8 | 310 (broadcast) | 450 |
+| l2 | 0.7 + 1.2 | 0.5 + 1.1 | 22 (cdist of differences), 3.8 (of products) | 18, 2.1 |
+| l2 with a scale | 0.9 + 1.7 | 0.7 + 1.6 | 260 (broadcast) | 480 |
+| complex | 2.4 + 4.5 | 2.3 + 4.3 | 390 (broadcast) | 1040 |
+| dot | 0.3 + 0.6 | 0.3 + 0.6 | the same | the same |
 """
 
 from __future__ import annotations
@@ -36,7 +48,8 @@ _HEIGHT = 8
 _COLUMNS = 16 if HAS_AVX512 else 8
 """Columns at once where gradients are made."""
 _BLOCK = 128
-"""Candidates whose columns stay in the first-level cache meanwhile."""
+"""Candidates whose columns stay in the first-level cache meanwhile: 64 and 256 are as fast, 32 columns of half as many
+queries gain nothing, 32 of as many take up to half as long again (Sapphire Rapids, November 2026)."""
 
 
 def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:

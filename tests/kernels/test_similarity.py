@@ -244,7 +244,7 @@ def test_wrong_shapes() -> None:
     ):
         for function in (similarities, pair_similarities):
             with pytest.raises(AssertionError):
-                function(*arguments)  # type: ignore[arg-type]
+                function(*arguments)
     with pytest.raises(AssertionError):
         pair_similarities("l1", rows, rows[:2])
     with pytest.raises(AssertionError):
