@@ -20,6 +20,7 @@ from flows.results import result_storage
 from flows.shards import make_map_shards
 from flows.terminal.progress import RunListener, current_reporter
 from flows.vectors import make_vectors
+from tasks.apply.completion.asked import Asked
 from tasks.apply.run import OutputKind, OutputRequest
 from tasks.calls import calling, find_stage
 from tasks.prefect_tasks import TASKS
@@ -37,6 +38,13 @@ def predict_nodes(
     nodes: str | None = None,
     pairs: str | None = None,
     graphs: str | None = None,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    queries: str | None = None,
+    k: int | None = None,
+    known: str | None = None,
+    type: str | None = None,
     output: str | None = None,
     format: str | None = None,
     recipe: str | None = None,
@@ -44,15 +52,22 @@ def predict_nodes(
     snapshot: str | None = None,
     home: str | None = None,
 ) -> dict[str, Any]:
-    """Predict with a registered model: classes or values of nodes or graphs, scores of pairs.
+    """Predict with a registered model: classes or values of nodes or graphs, scores of pairs, completions of triples.
 
     Args:
         model: `NAME@champion`, `NAME@VERSION` or `NAME@ALIAS`.
         nodes: file of node ids; none: all nodes that can carry labels.
         pairs: file of `source` and `target` ids (link models).
         graphs: file of graph ids; none: all.
+        head: of a triple that a model of a knowledge graph completes; two of the three are given.
+        relation: likewise.
+        tail: likewise.
+        queries: file of such triples, with the columns `head`, `relation` and `tail`, one of them empty in each row.
+        k: completions of each; default 10.
+        known: what becomes of completions that are triples of the data: `leave-out` (the default) or `mark`.
+        type: complete by entities of this type only.
         output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder.
-        format: `parquet` or `npy`; default by the output's ending.
+        format: `parquet` or `npy`, of completions `parquet` or `csv`; default by the output's ending.
         recipe: name or file of a recipe with other data, of which the `dataset` and the `snapshot` matter; none: the
             data of the training.
         overrides: `dotted.key=value` changes of the recipe.
@@ -62,8 +77,10 @@ def predict_nodes(
     Returns:
         What was written, by which model version, from which data: small plain values.
     """
-    given = given_files(nodes=nodes, pairs=pairs, graphs=graphs)
-    return _run(model, OutputRequest("predictions", output, format, given), Data(recipe, overrides, snapshot), home)
+    given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
+    asked = Asked(head, relation, tail, k, known, type)
+    request = OutputRequest("predictions", output, format, given, asked=asked)
+    return _run(model, request, Data(recipe, overrides, snapshot), home)
 
 
 @flow(name="export_model", flow_run_name=_run_name, persist_result=False)
@@ -84,7 +101,8 @@ def export_model(
 
     Args:
         model: `NAME@champion`, `NAME@VERSION` or `NAME@ALIAS`.
-        what: `embeddings` (the vectors that the model scores by), `predictions` or `model` (its files).
+        what: `embeddings` (the vectors that the model scores by), `relations` (those of a knowledge graph),
+            `predictions` or `model` (its files).
         nodes: as for `predict_nodes`.
         graphs: as for `predict_nodes`.
         output: file to write, or folder for the model's files.

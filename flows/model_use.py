@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from flows.parameters import requested_overrides
 from flows.services.past_runs import PastRun, can_write, write_past_run
 from flows.terminal.console import format_bytes, format_seconds
 from flows.terminal.progress import ReporterListener, current_reporter
+from tasks.apply.completion.asked import Asked
 from tasks.apply.needs import check_options
 from tasks.apply.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
@@ -70,9 +71,7 @@ class ModelUse:
         registry = open_registry(self.home)
         self.version: ModelVersion = find_version(registry, model)
         self.published: Published = read_published(fetch_model(registry, self.version), self.version.reference)
-        path, chosen = request.place(f"{self.version.name}-v{self.version.version}")
-        self.request = replace(request, output=str(path), format=chosen)
-        self.request.check(self.published.task)
+        self.request = request.placed(f"{self.version.name}-v{self.version.version}", self.published.task)
         self.stages: dict[str, dict[str, Any]] = {}
         if self.request.what == "model":
             return  # its files are copied: there may be code among them, and nothing of it runs
@@ -94,7 +93,7 @@ class ModelUse:
             return self._run()
 
     def _run(self) -> dict[str, Any]:
-        what, output = self.request.what, str(self.request.output)
+        what, output = self.request.what, self.request.output
         record: dict[str, Any] = {
             "what": what,
             "model": self.version.name,
@@ -102,8 +101,8 @@ class ModelUse:
             "output": output,
         }
         if what == "model":
-            with output_errors(Path(output)):
-                self.published.export(Path(output), str(self.request.format))
+            with output_errors(Path(str(output))):
+                self.published.export(Path(str(output)), str(self.request.format))
         else:
             with ExitStack() as stack:
                 stack.enter_context(self.stages_called())
@@ -193,9 +192,10 @@ def given_files(**files: str | None) -> dict[str, str]:
 def requested_use(parameters: dict[str, Any]) -> ModelUse:
     """Return the use that a flow's parameters ask for, now. Raises UserError."""
     given = parameters.get
-    files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs")})
+    files = given_files(**{name: given(name) for name in ("nodes", "pairs", "graphs", "queries")})
     what = given("what", "predictions")
-    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"))
+    asked = Asked(**{one.name: given(one.name) for one in fields(Asked)})
+    request = OutputRequest(what, given("output"), given("format"), files, given("node_type"), asked)
     data = Data(given("recipe"), given("overrides"))
     return ModelUse(parameters["model"], request, data, parameters.get("home"), datetime.datetime.now(datetime.UTC))
 
@@ -230,7 +230,8 @@ def record_text(record: dict[str, Any]) -> str:
 
 def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what was done as lines of name and value."""
-    lines = [(record["what"], record["output"]), ("model", f"{record['model']} version {record['version']}")]
+    lines = [(record["what"], record["output"])] if record["output"] else []
+    lines += [("model", f"{record['model']} version {record['version']}")]
     if "rows" in record:
         data = record["data"]
         size = f"{record['rows']:,}" + (f" vectors of {record['dim']}" if "dim" in record else "")

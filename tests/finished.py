@@ -11,6 +11,7 @@ import torch
 
 from configs.registry import MODELS
 from models.base import GraphModel
+from tasks.ingest.triple_tables import write_relations
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
@@ -26,12 +27,17 @@ def dataset(
     ids: list[Any] | None = None,
     classes: list[str] | None = None,
     graphs: list[str] | None = None,
+    *,
+    typed: dict[str, list[Any]] | None = None,
+    relations: list[str] | None = None,
 ) -> Parent:
-    """What ingest left behind, as far as evaluation reads it."""
+    """What ingest left behind, as far as evaluation reads it. `typed`: ids of each type, in place of `ids`."""
     folder.mkdir(parents=True)
     with DatasetWriter(folder) as writer:
-        if ids is not None:
-            writer.write("ids/node", {"node_id": np.arange(len(ids)), "original_id": pa.array(ids)})
+        for kind, own in (typed or ({} if ids is None else {"node": ids})).items():
+            writer.write(f"ids/{kind}", {"node_id": np.arange(len(own)), "original_id": pa.array(own)})
+        if relations is not None:
+            write_relations(writer, pa.array(relations))
         if graphs is not None:
             writer.write("ids/graphs", {"graph_id": np.arange(len(graphs)), "original_id": pa.array(graphs)})
         if classes is not None:
@@ -48,9 +54,11 @@ def dataset(
         num_classes=m.num_classes,
         metric=m.metric,
         directed=False,
-        node_types=(NodeType(name="node", num_nodes=m.num_nodes),),
+        node_types=tuple(NodeType(name=kind, num_nodes=len(own)) for kind, own in typed.items())
+        if typed
+        else (NodeType(name="node", num_nodes=m.num_nodes),),
         edge_types=(),
-        target_type="node",
+        target_type=next(iter(typed or {"node": ()})),
         splits=m.splits,
         tables=tables,
     )

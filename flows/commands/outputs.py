@@ -28,12 +28,30 @@ GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", he
 PairsOption = Annotated[
     str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
 ]
-FormatOption = Annotated[str | None, typer.Option("--format", metavar="parquet|npy", help="Default: parquet.")]
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", metavar="parquet|npy|csv", help="Default: parquet; csv is for completions of triples."),
+]
+HeadOption = Annotated[str | None, typer.Option("--head", metavar="ID", help="Head of triples to complete.")]
+RelationOption = Annotated[str | None, typer.Option("--relation", metavar="NAME", help="Their relation.")]
+TailOption = Annotated[str | None, typer.Option("--tail", metavar="ID", help="Their tail. Two of the three are given.")]
+QueriesOption = Annotated[
+    str | None,
+    typer.Option("--queries", metavar="FILE", help="File of head, relation and tail, one of them empty in each row."),
+]
+MostOption = Annotated[int | None, typer.Option("-k", min=1, help="Completions of each triple.", show_default="10")]
+KnownOption = Annotated[
+    str | None,
+    typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out"),
+]
+TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Complete by entities of this type.")]
 DataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
 ]
-ExportedArgument = Annotated[str, typer.Argument(metavar="embeddings|predictions|model|graph", help="What to export.")]
+ExportedArgument = Annotated[
+    str, typer.Argument(metavar="embeddings|relations|predictions|model|graph", help="What to export.")
+]
 ExportedModelOption = Annotated[
     str | None,
     typer.Option("--model", "-m", metavar="NAME@VERSION", help="Registered model: NAME@champion, NAME@3; no graph's."),
@@ -50,7 +68,7 @@ ExportFormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="parquet or npy, of embeddings safetensors, word2vec and word2vec-binary too; of the model files or "
+        help="parquet or npy, of vectors safetensors, word2vec and word2vec-binary too; of the model files or "
         "safetensors; of a graph dgl.",
     ),
 ]
@@ -97,9 +115,13 @@ def _call(flow_name: str, place: Home, verbose: bool, as_json: bool, parameters:
 
 
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
+    from flows.commands.completions import show_completions
     from flows.terminal.console import err, out, print_facts
 
-    print_facts(err() if as_json else out(), facts, width=11)
+    completions = record.get("completions")
+    if completions is not None and not as_json:
+        show_completions(record["asked"], completions)
+    print_facts(err() if as_json or completions is not None else out(), facts, width=11)
     if as_json:
         print(json.dumps(record), flush=True)
 
@@ -148,6 +170,13 @@ def predict(
     nodes: NodesOption = None,
     pairs: PairsOption = None,
     graphs: GraphsOption = None,
+    head: HeadOption = None,
+    relation: RelationOption = None,
+    tail: TailOption = None,
+    queries: QueriesOption = None,
+    k: MostOption = None,
+    known: KnownOption = None,
+    type: TypeOption = None,
     output: OutputOption = None,
     format: FormatOption = None,
     trust_code: TrustOption = None,
@@ -157,8 +186,11 @@ def predict(
 ) -> None:
     """Predict with a registered model, for its own data, a newer snapshot or another data set of the same kind.
 
+    A model of a knowledge graph completes triples: two of `--head`, `--relation`, `--tail`, or `--queries`.
+
     Examples: `graphmill predict --model quickstart@champion`;
-    `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`
+    `graphmill predict -m papers@champion papers.yaml snapshot.as_of=2026-11 --nodes new.csv -o new.parquet`;
+    `graphmill predict -m knowledge-graph@champion --head 17 --relation r3 -k 5`
     """
     recipe, overrides = _recipe_and_overrides(data)
     parameters = {
@@ -166,6 +198,13 @@ def predict(
         "nodes": nodes,
         "pairs": pairs,
         "graphs": graphs,
+        "head": head,
+        "relation": relation,
+        "tail": tail,
+        "queries": queries,
+        "k": k,
+        "known": known,
+        "type": type,
         "output": output,
         "format": format,
         "recipe": recipe,

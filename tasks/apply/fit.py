@@ -52,10 +52,10 @@ def refuse_embedding_shapes(model: str, facts: dict[str, Any], shapes: dict[str,
 def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:
     """Refuse a table with a row for each node. Graph tasks know no nodes: they share one row."""
     if rows == num_nodes > 1 and task != "graph":
+        way_out = ", or train a model on features of the nodes (the transform degree makes one)"
         raise OtherGraphError(
             f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
-            "be used on its training data only. Train on the new data, or train a model on features of the nodes (the "
-            "transform degree makes one)"
+            f"be used on its training data only. Train on the new data{'' if task == 'triple' else way_out}"
         )
 
 

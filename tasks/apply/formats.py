@@ -8,4 +8,6 @@ ENDINGS = {
     "word2vec-binary": ".bin",
 }
 """How files' names end."""
+COMPLETION_ENDINGS = {"parquet": ".parquet", "csv": ".csv"}
+"""Of completions of triples."""
 HAS_IDS_BESIDE = frozenset({"npy", "safetensors"})

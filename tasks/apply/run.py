@@ -6,14 +6,17 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
-from tasks.apply.formats import ENDINGS, HAS_IDS_BESIDE
+from tasks.apply.completion.asked import Asked
+from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE
 from tasks.apply.needs import label_columns, label_order
 from tasks.apply.published import Published
 from tasks.processes.memory import PeakMemory
@@ -25,15 +28,17 @@ from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
 from tasks.supervise import run_job
 
-OutputKind = Literal["predictions", "embeddings", "model"]
+OutputKind = Literal["predictions", "embeddings", "relations", "model"]
 _FORMATS: dict[OutputKind, dict[str, str]] = {
     "predictions": {"parquet": ".parquet", "npy": ".npy"},
     "embeddings": ENDINGS,
+    "relations": ENDINGS,
     "model": {"files": "", "safetensors": ".safetensors"},
 }
 _ID_FILES: dict[OutputKind, dict[str, str]] = {
-    "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs"},
+    "predictions": {"node": "nodes", "link": "pairs", "graph": "graphs", "triple": "queries"},
     "embeddings": {"node": "nodes", "link": "nodes", "graph": "graphs", "triple": "nodes"},
+    "relations": {},
     "model": {},
 }
 """By task, the file of ids that says what to score."""
@@ -47,12 +52,31 @@ class OutputRequest:
     output: str | None = None
     format: str | None = None
     given: dict[str, str] = field(default_factory=dict)
-    """`nodes`, `pairs` or `graphs`: a file of ids."""
+    """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples."""
     node_type: str | None = None
+    asked: Asked = field(default_factory=Asked)
+    """What is asked of a model of triples."""
 
-    def place(self, stem: str) -> tuple[Path, str]:
-        """Return where to write and in which format; `stem` is the name where none is given. Raises RecipeError."""
-        endings = _FORMATS[self.what]
+    def placed(self, stem: str, task: str) -> OutputRequest:
+        """Return it with where to write and the format; `stem` is the name where none is given.
+
+        Completions of a query on the command line are shown where no file is named: then `output` stays None.
+
+        Raises:
+            RecipeError: a place or a format that cannot be, or what a model of the task has no use for.
+            DataError: a file of ids that cannot be read.
+        """
+        completes = self.what == "predictions" and task == "triple"
+        is_shown = completes and not (self.output or self.format or self.given)
+        if is_shown:
+            self.check(task)
+            return self
+        path, chosen = self._place(stem, COMPLETION_ENDINGS if completes else _FORMATS[self.what])
+        placed = replace(self, output=str(path), format=chosen)
+        placed.check(task)
+        return placed
+
+    def _place(self, stem: str, endings: dict[str, str]) -> tuple[Path, str]:
         known = ", ".join(endings)
         if self.format is not None and self.format not in endings:
             raise RecipeError(f"--format {self.format} is none of {self.what}'s: {known}")
@@ -70,13 +94,11 @@ class OutputRequest:
         return path, chosen
 
     def check(self, task: str) -> None:
-        """Refuse files of ids that a model of the task has no use for. Raises RecipeError and DataError."""
-        if task == "triple" and self.what == "predictions":
-            raise RecipeError(
-                "a model of triples completes them, which predict does not do yet; the filtered ranks of its splits "
-                "are in the file of predictions of its run (graphmill inspect), and graphmill export embeddings writes "
-                "its entities' rows"
-            )
+        """Refuse files of ids and options that a model of the task has no use for. Raises RecipeError and DataError."""
+        if task != "triple":
+            self.asked.refuse(task)
+            if self.what == "relations":
+                raise RecipeError(f"relations have rows in models of knowledge graphs; this is a model of {task}s")
         expected = _ID_FILES[self.what].get(task)
         for name, path in self.given.items():
             if name != expected:
@@ -86,6 +108,8 @@ class OutputRequest:
             from tasks.ingest.tables.files import TableFiles
 
             TableFiles((path,)).column_names()
+        if expected == "queries":
+            self.asked.check(has_file=bool(self.given), is_shown=self.output is None)
         if expected == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
         if self.node_type is not None and (self.what != "embeddings" or task == "graph"):
@@ -118,27 +142,21 @@ def write_outputs(
 ) -> dict[str, Any]:
     """Score in a process of its own and put the files in place, whole or not at all; says what was written.
 
-    The request has `output` and `format`, the recipe batch size, device and threads, `parents` `ingest` and
+    The request is one that was `placed`, the recipe batch size, device and threads, `parents` `ingest` and
     `partition`.
 
     Raises:
         UserError: ids that the data has not, or a graph that does not fit the model.
         StageError: the process died, or the disk is full.
     """
-    from tasks.apply.outputs import ids_path, refuse_other_ids
     from tasks.apply.worker import ServeJob
 
-    assert request.output is not None
     assert request.what != "model"
-    output, ingest, graph = Path(request.output), parents["ingest"], parents["partition"]
+    ingest, graph = parents["ingest"], parents["partition"]
+    store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if published.needs is not None and request.what == "predictions" else None
-    columns = label_columns(ingest.manifest, DatasetStore(ingest.folder, ingest.manifest))
-    order = label_order(labels, columns)  # may refuse: before anything is written
-    work = beside(output, ".partial")
-    name = hashlib.sha256(str(output).encode()).hexdigest()[:16]
-    with file_lock(home.locks / f"output-{name}.lock"), output_errors(output):
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
+    order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
+    with _work_folder(home, request.output) as work:
         job = ServeJob(
             what=request.what,
             format=request.format or "parquet",
@@ -149,21 +167,49 @@ def write_outputs(
             own_graph=graph.manifest.digest == published.lineage["partition"]["digest"],
             given={key: user_path(path).resolve() for key, path in request.given.items()},
             node_type=request.node_type,
-            classes=published.classes(DatasetStore(ingest.folder, ingest.manifest)),
+            classes=published.classes(store),
             batch_size=recipe.evaluate.batch_size,
             device=recipe.train.device,
             threads=recipe.train.threads,
+            asked=request.asked,
+            is_shown=request.output is None,
             label_order=order,
         )
         context = StageContext(request.what, work, home, PickleCache(home), listener)
+        with PeakMemory() as memory:
+            fields = run_job("tasks.apply.worker", job, context)
+        for warning in fields.pop("warnings", ()):
+            context.warn(warning)
+        files = fields.pop("files")
+        ids = None if request.output is None else _put(work, files, Path(request.output), job.format)
+    return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
+
+
+@contextmanager
+def _work_folder(home: Home, output: str | None) -> Iterator[Path]:
+    """Make a folder beside a file that is to be written, while nobody else writes that; else among temporary ones."""
+    if output is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    path = Path(output)
+    work = beside(path, ".partial")
+    name = hashlib.sha256(output.encode()).hexdigest()[:16]
+    with file_lock(home.locks / f"output-{name}.lock"), output_errors(path):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
         try:
-            with PeakMemory() as memory:
-                fields = run_job("tasks.apply.worker", job, context)
-            refuse_other_ids(work, output)
-            # The ids first: a matrix that is there has its ids.
-            for file in reversed(fields.pop("files")):
-                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+            yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
-    return {"output": str(output), "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
+
+
+def _put(work: Path, files: list[str], output: Path, format: str) -> str | None:
+    """Put files in their place; returns where ids stand that are beside the output."""
+    from tasks.apply.outputs import ids_path, refuse_other_ids
+
+    refuse_other_ids(work, output)
+    # The ids first: a matrix that is there has its ids.
+    for file in reversed(files):
+        (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+    return str(ids_path(output)) if format in HAS_IDS_BESIDE else None

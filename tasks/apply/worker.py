@@ -7,24 +7,27 @@ large. What is written is streamed, so that memory does not grow with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError, StageError
 from configs.matching import did_you_mean
+from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.names import EntityNames
 from tasks.apply.fit import check_facts, refuse_node_embeddings
-from tasks.apply.formats import ENDINGS
+from tasks.apply.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.outputs import NpyVectors, as_probabilities, open_vectors
 from tasks.evaluate.predictions import PredictionWriter
 from tasks.inference.opened import ScoringJob, open_model
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array, slices
-from tasks.storage.ids import find_rows
+from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.supervise import finish_job, report_progress
 
@@ -42,9 +45,9 @@ Output = tuple[slice, dict[str, pa.Array], Array]
 class ServeJob(ScoringJob):
     """What is wanted of which model, and of which graph."""
 
-    what: Literal["predictions", "embeddings"]
+    what: Literal["predictions", "embeddings", "relations"]
     format: str
-    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy."""
+    """Of `tasks.apply.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
     model: Path
     """Folder of the model's files."""
     graph: Path
@@ -52,10 +55,14 @@ class ServeJob(ScoringJob):
     own_graph: bool
     """Whether it is the very graph that the model was trained on."""
     given: dict[str, Path]
-    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything."""
+    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
     node_type: str | None
     classes: list[str] | None
     """Names of the model's classes."""
+    asked: Asked = field(default_factory=Asked)
+    """What is asked of a model of triples."""
+    is_shown: bool = False
+    """Whether completions of triples are returned, not written."""
     label_order: list[int] | None = None
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
 
@@ -68,7 +75,7 @@ class Serving:
         from tasks.apply.model_files import load_published
 
         self.job = job
-        opened = open_model(job, job.graph, lambda: load_published(job.model))
+        self.opened = opened = open_model(job, job.graph, lambda: load_published(job.model))
         self.store, self.ids, self.model, self.predictor = opened.store, opened.ids, opened.model, opened.predictor
         self.manifest, self.dataset, self.data_classes = self.store.manifest, opened.dataset, opened.names
         check_facts(self.model, self.manifest)
@@ -83,7 +90,9 @@ class Serving:
         with evaluating(self.model):
             if task == "link" and not embeddings:
                 return self._write_pairs()
-            items = self._graphs() if task == "graph" else self._nodes(self._node_type())
+            if task == "triple" and not embeddings:
+                return self._write_relations() if self.job.what == "relations" else self._complete()
+            items = self._graphs() if task == "graph" else self._wanted_nodes()
             if not len(items):
                 raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
             outputs = self._graph_outputs(items) if task == "graph" else self._node_outputs(items)
@@ -91,6 +100,24 @@ class Serving:
             return {"rows": len(items), **write(items, outputs)}
 
     # ---- which nodes and graphs
+
+    @property
+    def _mixes_types(self) -> bool:
+        """Whether entities of all types are wanted, which are called `TYPE:ID`."""
+        manifest = self.manifest
+        return manifest.task == "triple" and self.job.node_type is None and len(manifest.node_types) > 1
+
+    def _wanted_nodes(self) -> Array:
+        if not self._mixes_types:
+            return self._nodes(self._node_type())
+        path, types = self.job.given.get("nodes"), self.manifest.node_types
+        if path is None:
+            return np.concatenate([self.ids.nodes_of_type(kind) for kind in types])
+        [texts] = read_ids(path, {"id": True})
+        names = EntityNames(self.ids, self.dataset, types)
+        return names.find(
+            texts, lambda row, message: DataError(f"{texts[row].as_py()!r} {message}", path=path, row=row)
+        )
 
     def _node_type(self) -> str:
         wanted, known = self.job.node_type or self.manifest.target_type, self.manifest.node_types
@@ -135,7 +162,9 @@ class Serving:
         finish = self.model.finish if self.job.what == "embeddings" else self.model.score
         for part in slices(len(nodes), _ROWS):
             values = finish(self.predictor.tensor(vectors[rows[part]]))
-            yield part, self.ids.columns(nodes[part]), finite(values.cpu().numpy())
+            mixed = self._mixes_types
+            ids = {"id": self.ids.lookup(nodes[part], typed=True)} if mixed else self.ids.columns(nodes[part])
+            yield part, ids, finite(values.cpu().numpy())
             report_progress(part.stop, len(nodes), "nodes", self.job.what)
 
     def _graph_outputs(self, graphs: Array) -> Iterator[Output]:
@@ -211,6 +240,29 @@ class Serving:
                 writer.pairs(named, finite(self.predictor.pair_scores(self.model, vectors, place[part])))
                 report_progress(part.stop, len(pairs), "pairs", "predictions")
         return {"files": [writer.path.name], "rows": len(pairs)}
+
+    def _complete(self) -> dict[str, Any]:
+        from tasks.apply.completion.worker import Completion
+
+        completion = Completion(self.opened, self.job.asked, self.job.given.get("queries"))
+        if self.job.is_shown:
+            return completion.rows()
+        return completion.write(self.job.work / f"predictions{COMPLETION_ENDINGS[self.job.format]}")
+
+    def _write_relations(self) -> dict[str, Any]:
+        """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""
+        from models.knowledge import KnowledgeModel
+
+        assert isinstance(self.model, KnowledgeModel)
+        names, table = relation_names(self.dataset), self.model.relations
+        if len(table) > len(names):
+            back = pc.binary_join_element_wise(names, pa.scalar("^-1"), "")
+            names = pa.concat_arrays([names, back])
+        path = self.job.work / f"relations{ENDINGS[self.job.format]}"
+        with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
+            for part in slices(len(names), _ROWS):
+                writer.add({"relation": names[part]}, finite(table[part].numpy()))
+        return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
 
     def _end_types(self) -> tuple[str, str]:
         types = self.dataset.manifest.edge_types

@@ -57,7 +57,8 @@ def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel]) -> 
     from tasks.processes.device import choose_device
 
     store, dataset = GraphStore.open(graph), DatasetStore.open(job.dataset)
-    device = choose_device(job.device)
+    # Rows of knowledge graphs are trained and ranked on CPUs.
+    device = choose_device("cpu" if store.manifest.task == "triple" else job.device)
     if job.threads:
         torch.set_num_threads(job.threads)
     model = load().to(device)

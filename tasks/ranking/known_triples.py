@@ -67,6 +67,17 @@ class KnownTriples:
         """Return the known heads of queries (?, relation, tail), likewise."""
         return self._find(self.by_tail, tails, relations)
 
+    def contain(self, heads: Array, relations: Array, tails: Array) -> NDArray[np.bool_]:
+        """Return which triples, (n,) each, are among them: bool (n,)."""
+        for ends in (heads, tails):
+            _check_below(ends, self.num_entities, "entities")
+        _check_below(relations, self.num_relations, "relations")
+        if not len(self.by_head):
+            return np.zeros(len(heads), np.bool_)
+        wanted = _numbers(relations, heads, tails, self.num_entities)
+        place = np.minimum(np.searchsorted(self.by_head, wanted), len(self.by_head) - 1)
+        return np.asarray(self.by_head[place] == wanted)
+
     def _find(self, numbers: NDArray[np.uint64], given: Array, relations: Array) -> Known:
         _check_below(given, self.num_entities, "entities")
         _check_below(relations, self.num_relations, "relations")

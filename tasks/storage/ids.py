@@ -31,15 +31,15 @@ class IdMap:
         self._tables: dict[str, pa.ChunkedArray | None] = {}
         self._offsets = np.asarray(graph.manifest.type_offsets)
 
-    def lookup(self, nodes: Array) -> pa.Array:
+    def lookup(self, nodes: Array, *, typed: bool = False) -> pa.Array:
         """Return original ids of graph nodes (n,): their own type where all are of one node type, else strings.
 
-        Where types mix, the strings are `TYPE:ID`.
+        Where types mix, the strings are `TYPE:ID`; with `typed` also where they do not.
         """
         dense = self.dense(nodes)
         types = self._types(dense)
         present = np.unique(types)
-        if len(present) <= 1:
+        if len(present) <= 1 and not typed:
             return self._of_type(int(present[0]) if len(present) else 0, dense)
         result = np.empty(len(nodes), object)
         for number in present:

@@ -38,14 +38,14 @@ def write(path: Path, format: str, ids: pa.Array, numbers: Array) -> None:
             writer.add({"id": ids[part]}, numbers[part])
 
 
-def read(path: Path, format: str) -> tuple[list[str], Array]:
+def read(path: Path, format: str, column: str = "id") -> tuple[list[str], Array]:
     """Ids as texts, and vectors."""
     if format == "parquet":
         table = pq.read_table(path)
-        return [str(each) for each in table["id"].to_pylist()], np.array(table["embedding"].to_pylist(), np.float32)
+        return [str(each) for each in table[column].to_pylist()], np.array(table["embedding"].to_pylist(), np.float32)
     if format in HAS_IDS_BESIDE:
         numbers = np.load(path) if format == "npy" else load_file(path)["embedding"]
-        return [str(each) for each in pq.read_table(ids_path(path))["id"].to_pylist()], numbers
+        return [str(each) for each in pq.read_table(ids_path(path))[column].to_pylist()], numbers
     found = KeyedVectors.load_word2vec_format(str(path), binary=format == "word2vec-binary")
     return list(found.index_to_key), found.vectors
 

@@ -106,4 +106,4 @@ def test_the_shipped_recipe_runs_from_its_data_to_a_champion(place: Path) -> Non
     assert len(pq.read_table("e.parquet")) == 60
     refused = graphmill(Path("home"), "predict", "--model", "knowledge-graph@champion")
     assert refused.returncode == 2
-    assert "predict does not do yet" in refused.stderr
+    assert "which tails?" in refused.stderr

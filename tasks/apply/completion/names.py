@@ -1,0 +1,118 @@
+"""Which entity and which relation a text means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+from numpy.typing import NDArray
+
+from configs.errors import UserError
+from configs.matching import did_you_mean
+from tasks.apply.given import ids_are_texts
+from tasks.arrays import Array
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.ids import IdMap
+
+Refusal = Callable[[int, str], UserError]
+"""Makes an error of a text's row and what is wrong with it."""
+_UNKNOWN, _LEFT_OUT = -1, -2
+_ALIKE = 3
+"""Letters at a name's beginning or end that a near one shares, where there are many names to look through."""
+
+
+def find_relations(texts: pa.Array, names: pa.Array, refusal: Refusal) -> NDArray[np.int64]:
+    """Return the numbers of relations, int64 (n,). Raises UserError naming one that is not there."""
+    found = np.asarray(compute.fill_null(compute.index_in(texts, value_set=names), _UNKNOWN), np.int64)
+    missing = np.flatnonzero(found < 0)
+    if len(missing):
+        row = int(missing[0])
+        near = did_you_mean(texts[row].as_py(), names.to_pylist())
+        raise refusal(
+            row, f"is no relation of this graph{near}; there are {len(names):,}, such as {names[0].as_py()!r}"
+        )
+    return found
+
+
+class EntityNames:
+    """Looks entities up by their ids; in a graph of several types `TYPE:ID` says which is meant."""
+
+    def __init__(self, ids: IdMap, dataset: DatasetStore, types: tuple[str, ...]) -> None:
+        self._ids, self._dataset, self.types = ids, dataset, types
+
+    @property
+    def are_typed(self) -> bool:
+        """Whether the type stands before each id."""
+        return len(self.types) > 1
+
+    def of(self, nodes: Array) -> pa.Array:
+        """Return what entities (n,) are called."""
+        return self._ids.lookup(nodes, typed=self.are_typed)
+
+    def find(self, texts: pa.Array, refusal: Refusal) -> NDArray[np.int64]:
+        """Return the nodes of texts (n,), int64 (n,). Raises UserError: there is none, or there are several."""
+        distinct = compute.unique(texts)
+        rows = np.asarray(compute.index_in(texts, value_set=distinct), np.int64)
+        found, times = np.full(len(distinct), _UNKNOWN, np.int64), np.zeros(len(distinct), np.int64)
+        for kind in self.types:
+            nodes = self._of_type(distinct, kind)
+            there = nodes != _UNKNOWN
+            found[there], times = nodes[there], times + there
+        for kind in self.types if self.are_typed else ():
+            nodes = self._of_type(self._without_type(distinct, kind), kind)
+            there = nodes != _UNKNOWN
+            found[there], times[there] = nodes[there], 1  # who writes the type means it
+        for wrong, message in ((found < 0, self._missing), (times > 1, self._ambiguous)):
+            at = np.flatnonzero(wrong[rows])
+            if len(at):
+                row = int(at[0])
+                raise refusal(row, message(texts[row].as_py(), int(found[rows[row]])))
+        return found[rows]
+
+    def _of_type(self, texts: pa.Array, kind: str) -> NDArray[np.int64]:
+        """Return the nodes of one type that texts, which may be null, are the ids of."""
+        fits = compute.is_valid(texts)
+        if not ids_are_texts(self._dataset, f"ids/{kind}"):
+            fits = compute.fill_null(compute.match_substring_regex(texts, r"^-?[0-9]{1,18}$"), False)
+        at, found = np.flatnonzero(np.asarray(fits)), np.full(len(texts), _UNKNOWN, np.int64)
+        if len(at):
+            found[at] = self._ids.find(texts.take(pa.array(at)), kind)
+        return found
+
+    @staticmethod
+    def _without_type(texts: pa.Array, kind: str) -> pa.Array:
+        """Return what stands behind `KIND:`, null where that does not stand there."""
+        has = compute.starts_with(texts, f"{kind}:")
+        rest = compute.utf8_slice_codeunits(texts, len(kind) + 1)
+        return compute.if_else(has, rest, pa.scalar(None, pa.string()))
+
+    def _missing(self, text: str, found: int) -> str:
+        if found == _LEFT_OUT:
+            return "is left out of the graph (components.keep, snapshot.as_of); ask about another entity"
+        names = self._near(text)
+        if names is None:
+            return "is no entity of this graph; its ids are whole numbers"
+        return f"is no entity of this graph{did_you_mean(text, names)}"
+
+    def _ambiguous(self, text: str, found: int) -> str:
+        del found
+        kinds = [kind for kind in self.types if self._of_type(pa.array([text]), kind)[0] != _UNKNOWN]
+        return f"is an entity of several types; say which: {' or '.join(f'{kind}:{text}' for kind in kinds)}"
+
+    def _near(self, text: str) -> Iterator[str] | None:
+        """Return names that begin or end alike; None where no ids are texts."""
+        kinds = [kind for kind in self.types if ids_are_texts(self._dataset, f"ids/{kind}")]
+        named = [kind for kind in kinds if self.are_typed and text.startswith(f"{kind}:")]
+        return self._alike(text, named or kinds, bool(named)) if kinds else None
+
+    def _alike(self, text: str, kinds: list[str], with_type: bool) -> Iterator[str]:
+        for kind in kinds:
+            before = f"{kind}:" if with_type else ""
+            own = text[len(before) :]
+            for _, group in self._dataset.row_groups(f"ids/{kind}", ["original_id"]):
+                names = group.column(0)
+                begins = compute.starts_with(names, own[:_ALIKE], ignore_case=True)
+                ends = compute.ends_with(names, own[-_ALIKE:], ignore_case=True)
+                yield from (f"{before}{name}" for name in names.filter(compute.or_(begins, ends)).to_pylist())

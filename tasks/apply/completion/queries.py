@@ -1,0 +1,78 @@
+"""Queries as their users write them: a file's, or one on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError, RecipeError, UserError
+from configs.matching import listed
+from tasks.apply.completion.asked import ENDS, Asked
+from tasks.ingest.tables.files import TableFiles
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Texts (n,) of heads, relations and tails; null is what is asked for, one of the three in each row."""
+
+    columns: dict[str, pa.Array]
+    path: Path | None = None
+    """The file that they stand in."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.columns["head"])
+
+    def refusal(self, name: str, row: int, message: str) -> UserError:
+        """Return an error about a query's head, relation or tail."""
+        text = f"{self.columns[name][row].as_py()!r} {message}"
+        if self.path is None:
+            return RecipeError(f"--{name} {text}")
+        return DataError(text, path=self.path, row=row, column=name)
+
+
+def asked_query(asked: Asked) -> Queries:
+    """Return the query on the command line."""
+    return Queries({name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS})
+
+
+def read_queries(path: Path) -> Queries:
+    """Read queries from Parquet, CSV or TSV. Raises DataError: a row has not exactly one cell empty."""
+    files = TableFiles((str(path),))
+    there = [name for name in ENDS if name in files.column_names()]
+    if len(there) < 2:
+        raise DataError(
+            f"has the columns {listed(files.column_names())}; queries need head, relation and tail, of which the one "
+            "that is asked for is empty, or one of them is missing",
+            path=path,
+        )
+    parts: dict[str, list[pa.Array]] = {name: [] for name in there}
+    for batch in files.batches(there, there):
+        for name in there:
+            parts[name].append(_texts(batch.column(name)))
+    columns = {name: pa.concat_arrays(part) if part else pa.nulls(0, pa.string()) for name, part in parts.items()}
+    count = len(columns[there[0]])
+    if not count:
+        raise DataError("has no rows", path=path)
+    columns = {name: columns.get(name, pa.nulls(count, pa.string())) for name in ENDS}
+    empty = sum(np.asarray(column.is_null()).astype(np.int64) for column in columns.values())
+    wrong = np.flatnonzero(np.asarray(empty) != 1)
+    if len(wrong):
+        row = int(wrong[0])
+        given = ", ".join(name for name in ENDS if columns[name][row].is_valid) or "nothing"
+        raise DataError(f"gives {given}: one of head, relation and tail has to be empty", path=path, row=row)
+    return Queries(columns, path)
+
+
+def _texts(cells: pa.Array) -> pa.Array:
+    """Return cells as texts, empty ones as null."""
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    texts = cells.cast(pa.string())
+    if pa.types.is_floating(cells.type):  # what pandas makes of whole numbers beside an empty cell
+        texts = compute.replace_substring_regex(texts, r"\.0*$", "")
+    return compute.if_else(compute.equal(texts, ""), pa.scalar(None, pa.string()), texts)

@@ -1,0 +1,165 @@
+"""From queries to a file or a table of completions, under the users' own names.
+
+| column | what |
+|---|---|
+| `query` | number of the query, from 0 in the file's order |
+| `head`, `relation`, `tail` | the completed triple |
+| `asked` | which of the three was asked for |
+| `rank` | from 1, among what counts |
+| `score` | raw, as the model ranks |
+| `probability` | that the triple is among the recorded ones: `tasks.ranking.calibration` |
+| `known` | `train`, `valid` or `test` where that split has the triple, else null |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+from numpy.typing import NDArray
+
+from models.knowledge import KnowledgeModel
+from tasks.apply.completion.answers import ASKED, Answers, Completer
+from tasks.apply.completion.asked import ENDS, Asked
+from tasks.apply.completion.names import EntityNames, find_relations
+from tasks.apply.completion.queries import Queries, asked_query, read_queries
+from tasks.arrays import blocks
+from tasks.evaluators.metrics import sigmoid
+from tasks.inference.opened import Opened
+from tasks.inference.triples import TripleSplits
+from tasks.storage.ids import relation_names
+from tasks.storage.manifests import SPLITS
+from tasks.storage.parquet_output import ParquetOutput
+from tasks.supervise import report_progress
+
+_ASKED = pa.array(ENDS)
+_KNOWN = pa.array([*SPLITS, None], pa.string())
+
+
+class Completion:
+    """Answers what is asked of one model on its graph."""
+
+    def __init__(self, opened: Opened, asked: Asked, queries: Path | None) -> None:
+        """Look up what the queries name. Raises UserError: it is not in the graph."""
+        assert isinstance(opened.model, KnowledgeModel)
+        self._model, self._manifest = opened.model, opened.store.manifest
+        asked.check_type(self._manifest.node_types)
+        self._splits = TripleSplits(opened.store)
+        self._entities = EntityNames(opened.ids, opened.dataset, self._manifest.node_types)
+        self._relations = relation_names(opened.dataset)
+        counted = None
+        if asked.type is not None and len(self._manifest.node_types) > 1:
+            counted = np.zeros(self._manifest.num_nodes, np.bool_)
+            counted[opened.ids.nodes_of_type(asked.type)] = True
+        self._asked = asked
+        self._texts = asked_query(asked) if queries is None else read_queries(queries)
+        self._queries = self._numbers(self._texts)
+        self._completer = Completer(
+            self._model, self._splits, asked.most, marks_known=asked.marks_known, counted=counted
+        )
+
+    def _numbers(self, texts: Queries) -> NDArray[np.int64]:
+        """Return the queries as numbers, (n, 3)."""
+        found = np.full((len(texts), len(ENDS)), ASKED, np.int64)
+        for place, name in enumerate(ENDS):
+            given = texts.columns[name]
+            rows = np.flatnonzero(np.asarray(given.is_valid()))
+            own = given.take(pa.array(rows))
+
+            def refusal(row: int, message: str, name: str = name, rows: Any = rows) -> Exception:
+                return texts.refusal(name, int(rows[row]), message)
+
+            if name == "relation":
+                found[rows, place] = find_relations(own, self._relations, refusal)  # type: ignore[arg-type]
+            else:
+                found[rows, place] = self._entities.find(own, refusal)  # type: ignore[arg-type]
+        return found
+
+    def warnings(self) -> list[str]:
+        """Return what to know of the queries: what training never saw has a row that was never learnt."""
+        is_seen = {"relation": np.zeros(self._manifest.num_relations, np.bool_)}
+        is_seen["relation"][self._splits.triples("train").relations] = True
+        is_seen["head"] = is_seen["tail"] = self._splits.is_seen
+        found = []
+        for place, name in enumerate(ENDS):
+            given = self._queries[:, place]
+            unseen = np.flatnonzero((given != ASKED) & ~is_seen[name][np.maximum(given, 0)])
+            if not len(unseen):
+                continue
+            text = self._texts.columns[name][int(unseen[0])].as_py()
+            others = f" (and {len(unseen) - 1:,} more queries' {name}s)" if len(unseen) > 1 else ""
+            found.append(
+                f"{name} {text!r}{others} is in no training triple: its row was never learnt, so these completions "
+                "mean little"
+            )
+        return found
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the completions, those of some queries at a time."""
+        asks_relations = bool((self._queries[:, 1] == ASKED).any())
+        for part in blocks(len(self._queries), self._completer.at_once(asks_relations)):
+            yield self._named(self._completer.answer(self._queries[part], part.start))
+            report_progress(part.stop, len(self._queries), "queries", "predictions")
+
+    def _named(self, answers: Answers) -> pa.Table:
+        heads, relations, tails = answers.triples.T
+        slope, shift = self._model.calibration.double().tolist()
+        return pa.table(
+            {
+                "query": answers.query,
+                "head": self._entities.of(heads),
+                "relation": self._relations.take(pa.array(relations)),
+                "tail": self._entities.of(tails),
+                "asked": _ASKED.take(pa.array(answers.asked)),
+                "rank": pa.array(answers.rank, pa.int32()),
+                "score": answers.score,
+                "probability": sigmoid(slope * answers.score.astype(np.float64) + shift),
+                "known": _KNOWN.take(pa.array(answers.known)),
+            }
+        )
+
+    def write(self, path: Path) -> dict[str, Any]:
+        """Write Parquet or CSV, as the ending says; returns what a `ServeJob` does."""
+        with _CsvOutput(path) if path.suffix == ".csv" else ParquetOutput(path) as writer:
+            for table in self.tables():
+                writer.write(table)
+        found = {"files": [path.name], "rows": writer.num_rows, "queries": len(self._queries)}
+        return {**found, "warnings": self.warnings()}
+
+    def rows(self) -> dict[str, Any]:
+        """Return the completions themselves: of one query on the command line."""
+        rows = pa.concat_tables(self.tables()).drop_columns(["query"]).to_pylist()
+        asked = next(name for name in ENDS if getattr(self._asked, name) is None)
+        warnings = self.warnings()
+        if not rows:
+            warnings.append("no completion is left: all are known triples; --known mark shows them")
+        return {"files": [], "rows": len(rows), "asked": asked, "completions": rows, "warnings": warnings}
+
+
+class _CsvOutput:
+    """A CSV file with a first line of names, written table by table."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.num_rows = path, 0
+        self._writer: pc.CSVWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        if self._writer is None:
+            self._writer = pc.CSVWriter(self._path, table.schema)
+        self._writer.write_table(table)
+        self.num_rows += table.num_rows
