@@ -137,8 +137,8 @@ class Completer:
     def _made_queries(self, entities: torch.Tensor, relations: Array, side: Side) -> Queries:
         with torch.no_grad():
             model, numbers = self._model, torch.from_numpy(np.ascontiguousarray(relations))
-        made = made_queries(type(model), model.config, entities, model.relations, numbers, side)
-        return Queries(self._model.config.similarity, made.vectors.contiguous(), made.scale)
+            made = made_queries(type(model), model.config, entities, model.relations, numbers, side)
+        return Queries(model.config.similarity, made.vectors.contiguous(), made.scale)
 
     def _made(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def _texts(cells: pa.Array) -> pa.Array:
     """Return cells as texts, empty ones as null."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
-    texts = cells.cast(pa.string())
     if pa.types.is_floating(cells.type):  # what pandas makes of whole numbers beside an empty cell
-        texts = compute.replace_substring_regex(texts, r"\.0*$", "")
+        with suppress(pa.ArrowInvalid):
+            cells = cells.cast(pa.int64())  # as texts, large ones would be 1e+10
+    texts = cells.cast(pa.string())
     return compute.if_else(compute.equal(texts, ""), pa.scalar(None, pa.string()), texts)
