@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from models.base import GraphModel
-from models.block import Batch
+from models.encoders import NodeEncoder
 from models.facts import GraphFacts
+from models.vectors import RowsModel
 
 Side = Literal["head", "tail"]
 """The end of a triple that is asked for."""
@@ -26,7 +26,7 @@ class Queries:
     """float32 (n, dim); None: 1."""
 
 
-class KnowledgeModel(GraphModel):
+class KnowledgeModel(RowsModel):
     """Scores a triple by comparing a query, made of one end and the relation, with the row of the other end.
 
     That form is what makes training and ranking fast: many queries meet many entities in one product, or one kernel.
@@ -119,7 +119,8 @@ class KnowledgeModel(GraphModel):
         nn.Module.__init__(self)
         config.check_task(facts.task)
         self.config, self.facts = config, facts
-        self.encoder = _Entities(facts.num_nodes, config.dim)  # type: ignore[assignment]
+        rows_alone = replace(facts, feature_dim=0, categories=())
+        self.encoder = NodeEncoder(rows_alone, config.dim, project=False)
         self.relations: Tensor
         self.register_buffer("relations", torch.zeros(config.relation_rows(facts.num_relations), config.relation_width))
         self.calibration: Tensor
@@ -128,22 +129,6 @@ class KnowledgeModel(GraphModel):
         self.layers = nn.ModuleList()
         self.finish = nn.Identity()
         self.head = nn.Identity()
-
-    @property
-    def table(self) -> Tensor:
-        """Entities' rows, float32 (N, dim), wherever they are."""
-        assert self.encoder.embedding is not None
-        return self.encoder.embedding.weight
-
-    @property
-    def vector_dim(self) -> int:
-        """Columns of an entity's row."""
-        return int(self.config.dim)
-
-    def represent(self, batch: Batch) -> Tensor:
-        """Return the rows of the last block's destinations: (num_dst, dim)."""
-        count = batch.blocks[-1].num_dst if batch.blocks else len(batch.inputs.node_ids)
-        return self.table[batch.inputs.node_ids[:count]]
 
 
 def made_queries(
@@ -168,11 +153,3 @@ def relation_rows(config: Any, relations: Tensor, table_rows: int, side: Side) -
     if side == "head" and config.inverse_relations:
         return relations + table_rows // 2, "tail"
     return relations, side
-
-
-class _Entities(nn.Module):
-    """Holds the table where other models have it, so that one that lies in a file is put in its place."""
-
-    def __init__(self, count: int, dim: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(count, dim, _weight=torch.zeros(count, dim))

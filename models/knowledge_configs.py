@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.vector_configs import Pairing
-
-if TYPE_CHECKING:
-    from configs.schema import Recipe
+from models.vector_configs import Pairing, RowsConfig
 
 Similarity = Literal["dot", "l1", "l2", "complex"]
 """How a query is compared with an entity's row; see `models.kernels.similarity`."""
 
 
-class KnowledgeConfig(ComponentConfig):
+class KnowledgeConfig(RowsConfig):
     """What every scorer of triples (head, relation, tail) reads."""
 
     family: ClassVar[str] = "knowledge"
-    # What GNNs have as options and these models never do; applying a model asks for it.
-    jumping: ClassVar[str] = "none"
-    num_layers: ClassVar[int] = 0
-    label_iterations: ClassVar[int] = 0
-    label_reuse: ClassVar[bool] = False
-    edge_weights: ClassVar[bool] = False
     parts: ClassVar[int] = 1
     """What `dim` has to be a multiple of."""
 
-    file: str | None = None
-    """A Python file of your own that registers the model; null: one of graphmill's."""
-    file_sha256: str | None = None
-    """Digest of that file; filled in when the recipe is read."""
     dim: int = Field(default=256, ge=1, le=65_536)
     """Numbers in the row of an entity. Complex numbers take two each, quaternions four."""
     inverse_relations: bool = False
@@ -54,11 +40,6 @@ class KnowledgeConfig(ComponentConfig):
     """How much the penalty of entities counts."""
     relation_penalty: float = Field(default=0.0, ge=0, le=1000)
     """How much the penalty of relations counts."""
-
-    @property
-    def hidden_dim(self) -> int:
-        """Width of what is kept of a node."""
-        return self.dim
 
     @property
     def similarity(self) -> Similarity:
@@ -93,10 +74,6 @@ class KnowledgeConfig(ComponentConfig):
                 "options or none"
             )
         return self
-
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse other tasks where the data set's section names the task. Raises RecipeError."""
-        self.check_task(getattr(recipe.dataset, "task", None))
 
     def check_task(self, task: str | None) -> None:
         """Refuse what are no triples. Raises RecipeError."""

@@ -25,10 +25,9 @@ class Pairing:
     """Whether centres and contexts are rows of one table."""
 
 
-class VectorsConfig(ComponentConfig):
-    """Options of every model whose result is a vector for each node, and of the head that is fitted to them."""
+class RowsConfig(ComponentConfig):
+    """Options of every model that is a row for each node, and has no layers."""
 
-    family: ClassVar[str] = "table"
     # What GNNs have as options and these models never do; applying a model asks for it.
     jumping: ClassVar[str] = "none"
     num_layers: ClassVar[int] = 0
@@ -42,6 +41,26 @@ class VectorsConfig(ComponentConfig):
     """Digest of that file; filled in when the recipe is read."""
     dim: int = Field(default=128, ge=1, le=65_536)
     """Width of a node's vector."""
+
+    @property
+    def hidden_dim(self) -> int:
+        """Width of what is kept of a node."""
+        return self.dim
+
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Refuse other tasks where the data set's section names the task. Raises RecipeError."""
+        self.check_task(getattr(recipe.dataset, "task", None))
+
+    def check_task(self, task: str | None) -> None:
+        """Refuse tasks that such a model is not for. Raises RecipeError."""
+        raise AssertionError(f"{type(self).__name__} defines no check_task")
+
+
+class VectorsConfig(RowsConfig):
+    """Options of every model whose result is a vector for each node, and of the head that is fitted to them."""
+
+    family: ClassVar[str] = "table"
+
     normalize: bool = True
     """Give every node's vector the length 1: lengths say little but how often a node was met."""
     score: Literal["hadamard", "mlp", "cosine", "dot"] = "hadamard"
@@ -53,15 +72,6 @@ class VectorsConfig(ComponentConfig):
     strength: float | None = Field(default=None, gt=0, le=1e12)
     """C of the logistic model that reads the vectors: how much labels count against its L2 penalty; null: the best of
     0.01, 0.1, 1, 10 and 100 on the validation split."""
-
-    @property
-    def hidden_dim(self) -> int:
-        """Width of what is kept of a node."""
-        return self.dim
-
-    def check_recipe(self, recipe: Recipe) -> None:
-        """Refuse graph tasks where the data set's section names the task. Raises RecipeError."""
-        self.check_task(getattr(recipe.dataset, "task", None))
 
     def check_task(self, task: str | None) -> None:
         """Refuse graph tasks: graphs to predict have nodes that training has not seen. Raises RecipeError."""

@@ -24,10 +24,31 @@ from models.output_heads import LinkHead, NodeHead
 from models.vector_configs import VectorsConfig
 
 
-class VectorModel(GraphModel):
+class RowsModel(GraphModel):
+    """A table with a row for each node, and no layers: a node's vector is its row."""
+
+    @property
+    def table(self) -> Tensor:
+        """The rows, float32 (N, dim), wherever they are."""
+        assert self.encoder.embedding is not None
+        return self.encoder.embedding.weight
+
+    @property
+    def vector_dim(self) -> int:
+        """Columns of a node's row."""
+        return int(self.config.dim)
+
+    def represent(self, batch: Batch) -> Tensor:
+        """Return the last block's destinations as rows: (num_dst, dim)."""
+        count = batch.blocks[-1].num_dst if batch.blocks else len(batch.inputs.node_ids)
+        rows: Tensor = self.encoder(batch.inputs)
+        return rows[:count]
+
+
+class VectorModel(RowsModel):
     """A table of vectors and a head that reads them: a linear map to classes, or a score of pairs.
 
-    It has no layers: a node's vector is its row. Vectors are learnt elsewhere (`tasks/train/tables`) and set here, and
+    Vectors are learnt elsewhere (`tasks/train/tables`) and set here, and
     so is the head.
     """
 
@@ -61,23 +82,6 @@ class VectorModel(GraphModel):
             kind = "mlp" if self.config.score == "hadamard" else self.config.score
             return LinkHead(self.config.dim, self.config.dim, kind, 1, 0.0)
         return NodeHead(self.config.dim, self.facts.out_dim)
-
-    @property
-    def table(self) -> Tensor:
-        """The vectors, float32 (N, dim), wherever they are."""
-        assert self.encoder.embedding is not None
-        return self.encoder.embedding.weight
-
-    @property
-    def vector_dim(self) -> int:
-        """Columns of a node's vector."""
-        return int(self.config.dim)
-
-    def represent(self, batch: Batch) -> Tensor:
-        """Return the last block's destinations as vectors: (num_dst, dim)."""
-        count = batch.blocks[-1].num_dst if batch.blocks else len(batch.inputs.node_ids)
-        rows: Tensor = self.encoder(batch.inputs)
-        return rows[:count]
 
 
 @dataclass(frozen=True)

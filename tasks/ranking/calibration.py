@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,7 +28,8 @@ def fit_calibration(
 
     Fitted (Platt, 1999) to the best completions of validation queries, without those that other splits know: what is
     a validation triple holds. So it is a probability among what is recorded: what holds in the world and is in no
-    split counts as false, and the probability is rather too low.
+    split counts as false, and the probability is rather too low. Where better scores do not hold more often, a is 0:
+    all have the same probability.
 
     Args:
         ranker: makes queries; its `known` are those of the other splits.
@@ -52,6 +55,9 @@ def fit_calibration(
     centre, spread = float(x.mean()), max(float(x.std()), 1e-12)
     fitted = fit_logistic(((x - centre) / spread).float(), y, _STRENGTH)
     slope = float(fitted.weight[0, 0]) / spread
+    if slope <= 0:  # of a model that has hardly learnt: its scores say nothing, and no better one gets a lower chance
+        share = float(y.double().mean())
+        return torch.tensor([0.0, math.log(share / (1 - share))])
     return torch.tensor([slope, float(fitted.bias[0]) - slope * centre])
 
 

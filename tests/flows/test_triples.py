@@ -51,7 +51,7 @@ def test_check_counts_relations(place: Path) -> None:
     assert found["splits"] == {"train": 5, "valid": 1, "test": 2}
     assert found["nodes"] == {"entity": 4}
     assert found["adjusted"] == {"valid.txt: valid triples with a relation that training never shows kept": 1}
-    assert "the data is good: ingest takes it" in shown
+    assert "the data is good: ingest and preprocess take it" in shown
     assert "relation  train  valid  test" in shown
 
 

@@ -13,8 +13,10 @@ import torch
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.strategies.base import Ranks
+from tests.knowledge_graphs import triple_graph
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
+from tests.train.test_knowledge import recipe as knowledge_recipe
 from tests.train.test_tables import recipe, written
 from tests.train.two_processes import run_ranks
 
@@ -61,3 +63,18 @@ def test_ranks_write_blocks_as_they_are(tmp_path: Path) -> None:
         run_ranks("tests.train.grid_ranks", 2, job)
     assert torch.equal(vectors(ranks), vectors(again))
     assert len(list((again.work / "blocks").iterdir())) == 2 * 4
+
+
+def test_ranks_learn_a_knowledge_graph_as_well_as_one(tmp_path: Path) -> None:
+    """Blocks of entities travel, relations are averaged, and rank 0 ranks what all have learnt."""
+    graph = triple_graph(tmp_path / "graph")
+    asked = knowledge_recipe(train={"epochs": 60, "eval_every": 30, "num_ranks": 2})
+    job = make_job(asked, graph, tmp_path / "ranks")
+    run_ranks("tests.train.grid_ranks", 2, job)
+    alone = make_job(knowledge_recipe(train={"epochs": 60, "eval_every": 30}), graph, tmp_path / "alone")
+    with own_settings():
+        family_of(alone.train).train(alone, Ranks())
+    results = [json.loads((made.work / RESULT).read_text()) for made in (job, alone)]
+    assert results[0]["best_metric"] == pytest.approx(results[1]["best_metric"], abs=0.1)
+    assert results[0]["best_metric"] > 0.4  # a random order: .04
+    assert results[0]["rows"] == results[1]["rows"]

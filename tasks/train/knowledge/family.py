@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
-from configs.registry import STRATEGIES
 from configs.schema import Recipe
 from configs.training import KnowledgeTrainConfig
 from models.facts import GraphFacts
@@ -17,32 +16,22 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import AnyJob, Job
+from tasks.train.tables.checks import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
-    from tasks.train.strategies.block_grid import BlockGrid
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
-    from tasks.train.strategies.base import Ranks
-
     train = recipe.train
     assert isinstance(train, KnowledgeTrainConfig)
     assert isinstance(recipe.model, KnowledgeConfig)
     recipe.model.check_task(manifest.task)
-    if train.num_machines > 1 and not train.shared_home:
-        raise RecipeError(
-            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
-            "that they share and leave train.shared_home=true, or set train.num_machines=1"
-        )
     if train.device == "cuda":
         raise RecipeError("train.device=cuda: knowledge graphs are trained on CPUs; set train.device=auto")
-    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
-    strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
-    strategy.check(manifest, shared=True)
+    check_grid(train, manifest, shared=True)
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.loss.name} loss, {train.strategy.name}")
 
 

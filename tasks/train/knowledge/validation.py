@@ -41,7 +41,7 @@ class Validation:
         def known(*splits: str) -> KnownTriples:
             return KnownTriples.of(map(triples, splits), manifest.num_nodes, manifest.num_relations)
 
-        self._known = known
+        self._others, self._valid = known("train", "test"), known("valid")
         self.ranker = TripleRanker(model, job.model, known(*SPLITS))
         edges, relations = triples("valid")
         most = getattr(job.train, "eval_triples", None) or len(edges)
@@ -68,5 +68,5 @@ class Validation:
 
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
         """Return the two numbers that make probabilities of scores: see `fit_calibration`."""
-        ranker = TripleRanker(self.model, self.options, self._known("train", "test"))
-        return fit_calibration(ranker, self._calibrated, self._known("valid"), entities, relations)
+        ranker = TripleRanker(self.model, self.options, self._others)
+        return fit_calibration(ranker, self._calibrated, self._valid, entities, relations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from configs.errors import RecipeError
-from configs.registry import MODELS, STRATEGIES
+from configs.registry import MODELS
 from configs.schema import Recipe
 from configs.training import TableTrainConfig
 from models.facts import GraphFacts
@@ -17,33 +17,23 @@ from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import AnyJob, Job
+from tasks.train.tables.checks import check_grid
 from tasks.train.tables.settings import TableSizes, table_memory
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
-    from tasks.train.strategies.block_grid import BlockGrid
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-    # Here and not above: `plan` asks a family for sizes, and needs no numpy.
-    from tasks.train.strategies.base import Ranks
-
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
     assert isinstance(recipe.model, VectorsConfig)
     recipe.model.check_task(manifest.task)
     if not manifest.num_edges:
         raise RecipeError(f"{manifest.dataset} has no edges to draw samples from; look at preprocess and components")
-    if train.num_machines > 1 and not train.shared_home:
-        raise RecipeError(
-            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
-            "that they share and leave train.shared_home=true, or set train.num_machines=1"
-        )
-    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
-    strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
     assert isinstance(recipe.model, SampledConfig)
-    strategy.check(manifest, shared=any(pairing.shared for pairing in recipe.model.pairings()))
+    check_grid(train, manifest, shared=any(pairing.shared for pairing in recipe.model.pairings()))
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.strategy.name}")
 
 
