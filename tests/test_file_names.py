@@ -140,7 +140,7 @@ def test_keys_and_stages_of_records_stay_in_the_home(home: Home) -> None:
 
 @pytest.mark.parametrize("name", ["../../escape", "/etc/x", "a/b", "x" * 400])
 def test_a_model_s_name_names_a_file_in_the_current_folder(name: str) -> None:
-    path, _ = OutputRequest("predictions").place(f"{name}-v1")
+    path = Path(str(OutputRequest("predictions").placed(f"{name}-v1", "node").output))
     assert path.parent == Path.cwd()
     assert len(path.name.encode()) < 256
 
@@ -154,11 +154,12 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
         ("file.txt/y.parquet", r"file\.txt is no folder that may be written to"),
     ):
         with pytest.raises(UserError, match=words):
-            OutputRequest("predictions", str(tmp_path / output)).place("x")
+            OutputRequest("predictions", str(tmp_path / output)).placed("x", "node")
     for request in (OutputRequest("embeddings", "/sys/x.npy"), OutputRequest("model", "/sys/x")):  # not even by root
         with pytest.raises(RecipeError, match=r"--output /sys/x.*/sys"):
-            request.place("x")
-    assert OutputRequest("predictions", str(tmp_path / "new/y.parquet")).place("x")[0] == tmp_path / "new/y.parquet"
+            request.placed("x", "node")
+    placed = OutputRequest("predictions", str(tmp_path / "new/y.parquet")).placed("x", "node")
+    assert placed.output == str(tmp_path / "new/y.parquet")
 
 
 def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
@@ -166,8 +167,8 @@ def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
     for name in ("pipe.parquet", "pipe.safetensors", "pipe.bin"):
         os.mkfifo(tmp_path / name)
     places: list[Callable[[], Any]] = [
-        lambda: OutputRequest("predictions", str(tmp_path / "pipe.parquet")).place("x"),
-        lambda: OutputRequest("model", str(tmp_path / "pipe.safetensors")).place("x"),
+        lambda: OutputRequest("predictions", str(tmp_path / "pipe.parquet")).placed("x", "node"),
+        lambda: OutputRequest("model", str(tmp_path / "pipe.safetensors")).placed("x", "node"),
         lambda: export_graph(
             Home.open(tmp_path / "home"), "quickstart", [], f"{tmp_path}/pipe.bin", None, verbose=False
         ),

@@ -247,7 +247,7 @@ class Serving:
         completion = Completion(self.opened, self.job.asked, self.job.given.get("queries"))
         if self.job.is_shown:
             return completion.rows()
-        return completion.write(self.job.work / f"predictions{COMPLETION_ENDINGS[self.job.format]}")
+        return completion.write(self.job.work / file_name(f"predictions{COMPLETION_ENDINGS[self.job.format]}"))
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""
@@ -258,7 +258,7 @@ class Serving:
         if len(table) > len(names):
             back = pc.binary_join_element_wise(names, pa.scalar("^-1"), "")
             names = pa.concat_arrays([names, back])
-        path = self.job.work / f"relations{ENDINGS[self.job.format]}"
+        path = self.job.work / file_name(f"relations{ENDINGS[self.job.format]}")
         with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
             for part in slices(len(names), _ROWS):
                 writer.add({"relation": names[part]}, finite(table[part].numpy()))
