@@ -158,25 +158,9 @@ def divide_slopes(slopes, scores, found):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def pull_pairs(  # type: ignore[no-untyped-def]
-    tile,
-    height,
-    lanes,
-    partly,
-    size,
-    block,
-    squares,
-    half,
-    width,
-    queries,
-    candidates,
-    scales,
-    slopes,
-    near,
-    moved,
-    by_queries,
-    by_candidates,
-    by_scales,
-):
+    tile, height, lanes, partly, size, block, squares, half, width, queries, candidates, scales, slopes, near, moved,
+    by_queries, by_candidates, by_scales
+):  # fmt: skip
     """Set the gradients of candidates, and add those of queries and scales, which are zeros.
 
     A block of candidates meets all queries in `size` columns at a time: these are copied and stay in the first-level
@@ -203,42 +187,14 @@ def pull_pairs(  # type: ignore[no-untyped-def]
                 at, first = i * width + column, i * count + low
                 if half is not None:
                     _pull_complex(
-                        tile,
-                        lanes,
-                        size,
-                        half,
-                        width,
-                        queries,
-                        slopes,
-                        at,
-                        first,
-                        number,
-                        count,
-                        near,
-                        moved,
-                        by_queries,
-                        used,
-                    )
+                        tile, lanes, size, half, width, queries, slopes, at, first, number, count, near, moved,
+                        by_queries, used
+                    )  # fmt: skip
                 else:
                     _pull_real(
-                        tile,
-                        lanes,
-                        size,
-                        squares,
-                        width,
-                        queries,
-                        scales,
-                        slopes,
-                        at,
-                        first,
-                        number,
-                        count,
-                        near,
-                        moved,
-                        by_queries,
-                        by_scales,
-                        used,
-                    )
+                        tile, lanes, size, squares, width, queries, scales, slopes, at, first, number, count, near,
+                        moved, by_queries, by_scales, used
+                    )  # fmt: skip
             for k in range(number):
                 for part in range(parts):
                     at = (low + k) * width + part * steps + column

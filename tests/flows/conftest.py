@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -55,3 +56,18 @@ def graphmill(home: Path, *arguments: str, **options: Any) -> subprocess.Complet
         return subprocess.run(
             command(home, *arguments), capture_output=True, text=True, env=environment(), timeout=240, **options
         )
+
+
+class Shell:
+    """Commands in a folder, with a home in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder, folder / "home"
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return graphmill(self.home, *arguments, cwd=self.folder)
+
+    def json(self, *arguments: str) -> Any:
+        done = self(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,16 @@ from tasks.apply.published import read_published
 from tasks.storage.home import Home
 from tests.apply.test_needs import EVERY_TRANSFORM, N, write_tables
 from tests.apply.test_vector_formats import read as read_vectors
-from tests.flows.conftest import graphmill
+from tests.flows.conftest import Shell
 
 pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as long
 
 
-class Trained:
+class Trained(Shell):
     """A home in which a small model was trained on tables, twice."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "home"
+        super().__init__(folder)
         write_tables(folder / "old")
         write_tables(folder / "newer", first=10, more=60, seed=3)
         self.recipe = self.write_recipe("old")
@@ -55,14 +54,6 @@ class Trained:
         path = self.folder / f"{data}.yaml"
         path.write_text(yaml.safe_dump(content))
         return path
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return graphmill(self.home, *arguments, cwd=self.folder)
-
-    def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import yaml
 from flows.commands.completions import show_completions
 from tasks.apply.completion.asked import Asked
 from tasks.apply.run import OutputRequest
-from tests.flows.conftest import graphmill
+from tests.flows.conftest import Shell
 from tests.ingest.triple_files import lines
 from tests.knowledge_graphs import planted_triples
 
@@ -26,11 +24,11 @@ MODEL = ("--model", "ring@champion")
 NAMES = ["next", "previous", "fifth", "far", "opposite"]
 
 
-class Trained:
+class Trained(Shell):
     """A home with a model of a ring of towns, `t0` to `t119`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "home"
+        super().__init__(folder)
         triples, _ = planted_triples()
         rows = [(f"t{head}", NAMES[relation], f"t{tail}") for head, relation, tail in triples.tolist()]
         (folder / "ring.tsv").write_text(lines(rows))
@@ -53,14 +51,6 @@ class Trained:
         (folder / "other.yaml").write_text(yaml.safe_dump(content))
         done = self("run", "ring.yaml")
         assert done.returncode == 0, done.stderr
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return graphmill(self.home, *arguments, cwd=self.folder)
-
-    def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from flows.pipeline import _as_begun
 from flows.run_records import new_record
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.storage.home import Home
-from tests.flows.conftest import graphmill
+from tests.flows.conftest import Shell
 
 pytestmark = pytest.mark.timeout(1800)  # a loaded machine takes ten times as long
 
@@ -35,18 +34,7 @@ GNN = (
 )
 
 
-class Shell:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.home = folder, folder / "home"
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return graphmill(self.home, *arguments, cwd=self.folder)
-
-    def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
+class Reader(Shell):
     def predictions(self, output: str) -> dict[int, float]:
         made = self.json("predict", "-m", "quickstart@1", "-o", output)
         table = pq.read_table(made["output"])
@@ -77,7 +65,7 @@ def test_a_run_that_goes_on_keeps_its_version(tmp_path: Path, monkeypatch: pytes
 
 
 def test_from_walks_to_predictions(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
+    shell = Reader(tmp_path)
     refused = shell("run", *GNN)
     assert refused.returncode == 2
     assert "model=deepwalk@champion: no model is registered in" in refused.stderr
