@@ -218,6 +218,10 @@ class _KnowledgeOptions(ConfigModel):
     """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What entities' rows are held in; in bfloat16 changes are rounded up or down by chance."""
+    products: Literal["float32", "bfloat16"] = "float32"
+    """What products of queries with entities are computed in, of scores that are dot products; sums are float32.
+    bfloat16 is up to five times as fast where the processor has it (AMX, AVX-512 BF16) and changes nothing elsewhere.
+    Validation and evaluation are float32 always."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)
     """How workers share the rows (`graphmill strategies`)."""
     eval_every: int = Field(default=5, ge=1, le=10_000_000)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from configs.registry import MODELS
+from models.kernels.complex_products import complex_products
 from models.knowledge import KnowledgeModel, Queries, Side
 
 
@@ -22,24 +22,14 @@ class ComplEx(KnowledgeModel):
     @classmethod
     def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
         """h r, or t conj(r)."""
-        return Queries(times(entities, relations, conjugate=side == "head"))
+        return Queries(complex_products(entities, relations, conjugate=side == "head"))
 
     @classmethod
     def query_gradients(
         cls, config: Any, entities: Tensor, relations: Tensor, side: Side, vectors: Tensor, scale: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Of a product: the conjugate of the other factor."""
-        by_entities = times(vectors, relations, conjugate=side == "tail")
+        by_entities = complex_products(vectors, relations, conjugate=side == "tail")
         if side == "tail":
-            return by_entities, times(vectors, entities, conjugate=True)
-        return by_entities, times(entities, vectors, conjugate=True)
-
-
-def times(a: Tensor, b: Tensor, *, conjugate: bool = False) -> Tensor:
-    """Return a b, or a conj(b), of complex numbers in halves: (n, 2 d) each."""
-    real, imaginary = a.chunk(2, 1)
-    other_real, other_imaginary = b.chunk(2, 1)
-    if conjugate:
-        other_imaginary = -other_imaginary
-    products = real * other_real - imaginary * other_imaginary, real * other_imaginary + imaginary * other_real
-    return torch.cat(products, 1)
+            return by_entities, complex_products(vectors, entities, conjugate=True)
+        return by_entities, complex_products(entities, vectors, conjugate=True)

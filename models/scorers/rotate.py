@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from configs.registry import MODELS
+from models.kernels.complex_products import complex_products
 from models.knowledge import KnowledgeModel, Queries, Side
-from models.scorers.complex import times
 
 
 @MODELS.register("rotate")
@@ -25,7 +25,7 @@ class RotatE(KnowledgeModel):
     @classmethod
     def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> Queries:
         """h e^(i r), or t e^(-i r)."""
-        return Queries(times(entities, _turn(relations, side)))
+        return Queries(complex_products(entities, _turn(relations, side)))
 
     @classmethod
     def query_gradients(
@@ -33,10 +33,10 @@ class RotatE(KnowledgeModel):
     ) -> tuple[Tensor, Tensor]:
         """Turned back; an angle moves a number at a right angle to itself."""
         turn = _turn(relations, side)
-        real, imaginary = times(entities, turn).chunk(2, 1)
+        real, imaginary = complex_products(entities, turn).chunk(2, 1)
         by_real, by_imaginary = vectors.chunk(2, 1)
         by_angle = by_imaginary * real - by_real * imaginary
-        return times(vectors, turn, conjugate=True), by_angle if side == "tail" else -by_angle
+        return complex_products(vectors, turn, conjugate=True), by_angle if side == "tail" else -by_angle
 
     @classmethod
     def start_entities(cls, config: Any, rows: Tensor, generator: torch.Generator) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import TRIPLE_LOSSES
+from models.kernels.softmax_rows import softmax_
 from models.triple_losses.base import Targets, TripleLoss
 
 
@@ -15,18 +16,19 @@ class Softmax(TripleLoss):
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log sum e^s - s_true, and the shares less the truth."""
-        total = torch.logaddexp(drawn.logsumexp(1), true)
-        by_drawn = (drawn - total[:, None]).exp_().div_(len(true))
-        return (total - true).mean(), (true - total).exp_().sub_(1).div_(len(true)), by_drawn
+        total = softmax_(drawn, true)
+        return (total - true).mean(), (true - total).exp_().sub_(1).div_(len(true)), drawn.div_(len(true))
 
     def of_all(self, scores: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """The same; of several true entities each has an equal part of the truth."""
         count, width = scores.shape
         members = torch.bincount(targets.rows, minlength=count).to(scores.dtype)
         truth = (1 - targets.smoothing) / members[targets.rows]
-        total = scores.logsumexp(1)
-        told = torch.zeros_like(total).index_add_(0, targets.rows, truth * scores[targets.rows, targets.columns])
-        told += targets.smoothing * scores.mean(1)
-        by_scores = scores.sub_(total[:, None]).exp_().sub_(targets.smoothing / width)
-        by_scores.index_put_((targets.rows, targets.columns), -truth, accumulate=True)
-        return (total - told).mean(), by_scores.div_(count)
+        told = scores.new_zeros(count).index_add_(0, targets.rows, truth * scores[targets.rows, targets.columns])
+        if targets.smoothing:
+            told += targets.smoothing * scores.mean(1)
+        total = softmax_(scores)
+        if targets.smoothing:
+            scores -= targets.smoothing / width
+        scores.index_put_((targets.rows, targets.columns), -truth, accumulate=True)
+        return (total - told).mean(), scores.div_(count)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
+from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.row_tables import RowTable
 from models.kernels.similarity import similarities, similarity_gradients
@@ -70,20 +71,20 @@ class AllEntitiesEngine:
         """Take the step of a batch; return its loss and the number of its queries."""
         asked = self.loader.batch(chunk)
         count = sum(len(some.known) for some in asked)
-        generator = torch.Generator().manual_seed(derive_key(self.seed, _DROPOUT, chunk))
-        entities, kept = torch.from_numpy(table.read()), None
-        if share := self.options.entity_dropout:
-            kept = torch.empty_like(entities).bernoulli_(1 - share, generator=generator).div_(1 - share)
-            entities *= kept
+        entities, share = torch.from_numpy(table.read()), self.options.entity_dropout
+        key = derive_key(self.seed, _DROPOUT, chunk)
+        if share:
+            entities = dropout(entities, share, key=key, inplace=True)
         by_entities = torch.zeros_like(entities)
         loss, rows, gradients = 0.0, [], []
-        for some in asked:
-            found, numbers, by_relations = self._ask(some, entities, by_entities, count, generator)
+        for number, some in enumerate(asked, 1):
+            dropped = derive_key(self.seed, _DROPOUT, chunk, number)
+            found, numbers, by_relations = self._ask(some, entities, by_entities, count, dropped)
             loss += found
             rows.append(numbers)
             gradients.append(by_relations)
-        if kept is not None:
-            by_entities *= kept
+        if share:
+            by_entities = dropout(by_entities, share, key=key, inplace=True)
         noise = derive_key(self.seed, _ROUNDING, chunk) | 1
         everything = np.arange(table.num_rows)
         move_rows(table, everything, by_entities, rate, noise)
@@ -93,17 +94,18 @@ class AllEntitiesEngine:
         return loss, count
 
     def _ask(
-        self, asked: Asked, entities: Tensor, by_entities: Tensor, count: int, generator: torch.Generator
+        self, asked: Asked, entities: Tensor, by_entities: Tensor, count: int, dropped: int
     ) -> tuple[float, Array, Tensor]:
-        """Add the gradients of some queries by entities' rows; return the loss, and gradients of relations' rows."""
+        """Add the gradients of some queries by entities' rows; return the loss, and gradients of relations' rows.
+
+        `dropped`: key of what is dropped of relations' rows.
+        """
         options, model, table = self.options, self.model, self.relations.table
         share = len(asked.known) / count
         rows, asked_of = relation_rows(options, torch.from_numpy(asked.relations), table.num_rows, asked.side)
-        relations, kept = gather_rows(table, rows.numpy()), None
-        if options.relation_dropout:
-            kept = torch.empty_like(relations).bernoulli_(1 - options.relation_dropout, generator=generator)
-            kept /= 1 - options.relation_dropout
-            relations *= kept
+        relations, dropout_share = gather_rows(table, rows.numpy()), options.relation_dropout
+        if dropout_share:
+            relations = dropout(relations, dropout_share, key=dropped, inplace=True)
         known = torch.from_numpy(asked.known)
         queries = model.queries(options, entities[known], relations, asked_of)
         scores = torch.empty(len(known), len(entities))
@@ -140,7 +142,9 @@ class AllEntitiesEngine:
         )
         penalty = self._hold_back(asked, entities, relations, by_entities, by_known, by_relations, count)
         by_entities.index_add_(0, known, by_known)
-        return float(loss) * share + penalty, rows.numpy(), by_relations if kept is None else by_relations * kept
+        if dropout_share:
+            by_relations = dropout(by_relations, dropout_share, key=dropped)
+        return float(loss) * share + penalty, rows.numpy(), by_relations
 
     def _hold_back(
         self,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.row_tables import RowTable
 from models.kernels.similarity import (
@@ -29,7 +30,7 @@ from models.vectors import Meeting
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
+from tasks.train.loaders.triples import DrawnEntities, Triples, hide_drawn, negatives_shape
 from tasks.train.tables.objective import Number
 from tasks.train.tables.pools import Pool, drawn_chunk
 
@@ -61,11 +62,12 @@ class _Rows:
 
     numbers: Array
     values: Tensor
-    kept: Tensor | None
-    """What each number was multiplied by; None: nothing is dropped."""
+    share: float = 0.0
+    """Of the numbers, dropped by `key`."""
+    key: int = 0
 
     def gradients(self, found: Tensor) -> Tensor:
-        return found if self.kept is None else found * self.kept
+        return dropout(found, self.share, key=self.key) if self.share else found
 
 
 class TripleLearning:
@@ -155,7 +157,7 @@ class _Batch:
         self.tails = self.heads if own is other else _Moves()
         self.moves = {"head": self.heads, "tail": self.tails}
         self.relations = _Moves()
-        self.generator = torch.Generator().manual_seed(derive_key(learning.seed, _DROPOUT, *number))
+        self.dropped = 0
         heads, tails, self.relation = columns
         self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
         self.loss = torch.zeros(())
@@ -167,11 +169,17 @@ class _Batch:
     def _read(self, end: Side, numbers: Array) -> _Rows:
         return self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
 
+    def _ends(self, end: Side, some: Tensor | None) -> _Rows:
+        """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
+        rows = self.ends[end]
+        return rows if some is None else self._read(end, rows.numbers[some.numpy()])
+
     def _dropped(self, numbers: Array, rows: Tensor, share: float) -> _Rows:
         if not share:
-            return _Rows(numbers, rows, None)
-        kept = torch.empty_like(rows).bernoulli_(1 - share, generator=self.generator).div_(1 - share)
-        return _Rows(numbers, rows.mul_(kept), kept)
+            return _Rows(numbers, rows)
+        self.dropped += 1
+        key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
+        return _Rows(numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
     def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
         """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
@@ -191,7 +199,7 @@ class _Batch:
         """Ask for one end of some triples."""
         options, model = self.options, self.learning.model
         other: Side = "head" if side == "tail" else "tail"
-        known, asked = (_taken(self.ends[end], some) for end in (other, side))
+        known, asked = self._ends(other, some), self._ends(side, some)
         numbers = torch.from_numpy(self.relation.astype(np.int64))
         numbers = numbers if some is None else numbers[some]
         rows, asked_of = relation_rows(options, numbers, self.learning.relations.table.num_rows, side)
@@ -205,10 +213,10 @@ class _Batch:
             similarities(kind, queries.vectors[part], others.values, None if scale is None else scale[part])
             for part, others in groups
         ]
-        drawn = torch.cat(scores) if len(scores) > 1 else scores[0]
+        # The loss puts gradients in its place; distances are asked for once more, products are not.
+        drawn = scores[0] if len(scores) == 1 and kind == "dot" else torch.cat(scores)
         for part, others in groups:
-            same = torch.from_numpy(others.numbers[None] == asked.numbers[part][:, None])
-            drawn[part].masked_fill_(same, -torch.inf)
+            hide_drawn(drawn[part].numpy(), asked.numbers[part], others.numbers)
         loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
         self.loss += loss * weight
         by_true *= weight
@@ -248,16 +256,9 @@ class _Batch:
                 self._penalise(self.moves[end], rows, self.options.entity_penalty / count)
         if self.options.relation_penalty:
             read = gather_rows(self.learning.relations.table, self.relation)
-            self._penalise(self.relations, _Rows(self.relation, read, None), self.options.relation_penalty / count)
+            self._penalise(self.relations, _Rows(self.relation, read), self.options.relation_penalty / count)
 
     def _penalise(self, moves: _Moves, rows: _Rows, weight: float) -> None:
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()
         moves.add(rows.numbers, rows.gradients(gradient.mul_(weight)))
-
-
-def _taken(rows: _Rows, some: Tensor | None) -> _Rows:
-    """Return some of the rows."""
-    if some is None:
-        return rows
-    return _Rows(rows.numbers[some.numpy()], rows.values[some], None if rows.kept is None else rows.kept[some])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 
 from configs.registry import LOADERS, TRIPLE_LOSSES
+from models.kernels.product_precision import products_in
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
 from models.kernels.threads import run_parts
@@ -93,6 +95,10 @@ class KnowledgeTrainer(BlockTrainer):
         """Return the learning rate of a chunk: less where validation did not get better."""
         rate = super().rate(chunk)
         return rate * self.config.plateau.factor**self.rate_drops if self.config.plateau else rate
+
+    def taking_steps(self) -> AbstractContextManager[object]:
+        """Have products computed as the recipe says; validation's are not."""
+        return products_in(self.config.products)
 
     def after_round(self) -> None:
         """Average relations' rows."""

@@ -101,3 +101,16 @@ def _draw_uniform(size, key, drawn):  # type: ignore[no-untyped-def]
 def negatives_shape(config: Any, count: int) -> tuple[int, int]:
     """Return the groups of triples that share what is drawn, and how many entities each is compared with."""
     return -(-count // (config.share or max(count, 1))), config.negatives
+
+
+@njit(cache=True, nogil=True)
+def hide_drawn(scores, asked, drawn):  # type: ignore[no-untyped-def]
+    """Set scores, float32 (n, K), to -infinity where what was drawn (K,) is the entity that is asked for (n,)."""
+    for i in range(len(asked)):
+        true, same = asked[i], 0
+        for k in range(len(drawn)):  # counted first: that takes 16 at a time
+            same += drawn[k] == true
+        if same:
+            for k in range(len(drawn)):
+                if drawn[k] == true:
+                    scores[i, k] = -np.inf

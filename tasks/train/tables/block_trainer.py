@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -110,6 +111,10 @@ class BlockTrainer:
         """Epochs of the training, for people."""
         return 1
 
+    def taking_steps(self) -> AbstractContextManager[object]:
+        """Return what holds while steps are taken. Here: nothing."""
+        return nullcontext()
+
     def after_round(self) -> None:
         """Share what ranks have beside the blocks."""
 
@@ -198,7 +203,8 @@ class BlockTrainer:
             chunks = range(first, min(first + settings.chunks_a_pool, settings.total_chunks))
             self.grid.version = progress.step + 1
             whole = settings.num_blocks == 1 and self.grid.room is None
-            loss, pairs = self._train_chunks(chunks) if whole else self._train_pool(chunks)
+            with self.taking_steps():
+                loss, pairs = self._train_chunks(chunks) if whole else self._train_pool(chunks)
             self._check_loss(loss)
             progress.step += 1
             for totals in (progress.epoch_totals, progress.run_totals):
