@@ -176,6 +176,36 @@ def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: 
         torch.testing.assert_close(entities.detach() - after, wanted[0], atol=2e-5, rtol=1e-3)
 
 
+@pytest.mark.parametrize("sides", ["both", "bernoulli"])
+def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: Path, sides: str) -> None:
+    """Against the slope of the loss: what is dropped depends on the number of the batch alone."""
+    dropped = {"entity_dropout": 0.4, "relation_dropout": 0.3, "penalty": "n3", "entity_penalty": 0.1}
+    loader = {"batch_size": 21, "negatives": 9, "sides": sides}
+    tables = batch_of(triple_graph(tmp_path), {"name": "complex", "start": 1.0, **dropped}, loader, "softmax")
+    learning, meeting = tables.learning, {"entities": (tables.entities, tables.entities)}
+    learning.head_chances = torch.full((len(learning.relations.rows()),), 0.5)
+    columns = [np.empty(learning.loader.room, np.int32) for _ in range(3)]
+    assert learning.loader.fill(1, *columns) == 21
+
+    def loss() -> float:
+        return learning._loss(meeting, columns, (1, 0, 0), (0, 0))
+
+    learnt = tables.entities, learning.relations.table
+    start = [table.read() for table in learnt]
+    learning.learn(meeting, columns, (1, 0, 0), (0, 0), 1.0)
+    gradients = [before - table.read() for before, table in zip(start, learnt, strict=True)]
+    for table, before in zip(learnt, start, strict=True):
+        table.write(slice(None), before)
+    for table, before, gradient in zip(learnt, start, gradients, strict=True):
+        step = gradient * (0.01 / np.linalg.norm(gradient))
+        both = []
+        for sign in (1, -1):
+            table.write(slice(None), before + sign * step)
+            both.append(loss())
+        table.write(slice(None), before)
+        assert (both[0] - both[1]) / 0.02 == pytest.approx(float(np.linalg.norm(gradient)), rel=0.01)
+
+
 def test_an_epoch_has_each_triple_once(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path)
     store = GraphStore(graph.folder, graph.manifest)
