@@ -8,7 +8,19 @@ from numba import njit
 from torch import Tensor
 
 from models.kernels.exponentials import exp
-from models.kernels.vector import Lanes, has_kernels, load, maximum, splat, storage, store, total, where_positive, zeros
+from models.kernels.vector import (
+    Lanes,
+    has_kernels,
+    largest_of,
+    load,
+    maximum,
+    splat,
+    storage,
+    store,
+    total,
+    where_positive,
+    zeros,
+)
 
 _LANES = 64
 _LEAST = np.float32(-3.0e38)
@@ -30,7 +42,7 @@ def softmax_(scores: Tensor, beside: Tensor | None = None) -> Tensor:
     whole = width - width % _LANES
     extra = None if beside is None else storage(beside)
     shapes = Lanes(_LANES), Lanes(_LANES, partly=True)
-    _softmax(*shapes, width, whole, storage(scores), extra, storage(sums), np.empty(_LANES, np.float32))
+    _softmax(*shapes, width, whole, storage(scores), extra, storage(sums))
     return sums
 
 
@@ -50,8 +62,7 @@ def _power(x, most):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _softmax(lanes, partly, width, whole, scores, beside, sums, room):  # type: ignore[no-untyped-def]
-    """Do so for each row; `room`: as many floats as there are lanes."""
+def _softmax(lanes, partly, width, whole, scores, beside, sums):  # type: ignore[no-untyped-def]
     left = width - whole
     for i in range(len(sums)):
         at = i * width
@@ -59,9 +70,7 @@ def _softmax(lanes, partly, width, whole, scores, beside, sums, room):  # type: 
         largest = splat(lanes, most)
         for k in range(at, at + whole, _LANES):
             largest = maximum(load(lanes, scores, k, _LANES), largest)
-        store(lanes, room, 0, largest, _LANES)
-        for k in range(_LANES):
-            most = max(most, room[k])
+        most = max(most, largest_of(largest))
         for k in range(at + whole, at + width):
             most = max(most, scores[k])
         summed = zeros(lanes)

@@ -316,3 +316,14 @@ def total(typing, a):  # type: ignore[no-untyped-def]
         return _llvm.call(builder, name, FLOAT, [ir.Constant(FLOAT, 0.0), args[0]], FAST)
 
     return types.float32(a), generate
+
+
+@instruction
+def largest_of(typing, a):  # type: ignore[no-untyped-def]
+    """Return the largest of all lanes, a float32; lanes that are no numbers are passed over."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        name = f"llvm.vector.reduce.fmax.v{signature.args[0].lanes}f32"
+        return _llvm.call(builder, name, FLOAT, [args[0]])
+
+    return types.float32(a), generate

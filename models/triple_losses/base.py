@@ -40,7 +40,7 @@ class TripleLoss:
         self.config = config
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss, (), and its gradients.
+        """Return the loss, (), and its gradients; that by `drawn` may take its place.
 
         Args:
             true: scores of the true entities, float32 (n,).

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from configs.registry import TRIPLE_LOSSES
+from models.kernels.sigmoid_rows import false_loss_
 from models.triple_losses.base import Targets, TripleLoss
 
 
@@ -17,14 +17,10 @@ class Logistic(TripleLoss):
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Half for the true one, half for the drawn ones, whose weights are no part of the gradient."""
         config, count = self.config, 2 * len(true)
-        counts = torch.isfinite(drawn)
-        weight = torch.softmax(torch.where(counts, config.adversarial * drawn, drawn), 1)
-        if not config.adversarial:
-            weight = counts / counts.sum(1, keepdim=True).clamp(min=1)
-        weight = weight.nan_to_num_(0).mul_(config.negative_weight / count)
-        moved, others = true + config.margin, drawn + config.margin
-        loss = softplus(-moved).sum() / count + (weight * softplus(others)).sum()
-        return loss, moved.neg_().sigmoid_().neg_().div_(count), others.sigmoid_().mul_(weight)
+        moved = true + config.margin
+        loss = softplus(-moved).sum() / count
+        loss += false_loss_(drawn, config.negative_weight / count, config.margin, config.adversarial)
+        return loss, moved.neg_().sigmoid_().neg_().div_(count), drawn
 
     def of_all(self, scores: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """A mean over all entities."""

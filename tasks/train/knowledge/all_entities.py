@@ -119,7 +119,7 @@ class AllEntitiesEngine:
         run_parts(score, len(slices))
         smoothing = getattr(self.loader.config, "label_smoothing", 0.0)
         targets = Targets(torch.from_numpy(asked.rows), torch.from_numpy(asked.columns), smoothing)
-        own = scores.clone() if kind in ("l2", "complex") else None
+        own = scores.clone() if kind == "l2" else None
         loss, by_scores = self.loss.of_all(scores, targets)
         by_scores *= share
         by_vectors = [torch.empty(0)] * len(slices)

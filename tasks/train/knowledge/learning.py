@@ -8,7 +8,7 @@ All are added up before a row moves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,35 +39,31 @@ _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES = 2, 3, 4, 5
 
 
 @dataclass
-class _Moves:
-    """Gradients of rows of a table, in the order in which they were found."""
-
-    rows: list[Array] = field(default_factory=list)
-    gradients: list[Tensor] = field(default_factory=list)
-
-    def add(self, rows: Array, gradients: Tensor) -> None:
-        self.rows.append(rows)
-        self.gradients.append(gradients)
-
-    def apply(self, table: RowTable, rate: float, noise: int) -> Array:
-        """Move the rows; return their numbers."""
-        rows = np.concatenate(self.rows)
-        move_rows(table, rows, torch.cat(self.gradients), rate, noise)
-        return rows
-
-
-@dataclass(frozen=True)
 class _Rows:
-    """Rows that were read, some of their numbers dropped."""
+    """Rows that were read, some of their numbers dropped, and the gradients that came for them."""
 
     numbers: Array
     values: Tensor
     share: float = 0.0
     """Of the numbers, dropped by `key`."""
     key: int = 0
+    gradients: Tensor | None = None
 
-    def gradients(self, found: Tensor) -> Tensor:
-        return dropout(found, self.share, key=self.key) if self.share else found
+    def add(self, gradients: Tensor) -> None:
+        """Add gradients by the values. Others may hold the same tensor: it is kept, and not changed."""
+        self.gradients = gradients if self.gradients is None else self.gradients + gradients
+
+
+def _move(table: RowTable, read: list[_Rows], rate: float, noise: int) -> Array:
+    """Move rows of a table by all gradients that came for them; return their numbers."""
+    numbers, gradients = [], []
+    for rows in read:
+        if rows.gradients is not None:
+            numbers.append(rows.numbers)
+            gradients.append(dropout(rows.gradients, rows.share, key=rows.key) if rows.share else rows.gradients)
+    moved = np.concatenate(numbers)
+    move_rows(table, moved, torch.cat(gradients), rate, noise)
+    return moved
 
 
 class TripleLearning:
@@ -127,10 +123,12 @@ class TripleLearning:
         batch = _Batch(self, tables, columns, number, blocks)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
         own, other = tables["entities"]
-        moved = [(own, batch.heads.apply(own, rate, noise))]
-        if other is not own:
-            moved.append((other, batch.tails.apply(other, rate, noise + 2)))
-        batch.relations.apply(self.relations.table, rate, noise)
+        heads, tails = batch.read["head"], batch.read["tail"]
+        if own is other:
+            moved = [(own, _move(own, heads + tails, rate, noise))]
+        else:
+            moved = [(own, _move(own, heads, rate, noise)), (other, _move(other, tails, rate, noise + 2))]
+        _move(self.relations.table, batch.relations, rate, noise)
         if self.model.has_unit_entities(self.options):
             for table, rows in moved:
                 set_lengths(table, rows)
@@ -152,22 +150,23 @@ class _Batch:
         own, other = tables["entities"]
         self.tables = {"head": own, "tail": other}
         self.blocks = dict(zip(("head", "tail"), blocks, strict=True))
-        # Both are rows of one table where the blocks are one: then they move together.
-        self.heads = _Moves()
-        self.tails = self.heads if own is other else _Moves()
-        self.moves = {"head": self.heads, "tail": self.tails}
-        self.relations = _Moves()
+        self.read: dict[Side, list[_Rows]] = {"head": [], "tail": []}
+        self.relations: list[_Rows] = []
         self.dropped = 0
         heads, tails, self.relation = columns
         self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
         self.loss = torch.zeros(())
         for side, some, weight in self._sides():
             self._ask(side, some, weight)
-        if self.options.penalty != "none":
-            self._hold_back()
+        if self.options.entity_penalty:
+            for rows in self.ends.values():
+                self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
     def _read(self, end: Side, numbers: Array) -> _Rows:
-        return self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
+        """Read rows of the block where an end's lie."""
+        rows = self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
+        self.read[end].append(rows)
+        return rows
 
     def _ends(self, end: Side, some: Tensor | None) -> _Rows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
@@ -205,6 +204,7 @@ class _Batch:
         rows, asked_of = relation_rows(options, numbers, self.learning.relations.table.num_rows, side)
         table = self.learning.relations.table
         relation = self._dropped(rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout)
+        self.relations.append(relation)
         queries = model.queries(options, known.values, relation.values, asked_of)
         kind, scale = options.similarity, queries.scale
         true = pair_similarities(kind, queries.vectors, asked.values, scale)
@@ -213,8 +213,8 @@ class _Batch:
             similarities(kind, queries.vectors[part], others.values, None if scale is None else scale[part])
             for part, others in groups
         ]
-        # The loss puts gradients in its place; distances are asked for once more, products are not.
-        drawn = scores[0] if len(scores) == 1 and kind == "dot" else torch.cat(scores)
+        # The loss puts gradients in its place, and Euclid's distances are asked for once more.
+        drawn = scores[0] if len(scores) == 1 and kind != "l2" else torch.cat(scores)
         for part, others in groups:
             hide_drawn(drawn[part].numpy(), asked.numbers[part], others.numbers)
         loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
@@ -226,15 +226,17 @@ class _Batch:
             own_scale = None if scale is None else scale[part]
             found = similarity_gradients(kind, queries.vectors[part], others.values, by_drawn[part], own_scale, score)
             by_query[part] += found[0]
-            self.moves[side].add(others.numbers, others.gradients(found[1]))
+            others.add(found[1])
             if by_scale is not None and found[2] is not None:
                 by_scale[part] += found[2]
         by_known, by_relation = model.query_gradients(
             options, known.values, relation.values, asked_of, by_query, by_scale
         )
-        self.moves[side].add(asked.numbers, asked.gradients(by_asked))
-        self.moves[other].add(known.numbers, known.gradients(by_known))
-        self.relations.add(relation.numbers, relation.gradients(by_relation))
+        asked.add(by_asked)
+        known.add(by_known)
+        relation.add(by_relation)
+        if options.relation_penalty:
+            self._hold_back(relation, weight * options.relation_penalty / len(true))
 
     def _drawn(self, side: Side, count: int) -> list[tuple[slice, _Rows]]:
         """Draw entities; return them with the queries that share them."""
@@ -248,17 +250,8 @@ class _Batch:
             for number in range(groups)
         ]
 
-    def _hold_back(self) -> None:
-        """Add the penalty of the rows of each triple, a mean over triples."""
-        count = len(self.relation)
-        for end, rows in self.ends.items():
-            if self.options.entity_penalty:
-                self._penalise(self.moves[end], rows, self.options.entity_penalty / count)
-        if self.options.relation_penalty:
-            read = gather_rows(self.learning.relations.table, self.relation)
-            self._penalise(self.relations, _Rows(self.relation, read), self.options.relation_penalty / count)
-
-    def _penalise(self, moves: _Moves, rows: _Rows, weight: float) -> None:
+    def _hold_back(self, rows: _Rows, weight: float) -> None:
+        """Add so much of the rows' penalty."""
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()
-        moves.add(rows.numbers, rows.gradients(gradient.mul_(weight)))
+        rows.add(gradient.mul_(weight))
