@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.embeddings_peers import Done, Job, serve, take_stdout, timed
-from benchmarks.gnn_graphs import DATA
+from benchmarks.gnn_graphs import data_folder
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
@@ -58,7 +58,7 @@ def make_recipe(graph: str, model: str, options: dict[str, Any], negatives: int 
     return build_recipe(
         {
             "name": "knowledge-benchmark",
-            "dataset": {"name": "triples", "path": str(DATA / "knowledge" / graph)},
+            "dataset": {"name": "triples", "path": str(data_folder() / "knowledge" / graph)},
             "partition": "none",
             "model": {**scorer, "dim": numbers(model, options["width"])},
             "train": {

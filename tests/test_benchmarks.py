@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from benchmarks import depth, embeddings, gnn_plan, minibatch, ranking, strategies
+from benchmarks import depth, embeddings, gnn_plan, knowledge, knowledge_sides, minibatch, ranking, strategies
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_graphs import graph_recipe
@@ -246,3 +246,28 @@ def test_triples_are_ranked_without_a_peer(
     assert all(0 < found["graphmill"] <= 1 for found in written["mrr"].values())
     jobs = {f"graphmill on {threads}, {job}" for threads in (1, 2) for job in ("TransE", "RotatE, all", "candidates")}
     assert jobs < set(written["raw"])
+
+
+def test_trainings_of_knowledge_graphs_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "data" / "knowledge" / "toy"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    for split, count in (("train", 200), ("valid", 20), ("test", 20)):
+        triples = {
+            "h": rng.integers(30, size=count),
+            "r": rng.integers(4, size=count),
+            "t": rng.integers(30, size=count),
+        }
+        pq.write_table(pa.table(triples), folder / f"{split}.parquet")
+    monkeypatch.setenv("GRAPHMILL_DATA", str(tmp_path / "data"))
+    words = ["--graph", "toy", "--width", "6", "--quick", "--seconds", "0.1"]
+    knowledge.main([*words, "--out", str(tmp_path), "--home", str(tmp_path / "home")])
+    assert "no --peers: left out" in capsys.readouterr().out
+    written = json.loads((tmp_path / "knowledge.json").read_text())
+    assert set(written["raw"]) == {
+        f"graphmill, {model}, 64{kind}" for model in knowledge_sides.MODELS for kind in ("", ", shared by 64")
+    } | {"graphmill, ComplEx, 64, products in bfloat16"}
+    assert all(done["done"] > 0 for timings in written["raw"].values() for done in timings)
+    assert {line["measure"] for line in written["lines"]} >= {"ComplEx, 64 negatives, products in bfloat16"}

@@ -47,8 +47,8 @@ def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial:
     assert scores.is_contiguous(), "gradients take the place of scores that lie one behind the other"
     room = np.full(2 * _LANES, -np.inf, np.float32)
     sharp = np.float32(adversarial) if adversarial else None
-    numbers = np.float32(weight), np.float32(margin), sharp
-    return float(_false_loss(Lanes(_LANES), *scores.shape, storage(scores), *numbers, room))
+    arguments = (*scores.shape, storage(scores), np.float32(weight), np.float32(margin), sharp, room)
+    return float(_false_loss(Lanes(_LANES), *arguments))
 
 
 def _plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> float:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
-from models.kernels.row_tables import RowTable
 from models.kernels.similarity import (
     pair_similarities,
     pair_similarity_gradients,
@@ -54,16 +53,14 @@ class _Rows:
         self.gradients = gradients if self.gradients is None else self.gradients + gradients
 
 
-def _move(table: RowTable, read: list[_Rows], rate: float, noise: int) -> Array:
-    """Move rows of a table by all gradients that came for them; return their numbers."""
+def _moves(read: list[_Rows]) -> tuple[Array, Tensor]:
+    """Return the numbers of rows, and all gradients that came for them."""
     numbers, gradients = [], []
     for rows in read:
         if rows.gradients is not None:
             numbers.append(rows.numbers)
             gradients.append(dropout(rows.gradients, rows.share, key=rows.key) if rows.share else rows.gradients)
-    moved = np.concatenate(numbers)
-    move_rows(table, moved, torch.cat(gradients), rate, noise)
-    return moved
+    return np.concatenate(numbers), torch.cat(gradients)
 
 
 class TripleLearning:
@@ -123,15 +120,14 @@ class TripleLearning:
         batch = _Batch(self, tables, columns, number, blocks)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
         own, other = tables["entities"]
-        heads, tails = batch.read["head"], batch.read["tail"]
-        if own is other:
-            moved = [(own, _move(own, heads + tails, rate, noise))]
-        else:
-            moved = [(own, _move(own, heads, rate, noise)), (other, _move(other, tails, rate, noise + 2))]
-        _move(self.relations.table, batch.relations, rate, noise)
-        if self.model.has_unit_entities(self.options):
-            for table, rows in moved:
+        read = batch.read["head"], batch.read["tail"]
+        moved = [(own, read[0] + read[1])] if own is other else [(own, read[0]), (other, read[1])]
+        for place, (table, some) in enumerate(moved):
+            rows, gradients = _moves(some)
+            move_rows(table, rows, gradients, rate, noise + 2 * place)
+            if self.model.has_unit_entities(self.options):
                 set_lengths(table, rows)
+        move_rows(self.relations.table, *_moves(batch.relations), rate, noise)
 
 
 class _Batch:
@@ -213,15 +209,32 @@ class _Batch:
             similarities(kind, queries.vectors[part], others.values, None if scale is None else scale[part])
             for part, others in groups
         ]
-        # The loss puts gradients in its place, and Euclid's distances are asked for once more.
-        drawn = scores[0] if len(scores) == 1 and kind != "l2" else torch.cat(scores)
+        with_known = self.config.known_end
+        if with_known:
+            drawn = torch.empty(len(true), self.config.negatives + 1)
+            for (part, _), found in zip(groups, scores, strict=True):
+                drawn[part, :-1] = found
+            drawn[:, -1] = pair_similarities(kind, queries.vectors, known.values, scale)
+        else:
+            # The loss puts gradients in its place, and Euclid's distances are asked for once more.
+            drawn = scores[0] if len(scores) == 1 and kind != "l2" else torch.cat(scores)
         for part, others in groups:
             hide_drawn(drawn[part].numpy(), asked.numbers[part], others.numbers)
+        if with_known and self.blocks["head"] == self.blocks["tail"]:
+            drawn[torch.from_numpy(known.numbers == asked.numbers), -1] = -torch.inf
         loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
         self.loss += loss * weight
         by_true *= weight
         by_drawn *= weight
         by_query, by_asked, by_scale = pair_similarity_gradients(kind, queries.vectors, asked.values, by_true, scale)
+        if with_known:
+            slopes = by_drawn[:, -1].contiguous()
+            found = pair_similarity_gradients(kind, queries.vectors, known.values, slopes, scale)
+            by_query += found[0]
+            known.add(found[1])
+            if by_scale is not None and found[2] is not None:
+                by_scale += found[2]
+            by_drawn = by_drawn[:, :-1]
         for (part, others), score in zip(groups, scores, strict=True):
             own_scale = None if scale is None else scale[part]
             found = similarity_gradients(kind, queries.vectors[part], others.values, by_drawn[part], own_scale, score)

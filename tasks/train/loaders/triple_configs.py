@@ -32,6 +32,9 @@ class TriplesConfig(TripleLoaderConfig):
     """Triples that share what is drawn: the more, the faster; null: all of a batch."""
     power: float = Field(default=0.0, ge=0, le=4)
     """Entities are drawn in proportion to the number of their triples to this power; 0: all alike."""
+    known_end: bool = False
+    """Compare each query with the end that it knows, too. Few entities are related to themselves, yet that end is what
+    most scorers find nearest, and it is hardly ever drawn among many."""
     sides: Literal["both", "head", "tail", "bernoulli"] = "both"
     """Which end is asked for: both; one; or one by chance, the rarer the more other ends a relation joins to it (Wang
     and others, AAAI 2014), so that fewer drawn triples are true ones."""
