@@ -95,14 +95,18 @@ class Tables:
 
             learning.drawn.draw(0, derive_key(learning.seed, 2, *number, number_of_side), drawn)
             scores = []
-            for group, others in enumerate(torch.from_numpy(drawn.astype(np.int64))):
+            for group, some in enumerate(torch.from_numpy(drawn.astype(np.int64))):
                 part = slice(group * share, min(count, (group + 1) * share))
                 scale = None if made.scale is None else made.scale[part]
-                found = compared(learning.options.similarity, made.vectors[part], entities[others], scale)
-                scores.append(found.masked_fill(others[None] == true[part][:, None], -torch.inf))
+                found = compared(learning.options.similarity, made.vectors[part], entities[some], scale)
+                scores.append(found.masked_fill(some[None] == true[part][:, None], -torch.inf))
             own_scale = None if made.scale is None else made.scale
             own = compared(learning.options.similarity, made.vectors, entities[true], own_scale).diagonal()
-            total = total + of_drawn(learning.loss.config, own, torch.cat(scores)) / 2
+            others = torch.cat(scores)
+            if learning.loader.config.known_end:
+                itself = compared(learning.options.similarity, made.vectors, entities[known], own_scale).diagonal()
+                others = torch.cat([others, itself.masked_fill(known == true, -torch.inf)[:, None]], 1)
+            total = total + of_drawn(learning.loss.config, own, others) / 2
         options = learning.options
         if options.penalty == "l2":
             rows = entities[heads].square().sum() + entities[tails].square().sum()
@@ -142,6 +146,11 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
     *(({"name": name}, {"batch_size": 21, "negatives": 9, "share": 8}, "softmax") for name in SCORERS),
     ({"name": "transe", "norm": "l2"}, {"batch_size": 21, "negatives": 9}, {"name": "margin", "margin": 2.0}),
     ({"name": "complex", "inverse_relations": True}, {"batch_size": 30, "negatives": 7}, "softmax"),
+    *(
+        ({"name": name}, {"batch_size": 20, "negatives": 7, "share": 8, "known_end": True}, "softmax")
+        for name in ("transe", "complex", "pairre")
+    ),
+    ({"name": "transe", "norm": "l2"}, {"batch_size": 20, "negatives": 7, "known_end": True}, "logistic"),
     ({"name": "rotate"}, {"batch_size": 16, "negatives": 40}, {"name": "logistic", "margin": 4.0}),
     (
         {"name": "distmult", "penalty": "l2", "entity_penalty": 0.1, "relation_penalty": 0.2},

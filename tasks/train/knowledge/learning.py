@@ -8,7 +8,6 @@ All are added up before a row moves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,50 +16,19 @@ from torch import Tensor
 
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
-from models.kernels.similarity import (
-    pair_similarities,
-    pair_similarity_gradients,
-    similarities,
-    similarity_gradients,
-)
 from models.knowledge import KnowledgeModel, Side, relation_rows
 from models.triple_losses.base import TripleLoss
 from models.vectors import Meeting
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
+from tasks.train.knowledge.comparing import Comparison, Rows, moves_of
 from tasks.train.knowledge.relations import Relations
-from tasks.train.loaders.triples import DrawnEntities, Triples, hide_drawn, negatives_shape
+from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Number
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES = 2, 3, 4, 5
 """Purposes that keys are drawn for; 1 is the order of triples."""
-
-
-@dataclass
-class _Rows:
-    """Rows that were read, some of their numbers dropped, and the gradients that came for them."""
-
-    numbers: Array
-    values: Tensor
-    share: float = 0.0
-    """Of the numbers, dropped by `key`."""
-    key: int = 0
-    gradients: Tensor | None = None
-
-    def add(self, gradients: Tensor) -> None:
-        """Add gradients by the values. Others may hold the same tensor: it is kept, and not changed."""
-        self.gradients = gradients if self.gradients is None else self.gradients + gradients
-
-
-def _moves(read: list[_Rows]) -> tuple[Array, Tensor]:
-    """Return the numbers of rows, and all gradients that came for them."""
-    numbers, gradients = [], []
-    for rows in read:
-        if rows.gradients is not None:
-            numbers.append(rows.numbers)
-            gradients.append(dropout(rows.gradients, rows.share, key=rows.key) if rows.share else rows.gradients)
-    return np.concatenate(numbers), torch.cat(gradients)
 
 
 class TripleLearning:
@@ -123,11 +91,11 @@ class TripleLearning:
         read = batch.read["head"], batch.read["tail"]
         moved = [(own, read[0] + read[1])] if own is other else [(own, read[0]), (other, read[1])]
         for place, (table, some) in enumerate(moved):
-            rows, gradients = _moves(some)
+            rows, gradients = moves_of(some)
             move_rows(table, rows, gradients, rate, noise + 2 * place)
             if self.model.has_unit_entities(self.options):
                 set_lengths(table, rows)
-        move_rows(self.relations.table, *_moves(batch.relations), rate, noise)
+        move_rows(self.relations.table, *moves_of(batch.relations), rate, noise)
 
 
 class _Batch:
@@ -146,8 +114,8 @@ class _Batch:
         own, other = tables["entities"]
         self.tables = {"head": own, "tail": other}
         self.blocks = dict(zip(("head", "tail"), blocks, strict=True))
-        self.read: dict[Side, list[_Rows]] = {"head": [], "tail": []}
-        self.relations: list[_Rows] = []
+        self.read: dict[Side, list[Rows]] = {"head": [], "tail": []}
+        self.relations: list[Rows] = []
         self.dropped = 0
         heads, tails, self.relation = columns
         self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
@@ -158,23 +126,23 @@ class _Batch:
             for rows in self.ends.values():
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
-    def _read(self, end: Side, numbers: Array) -> _Rows:
+    def _read(self, end: Side, numbers: Array) -> Rows:
         """Read rows of the block where an end's lie."""
         rows = self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
         self.read[end].append(rows)
         return rows
 
-    def _ends(self, end: Side, some: Tensor | None) -> _Rows:
+    def _ends(self, end: Side, some: Tensor | None) -> Rows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
         rows = self.ends[end]
         return rows if some is None else self._read(end, rows.numbers[some.numpy()])
 
-    def _dropped(self, numbers: Array, rows: Tensor, share: float) -> _Rows:
+    def _dropped(self, numbers: Array, rows: Tensor, share: float) -> Rows:
         if not share:
-            return _Rows(numbers, rows)
+            return Rows(numbers, rows)
         self.dropped += 1
         key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
-        return _Rows(numbers, dropout(rows, share, key=key, inplace=True), share, key)
+        return Rows(numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
     def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
         """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
@@ -202,56 +170,23 @@ class _Batch:
         relation = self._dropped(rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout)
         self.relations.append(relation)
         queries = model.queries(options, known.values, relation.values, asked_of)
-        kind, scale = options.similarity, queries.scale
-        true = pair_similarities(kind, queries.vectors, asked.values, scale)
-        groups = self._drawn(side, len(true))
-        scores = [
-            similarities(kind, queries.vectors[part], others.values, None if scale is None else scale[part])
-            for part, others in groups
-        ]
-        with_known = self.config.known_end
-        if with_known:
-            drawn = torch.empty(len(true), self.config.negatives + 1)
-            for (part, _), found in zip(groups, scores, strict=True):
-                drawn[part, :-1] = found
-            drawn[:, -1] = pair_similarities(kind, queries.vectors, known.values, scale)
-        else:
-            # The loss puts gradients in its place, and Euclid's distances are asked for once more.
-            drawn = scores[0] if len(scores) == 1 and kind != "l2" else torch.cat(scores)
-        for part, others in groups:
-            hide_drawn(drawn[part].numpy(), asked.numbers[part], others.numbers)
-        if with_known and self.blocks["head"] == self.blocks["tail"]:
-            drawn[torch.from_numpy(known.numbers == asked.numbers), -1] = -torch.inf
-        loss, by_true, by_drawn = self.learning.loss.of_drawn(true, drawn)
+        compared = Comparison(options.similarity, queries, asked, self._drawn(side, len(asked.numbers)), None, None)
+        if self.config.known_end:
+            compared.known = known
+            if self.blocks["head"] == self.blocks["tail"]:
+                compared.is_true = known.numbers == asked.numbers
+        loss, by_true, by_others = self.learning.loss.of_drawn(*compared.scores())
         self.loss += loss * weight
-        by_true *= weight
-        by_drawn *= weight
-        by_query, by_asked, by_scale = pair_similarity_gradients(kind, queries.vectors, asked.values, by_true, scale)
-        if with_known:
-            slopes = by_drawn[:, -1].contiguous()
-            found = pair_similarity_gradients(kind, queries.vectors, known.values, slopes, scale)
-            by_query += found[0]
-            known.add(found[1])
-            if by_scale is not None and found[2] is not None:
-                by_scale += found[2]
-            by_drawn = by_drawn[:, :-1]
-        for (part, others), score in zip(groups, scores, strict=True):
-            own_scale = None if scale is None else scale[part]
-            found = similarity_gradients(kind, queries.vectors[part], others.values, by_drawn[part], own_scale, score)
-            by_query[part] += found[0]
-            others.add(found[1])
-            if by_scale is not None and found[2] is not None:
-                by_scale[part] += found[2]
+        by_query, by_scale = compared.gradients(by_true.mul_(weight), by_others.mul_(weight))
         by_known, by_relation = model.query_gradients(
             options, known.values, relation.values, asked_of, by_query, by_scale
         )
-        asked.add(by_asked)
         known.add(by_known)
         relation.add(by_relation)
         if options.relation_penalty:
-            self._hold_back(relation, weight * options.relation_penalty / len(true))
+            self._hold_back(relation, weight * options.relation_penalty / len(rows))
 
-    def _drawn(self, side: Side, count: int) -> list[tuple[slice, _Rows]]:
+    def _drawn(self, side: Side, count: int) -> list[tuple[slice, Rows]]:
         """Draw entities; return them with the queries that share them."""
         groups, each = negatives_shape(self.config, count)
         numbers = np.empty((groups, each), self.learning.id_type)
@@ -263,7 +198,7 @@ class _Batch:
             for number in range(groups)
         ]
 
-    def _hold_back(self, rows: _Rows, weight: float) -> None:
+    def _hold_back(self, rows: Rows, weight: float) -> None:
         """Add so much of the rows' penalty."""
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()
