@@ -37,8 +37,8 @@ class Triples:
         """Return how many there are."""
         return len(self.edges)
 
-    def taken(self, rows: NDArray[np.bool_]) -> Triples:
-        """Return some of them: bool (n,)."""
+    def taken(self, rows: Array) -> Triples:
+        """Return some of them: bool (n,), or numbers (m,)."""
         candidates = None if self.candidates is None else self.candidates[rows]
         return Triples(self.edges[rows], self.relations[rows], candidates)
 

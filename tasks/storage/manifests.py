@@ -41,6 +41,7 @@ CONTROLS = {
     "chance": Control("chance", "chance"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features"),
     "frequency": Control("frequency", "entities by how often the relation has them at that end", gates=False),
+    "association": Control("association", "what the entities have that share most with the given one", gates=False),
     PREPARED_CONTROL: Control(
         "vectors only", "a linear model that sees only the rows' features, vectors among them", gates=False
     ),

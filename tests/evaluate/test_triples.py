@@ -12,6 +12,7 @@ import torch
 from configs.registry import MODELS
 from models.facts import GraphFacts
 from models.knowledge import KnowledgeModel
+from tasks.evaluate.controls.association import AssociationControl
 from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples
 from tasks.evaluate.verdicts import secondary_below_controls
@@ -89,6 +90,49 @@ def test_given_candidates_are_ranked_by_the_same_counts(tmp_path: Path) -> None:
             assert found.better[place] == sum(counts[side][row[1], entity] > bar for entity in others)
             assert found.equal[place] == sum(counts[side][row[1], entity] == bar for entity in others)
             assert found.candidates[place] == len(others)
+
+
+def associated(train: list[list[int]], given: int, relation: int, end: int) -> dict[int, int]:
+    """Candidates for the end (0: head, 2: tail) of a query and their scores, as the control's text has them."""
+    holders: dict[tuple[int, int, int], set[int]] = {}
+    for row in train:
+        for side in (0, 2):
+            holders.setdefault((side, row[1], row[2 - side]), set()).add(row[side])
+    likeness: Counter[int] = Counter()
+    for own in holders.values():
+        if given in own:
+            for entity in own - {given}:
+                likeness[entity] += round(65536 / np.log(1 + len(own)))
+    found: Counter[int] = Counter()
+    for row in train:
+        if row[1] == relation and likeness[row[2 - end]]:
+            found[row[end]] += likeness[row[2 - end]]
+    return dict(found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("with_candidates", [False, True])
+def test_entities_are_ranked_by_what_similar_ones_have(tmp_path: Path, seed: int, with_candidates: bool) -> None:
+    splits = random_splits(seed)
+    graph = opened(tmp_path, splits)
+    test = graph.triples("test")
+    given = np.random.default_rng(seed).integers(0, NUM_ENTITIES, (len(test), 9, 2)) if with_candidates else None
+    ranks = AssociationControl(graph).ranks(Triples(test.edges, test.relations, given))
+    train = np.unique(splits["train"], axis=0).tolist()
+    known = {tuple(row) for rows in splits.values() for row in rows.tolist()}
+    somewhere = 0
+    for place, (side, i) in enumerate((side, i) for side in (0, 1) for i in range(len(test))):
+        row, end = splits["test"][i].tolist(), 2 * side
+        scores = associated(train, row[2 - end], row[1], end)
+        others = range(NUM_ENTITIES) if given is None else [int(entity) for entity in given[i, :, side]]
+        completed = {entity: (*row[:end], entity, *row[end + 1 :]) for entity in others}
+        counted = [e for e in others if e != row[end] and (given is not None or completed[e] not in known)]
+        own = scores.get(row[end], 0)
+        somewhere += own > 0
+        assert ranks.better[place] == sum(scores.get(entity, 0) > own for entity in counted)
+        assert ranks.equal[place] == sum(scores.get(entity, 0) == own for entity in counted)
+        assert ranks.candidates[place] == len(counted)
+    assert somewhere > len(test) / 2
 
 
 def test_kinds_of_relations(tmp_path: Path) -> None:

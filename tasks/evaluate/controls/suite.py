@@ -8,6 +8,8 @@ import numpy as np
 
 from configs.metric_names import hits_of
 from models.vectors import VectorModel
+from tasks.arrays import sample_rows
+from tasks.evaluate.controls.association import AssociationControl
 from tasks.evaluate.controls.features import ControlledGraph, has_vectors
 from tasks.evaluate.controls.neighborhoods import NeighborhoodControl
 from tasks.evaluate.controls.pairs import PairControl
@@ -22,6 +24,8 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import CONSTANT_CONTROLS, CONTROLS, FEATURES_CONTROL, PREPARED_CONTROL
 from tasks.train.label_scale import label_scale
 
+_MOST_ASSOCIATED = 2000
+"""Triples of a split whose ends are ranked by association."""
 _ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
 
@@ -40,6 +44,7 @@ class Controls:
         self.notes: list[str] = []
         """What cannot be had, in words."""
         self._frequency: FrequencyControl | None = None
+        self._association: AssociationControl | None = None
         self._graph = graph
         if graph.store.manifest.task == "triple":
             self._frequency = FrequencyControl(graph.predictor.triple_splits)
@@ -117,7 +122,15 @@ class Controls:
             if most is not None:
                 chance[metric] = float(np.minimum(1, most / (ranks.candidates + 1)).mean())
         yield "chance", {metric: chance.get(metric, value) for metric, value in found.items()}
-        yield "frequency", measure(Prediction(ranks=control.ranks(self._graph.predictor.triple_splits.triples(split))))
+        splits = self._graph.predictor.triple_splits
+        triples = splits.triples(split)
+        yield "frequency", measure(Prediction(ranks=control.ranks(triples)))
+        if self._association is None:
+            self._association = AssociationControl(splits)
+        if len(triples) > _MOST_ASSOCIATED:
+            triples = triples.taken(sample_rows(np.arange(len(triples)), _MOST_ASSOCIATED))
+            self.notes.append(f"association was measured on {_MOST_ASSOCIATED:,} triples of {split}")
+        yield "association", measure(Prediction(ranks=self._association.ranks(triples)))
 
     def _of_pairs(self, control: NeighborhoodControl, split: str) -> Iterator[tuple[str, Prediction]]:
         true, false = self._graph.predictor.link_pairs(split)
