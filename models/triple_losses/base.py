@@ -38,6 +38,8 @@ class TripleLoss:
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self.entities_a_drawn = 1.0
+        """How many entities there are for each that is drawn; set by the training."""
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, (), and its gradients; that by `drawn` may take its place.

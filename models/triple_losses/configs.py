@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,10 @@ class SoftmaxConfig(TripleLossConfig):
     """Cross entropy: the true entity against the others, as classes (arXiv:1705.10744)."""
 
     name: str = "softmax"
+    negative_weight: Annotated[float, Field(gt=0, le=1e12)] | Literal["all"] = "all"
+    """How many times a drawn entity counts beside the true one. all: as many as there are entities for each drawn one,
+    as in a sampled softmax (arXiv:1412.2007): what is drawn stands for all, and a true score has to be higher than all
+    others', not than theirs alone."""
 
 
 @TRIPLE_LOSSES.options("logistic", "logistic")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -16,8 +18,10 @@ class Softmax(TripleLoss):
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log sum e^s - s_true, and the shares less the truth."""
-        total = softmax_(drawn, true)
-        return (total - true).mean(), (true - total).exp_().sub_(1).div_(len(true)), drawn.div_(len(true))
+        weight = self.config.negative_weight
+        moved = true - math.log(self.entities_a_drawn if weight == "all" else weight)
+        total = softmax_(drawn, moved)
+        return (total - moved).mean(), (moved - total).exp_().sub_(1).div_(len(true)), drawn.div_(len(true))
 
     def of_all(self, scores: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """The same; of several true entities each has an equal part of the truth."""

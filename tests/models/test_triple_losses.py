@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,21 +15,28 @@ from models.triple_losses.base import Targets, TripleLoss
 
 DRAWN: list[dict[str, Any]] = [
     {"name": "softmax"},
+    {"name": "softmax", "negative_weight": 12.5},
     {"name": "logistic"},
     {"name": "logistic", "margin": 3.0, "adversarial": 0.7, "negative_weight": 4.0},
     {"name": "margin", "margin": 0.8},
 ]
 
 
+FOR_EACH = 7.5
+
+
 def loss_of(options: dict[str, Any]) -> TripleLoss:
     loss: TripleLoss = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(options))
+    loss.entities_a_drawn = FOR_EACH
     return loss
 
 
 def plain(options: dict[str, Any], true: Tensor, drawn: Tensor) -> Tensor:
     """The loss as papers have it, for autograd."""
     if options["name"] == "softmax":
-        return cross_entropy(torch.cat([true[:, None], drawn], 1), torch.zeros(len(true), dtype=torch.int64))
+        weight = options.get("negative_weight", "all")
+        weighted = drawn + math.log(FOR_EACH if weight == "all" else weight)
+        return cross_entropy(torch.cat([true[:, None], weighted], 1), torch.zeros(len(true), dtype=torch.int64))
     if options["name"] == "margin":
         return (options["margin"] - true[:, None] + drawn).clamp(min=0).mean()
     margin, alpha = options.get("margin", 0.0), options.get("adversarial", 0.0)

@@ -91,7 +91,9 @@ class _Folder:
     def __init__(self, folder: Path) -> None:
         """Raises DataError where there is no such folder."""
         if not is_folder(folder):
-            raise DataError("there is no such folder; it is to hold train, valid and test: set dataset.path", path=folder)
+            raise DataError(
+                "there is no such folder; it is to hold train, valid and test: set dataset.path", path=folder
+            )
         self.folder, self.paths = folder, names_in(folder)
 
     def splits(self) -> dict[str, list[Path]]:

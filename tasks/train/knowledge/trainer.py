@@ -74,6 +74,7 @@ class KnowledgeTrainer(BlockTrainer):
         if self.config.loader.sides == "bernoulli":
             chances = torch.from_numpy(head_chances(self.store))
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
+        loss.entities_a_drawn = manifest.num_nodes / self.config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
         learning = TripleLearning(self.model, self.options, self.loader, loss, self.relations, drawn, chances, seed)
         return CpuEngine(learning, self.grid, run_parts)
