@@ -214,8 +214,9 @@ class _KnowledgeOptions(ConfigModel):
     """How the learning rate moves (`graphmill schedules`)."""
     plateau: PlateauConfig | None = None
     """Let it fall beside that where validation does not get better; null: never."""
-    optimizer: Literal["sgd", "momentum", "adagrad", "adam"] = "adagrad"
-    """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far."""
+    optimizer: Literal["sgd", "momentum", "adagrad", "elementwise_adagrad", "adam"] = "adagrad"
+    """How a row moves: by its gradient, by its running mean, or scaled by what the row has seen so far; by
+    elementwise_adagrad each number by itself, for twice the memory."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What entities' rows are held in; in bfloat16 changes are rounded up or down by chance."""
     products: Literal["float32", "bfloat16"] = "float32"

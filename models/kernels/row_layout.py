@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Precision = Literal["float32", "bfloat16"]
-RuleName = Literal["sgd", "momentum", "adagrad", "adam"]
+RuleName = Literal["sgd", "momentum", "adagrad", "elementwise_adagrad", "adam"]
 _LINE_BYTES = 64
 _ITEM_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2}
 
@@ -21,6 +21,7 @@ class Rule:
     | sgd | r g | nothing |
     | momentum | r m, m = decay m + g | m |
     | adagrad | r g / (sqrt(s) + epsilon), s = s + mean(g^2) | s, one number a row (as PyTorch-BigGraph) |
+    | elementwise_adagrad | r g / sqrt(s), s = s + g^2, number by number (JMLR 12, 2011) | s, a vector |
     | adam | r m' / (sqrt(s') + epsilon), m = decay m + (1 - decay) g, s likewise of mean(g^2) | m, s, t |
 
     Adam's m' and s' are m and s over 1 - decay^t, where t counts the row's own steps.
@@ -34,7 +35,7 @@ class Rule:
     @property
     def has_moment(self) -> bool:
         """Whether a row remembers a vector."""
-        return self.name in ("momentum", "adam")
+        return self.name in ("momentum", "adam", "elementwise_adagrad")
 
     @property
     def has_scalars(self) -> bool:

@@ -18,12 +18,15 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.kernels.roots import LEAST, rough_reciprocal_root
+from models.kernels.rounding import put
 from models.kernels.row_tables import RowTable
 from models.kernels.skipgram import WHOLE_ROW
-from models.kernels.skipgram_loops import ask_for, following
+from models.kernels.skipgram_loops import SCRAMBLE, ask_for, following
 from models.kernels.skipgram_rules import move_row
 from models.kernels.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
 
+_TINY, _THREE, _HALF = np.float32(LEAST), np.float32(3), np.float32(0.5)
 _FLOATS_AHEAD = 1024
 """Rows as many as make so many columns are asked for ahead, and two at least: flat from 512 to 4096."""
 
@@ -66,16 +69,17 @@ def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: floa
     constants = np.array([rule.decay, rule.second_decay, rule.epsilon], np.float32)
     flat = gradients.detach().contiguous().view(-1).numpy()
     ahead = max(2, _FLOATS_AHEAD // stride)
+    by_element = True if rule.name == "elementwise_adagrad" else None
     _move_rows(
         Lanes(size), Lanes(size, True), size, table.width, stride, table.values, rows, order, flat, table.moment,
-        table.scalars, np.float32(-rate), constants, np.uint64(noise), np.zeros(stride, np.float32), ahead
+        table.scalars, np.float32(-rate), constants, np.uint64(noise), np.zeros(stride, np.float32), ahead, by_element
     )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
 def _move_rows(  # type: ignore[no-untyped-def]
     lanes, partly, size, width, stride, table, rows, order, gradients, moment, scalars, rate, constants, noise, summed,
-    ahead
+    ahead, by_element
 ):  # fmt: skip
     """Move rows in ascending order; `summed` is room for a row's gradient."""
     count, parts, at, state = len(order), stride // size, 0, noise
@@ -92,7 +96,24 @@ def _move_rows(  # type: ignore[no-untyped-def]
             _add(lanes, partly, size, parts, width, summed, gradients, order[at])
             at += 1
         state = following(state)
-        move_row(lanes, size, width, table, row, summed, moment, scalars, rate, constants, state)
+        if by_element is not None:
+            _move_by_element(lanes, size, table, row * stride, summed, moment, rate, state)
+        else:
+            move_row(lanes, size, width, table, row, summed, moment, scalars, rate, constants, state)
+
+
+@njit(inline="always")
+def _move_by_element(lanes, size, table, at, gradient, squares, rate, state):  # type: ignore[no-untyped-def]
+    """Move a row by its gradient over the root of the sum of all its squares, number by number."""
+    scramble = state * SCRAMBLE
+    for part in range(0, len(gradient), size):
+        step = load(lanes, gradient, part, size)
+        seen = load(lanes, squares, at + part, size) + step * step
+        store(lanes, squares, at + part, seen, size)
+        scramble = following(scramble)
+        guess = rough_reciprocal_root(seen + _TINY)
+        root = guess * (_THREE - (seen + _TINY) * guess * guess) * _HALF  # Newton's step makes 14 bits 27
+        put(lanes, table, at + part, load(lanes, table, at + part, size) + step * root * rate, scramble)
 
 
 @njit(inline="always")

@@ -232,17 +232,31 @@ def test_sixty_kills(tmp_path: Path) -> None:
     print(f"{sum(counts.values())} kills in {seed} trainings: {dict(sorted(counts.items()))}")
 
 
+TABLES = {
+    "deepwalk": (
+        ["dataset.num_nodes=3000", "dataset.num_edges=20000", "model.dim=32", "train.samples=2e7"],
+        ["train.strategy.memory=300000", "train.strategy.pool=1e6"],
+    ),
+    "knowledge-graph": (
+        ["dataset.num_entities=1500", "dataset.num_triples=20000", "model.dim=32", "train.epochs=60"],
+        ["train.strategy.memory=120000"],
+    ),
+}
+"""Changes that make a recipe of rows small, and those that leave its rows no room in memory."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * 3600)
-def test_twenty_kills_of_trainings_of_tables(tmp_path: Path) -> None:
-    """Vectors are the same to the bit: blocks in memory and in files, one and two ranks."""
+@pytest.mark.parametrize("recipe", TABLES)
+def test_twenty_kills_of_trainings_of_tables(tmp_path: Path, recipe: str) -> None:
+    """Rows are the same to the bit: blocks in memory and in files, one and two ranks."""
     rng, counts, seed = random.Random(5), Counter[str](), 0
-    small = ["dataset.num_nodes=3000", "dataset.num_edges=20000", "model.dim=32", "train.samples=2e7"]
+    small, beyond_memory = TABLES[recipe]
     often = ["train.checkpoint_minutes=0.01", "train.max_restarts=5", "train.device=cpu", "train.threads=1"]
     while sum(counts.values()) < int(os.environ.get("GRAPHMILL_TEST_KILLS", "20")):
         seed += 1
-        ranks, memory = 1 + seed % 2, ["train.strategy.memory=300000", "train.strategy.pool=1e6"] * (seed % 3 == 0)
-        arguments = ["run", "deepwalk", f"seed={seed}", f"train.num_ranks={ranks}", "train.strategy.blocks=4", *memory]
+        ranks, memory = 1 + seed % 2, beyond_memory * (seed % 3 == 0)
+        arguments = ["run", recipe, f"seed={seed}", f"train.num_ranks={ranks}", "train.strategy.blocks=4", *memory]
         members = [member for member in MEMBERS if _lives(member, "train", ranks)]
         kills = [("train", rng.choice(members), rng.uniform(0, 8)) for _ in range(3)]
         counts += compare(tmp_path / "home", tmp_path / "calm", [*arguments, *small, *often], kills)

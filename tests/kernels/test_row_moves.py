@@ -13,7 +13,7 @@ from models.kernels.row_moves import gather_rows, move_rows, set_lengths
 from models.kernels.row_tables import RowTable
 from tasks.arrays import Array
 
-RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "adam"]
+RULES: list[RuleName] = ["sgd", "momentum", "adagrad", "elementwise_adagrad", "adam"]
 WIDTHS = [1, 7, 33, 200, 500]
 
 
@@ -54,6 +54,9 @@ class Moved:
         if rule.name == "adagrad":
             self.mean[row] += square
             return np.asarray(g / (np.sqrt(self.mean[row]) + rule.epsilon))
+        if rule.name == "elementwise_adagrad":
+            self.moment[row] += g**2
+            return np.asarray(g / np.sqrt(self.moment[row]))
         if rule.name == "adam":
             self.steps[row] += 1
             self.moment[row] = rule.decay * self.moment[row] + (1 - rule.decay) * g
@@ -115,7 +118,7 @@ def test_no_rows_and_gradients_that_lie_apart() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_small_steps_reach_tables_of_16_bits(rule: RuleName) -> None:
     """Steps that are far below bfloat16's resolution add up to what float32 makes of them; the noise decides."""
-    rate = {"sgd": 1e-4, "momentum": 2e-5, "adagrad": 1e-3, "adam": 1e-4}[rule]
+    rate = {"sgd": 1e-4, "momentum": 2e-5, "adagrad": 1e-3, "elementwise_adagrad": 1e-3, "adam": 1e-4}[rule]
     found = gradients(40, 33, 1)
     rows, results = drawn(8, 40, 2), []
     runs: list[tuple[Precision, int]] = [("float32", 1), ("bfloat16", 1), ("bfloat16", 1), ("bfloat16", 7001)]
