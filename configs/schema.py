@@ -18,6 +18,7 @@ from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
 from configs.moments import normalise_as_of
 from configs.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
+from configs.sizes import number_of_bytes
 from configs.training import TrainBase, TrainConfig, train_section
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
@@ -92,6 +93,7 @@ class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
     later_fields: ClassVar[frozenset[str]] = frozenset({"label_shares"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
     """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
@@ -99,6 +101,9 @@ class EvaluateConfig(ConfigModel):
     """Splits to report."""
     batch_size: int = Field(default=16384, ge=1)
     """Nodes, edges or graphs at a time; changes memory and time, and the last bits of scores."""
+    memory: Annotated[float, BeforeValidator(number_of_bytes)] = Field(default=1e9, ge=1e6, le=1e15)
+    """Memory of ranking triples among all entities, in validation and evaluation: 500MB, 2GB, or bytes. Rows of
+    entities, and 16 bytes for each known triple, are beside it. Less takes longer; ranks are the same."""
     predictions: bool = True
     """Write predictions as Parquet under the users' own ids."""
     label_shares: FloatTuple | None = None

@@ -169,6 +169,7 @@ def write_outputs(
             node_type=request.node_type,
             classes=published.classes(store),
             batch_size=recipe.evaluate.batch_size,
+            memory=recipe.evaluate.memory,
             device=recipe.train.device,
             threads=recipe.train.threads,
             asked=request.asked,

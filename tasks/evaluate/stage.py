@@ -44,6 +44,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         evaluator=recipe.evaluate.evaluator.model_dump(mode="json"),
         splits=list(recipe.evaluate.splits),
         batch_size=recipe.evaluate.batch_size,
+        memory=recipe.evaluate.memory,
         predictions=recipe.evaluate.predictions,
         label_shares=list(recipe.evaluate.label_shares or ()),
         most_labelled=MOST_LABELLED,

@@ -30,6 +30,8 @@ class ScoringJob:
     """`auto`, `cpu` or `cuda`."""
     threads: int
     """CPU threads of torch; 0: its own choice."""
+    memory: float = 1e9
+    """Bytes that ranking triples may use."""
 
 
 @dataclass(frozen=True)
@@ -62,5 +64,7 @@ def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel]) -> 
     if job.threads:
         torch.set_num_threads(job.threads)
     model = load().to(device)
-    predictor = Predictor(store, device=device, batch_size=job.batch_size, scratch=job.work)
+    predictor = Predictor(
+        store, device=device, batch_size=job.batch_size, ranking_memory=int(job.memory), scratch=job.work
+    )
     return Opened(store, dataset, IdMap(store, dataset), class_names(dataset), model, predictor)

@@ -21,6 +21,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
 from tasks.inference.triples import TripleSplits
 from tasks.negatives import draw_pool, graph_pairs
+from tasks.ranking.rank import MEMORY
 from tasks.sampling.features import FeatureSource, whole_graph
 from tasks.sampling.graphs import GraphBatches
 from tasks.storage.graph_store import Array, GraphStore, slices
@@ -40,6 +41,7 @@ class Predictor:
         *,
         device: torch.device | None = None,
         batch_size: int = 16384,
+        ranking_memory: int = MEMORY,
         scratch: Path | None = None,
         whole_graph_bytes: int = WHOLE_GRAPH_BYTES,
         chunk_edges: int = CHUNK_EDGES,
@@ -50,6 +52,7 @@ class Predictor:
             store: the graph.
             device: where the models are (default: the CPU).
             batch_size: nodes, pairs or graphs that are scored at a time.
+            ranking_memory: bytes that ranking triples may use.
             scratch: folder on a disk with room for the layers' outputs of large graphs; None: the system's own.
             whole_graph_bytes: up to this size (estimated) all layers run at once.
             chunk_edges: edges of a chunk, where they do not.
@@ -57,6 +60,7 @@ class Predictor:
         self.store = store
         self.device = device or torch.device("cpu")
         self.batch_size = batch_size
+        self.ranking_memory = ranking_memory
         self.scratch = scratch
         self.whole_graph_bytes = whole_graph_bytes
         self.chunk_edges = chunk_edges
@@ -84,7 +88,7 @@ class Predictor:
     @cached_property
     def triple_splits(self) -> TripleSplits:
         """The triples of a knowledge graph."""
-        return TripleSplits(self.store)
+        return TripleSplits(self.store, self.ranking_memory)
 
     def split_array(self, name: str) -> Array:
         """Return a split's array. Raises DataError where the graph has none."""

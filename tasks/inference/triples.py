@@ -25,6 +25,8 @@ class TripleSplits:
     """The triples of a graph."""
 
     store: GraphStore
+    memory: int = MEMORY
+    """Bytes that a ranking may use."""
 
     def triples(self, split: str) -> Triples:
         """Return a split's triples. Raises DataError: the graph has no such split."""
@@ -48,18 +50,15 @@ class TripleSplits:
         seen[np.asarray(self.store["train_edges"]).reshape(-1)] = True
         return seen
 
-    def ranks(
-        self, model: KnowledgeModel, triples: Triples, counted: Array | None = None, memory: int = MEMORY
-    ) -> Ranks:
+    def ranks(self, model: KnowledgeModel, triples: Triples, counted: Array | None = None) -> Ranks:
         """Rank the triples' heads, then their tails.
 
         Args:
             model: on the CPU; its table may lie in a file.
             triples: n of them.
             counted: bool (N,), entities that are ranked against; None: all.
-            memory: bytes that the ranking may use.
         """
-        ranker = TripleRanker(type(model), model.config, self.known, counted, memory)
+        ranker = TripleRanker(type(model), model.config, self.known, counted, self.memory)
         return ranker.ranks(triples, TableBlocks(model.table), model.relations)
 
 

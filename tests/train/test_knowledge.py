@@ -292,6 +292,16 @@ def test_other_ways_to_learn(tmp_path: Path, train: dict[str, Any]) -> None:
     assert best_mrr(tmp_path / "work") > 0.25
 
 
+def test_little_memory_for_ranking_changes_no_rank(tmp_path: Path) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    for memory in ("1MB", "1GB"):
+        asked = recipe(train={"epochs": 2, "eval_every": 1}, evaluate={"memory": memory})
+        trainer = trained(graph, tmp_path / memory, asked)
+        assert trainer.validation is not None
+        assert trainer.validation.ranker.memory == {"1MB": 10**6, "1GB": 10**9}[memory]
+    assert best(tmp_path / "1MB")["metric"] == best(tmp_path / "1GB")["metric"]
+
+
 def test_one_thread_learns_the_same_again(tmp_path: Path) -> None:
     graph = triple_graph(tmp_path / "graph")
     for work in ("one", "two"):

@@ -42,7 +42,8 @@ class Validation:
             return KnownTriples.of(map(triples, splits), manifest.num_nodes, manifest.num_relations)
 
         self._others, self._valid = known("train", "test"), known("valid")
-        self.ranker = TripleRanker(model, job.model, known(*SPLITS))
+        self.memory = int(job.evaluate.memory)
+        self.ranker = TripleRanker(model, job.model, known(*SPLITS), memory=self.memory)
         edges, relations = triples("valid")
         most = getattr(job.train, "eval_triples", None) or len(edges)
         self.triples = self._some(edges, relations, store, num_blocks, most)
@@ -68,5 +69,5 @@ class Validation:
 
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
         """Return the two numbers that make probabilities of scores: see `fit_calibration`."""
-        ranker = TripleRanker(self.model, self.options, self._others)
+        ranker = TripleRanker(self.model, self.options, self._others, memory=self.memory)
         return fit_calibration(ranker, self._calibrated, self._valid, entities, relations)
