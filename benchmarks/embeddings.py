@@ -17,7 +17,6 @@ embeddings.json and embeddings.png go to --out.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
@@ -27,7 +26,6 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,20 +36,14 @@ from benchmarks.embeddings_ours import GENERATED, make_recipe
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
-from tasks.processes.children import WORKER_ENVIRONMENT
+from benchmarks.side_processes import Child, LeftOutError, Side, measure, rates, ratio, start_side
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 
 RESULTS = Path(__file__).parent / "results"
-ROOT = Path(__file__).resolve().parent.parent
-ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
-)
 LARGE = 500_000
 """Nodes of a graph on which peers' walks are left out, as they take minutes, and GRAPE trains on shorter ones."""
-Side = tuple[str, str]
-"""Names of a contender and of its job."""
 
 
 class Comparison(NamedTuple):
@@ -79,59 +71,6 @@ WALKS = (
 )
 ALONE = ("walks", "walks, 2 threads", "edges", "first-order", "node2vec", "roof")
 """Jobs of ours that are measured without peers too."""
-
-
-class LeftOutError(Exception):
-    """A contender is not there, or failed."""
-
-
-class Child:
-    """A contender in a process of its own."""
-
-    def __init__(self, name: str, command: list[str], threads: int = 1) -> None:
-        environment = {**os.environ, **WORKER_ENVIRONMENT, **dict.fromkeys(ONE_THREAD, str(threads))}
-        pipe = subprocess.PIPE
-        self.name = name
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True)
-        try:
-            self.versions: dict[str, str] = self._read()["versions"]
-        except BaseException:
-            self.close()
-            raise
-
-    def run(self, job: str, seconds: float) -> Done:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps({"job": job, "seconds": seconds}) + "\n")
-            self.process.stdin.flush()
-        return Done(**self._read())
-
-    def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"it ended with {self.process.wait()}"}
-        if "error" in answer:
-            raise LeftOutError(f"{self.name}: {answer['error']}")
-        return answer
-
-    def close(self) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class LineProgram:
@@ -186,40 +125,11 @@ def start(stack: ExitStack, graph: Graph, args: argparse.Namespace, facts: dict[
         script = Path(__file__).with_name("embeddings_peers.py")
         for name in ("gensim", "ensmallen") if is_large else ("gensim", "ensmallen", "pecanpy"):
             command = [str(args.peers.absolute() / "bin" / "python"), str(script), name, str(graph.files), told]
-            try:
-                found[name] = stack.enter_context(Child(name, command))
-                facts["versions"].update(found[name].versions)
-            except (LeftOutError, OSError) as error:
-                print(f"  left out: {error}", flush=True)
+            side = start_side(stack, name, command)
+            if side is not None:
+                found[name] = side
+                facts["versions"].update(side.versions)
     return found
-
-
-def measure(contenders: dict[str, Any], sides: list[Side], rounds: int, seconds: float) -> dict[Side, list[Done]]:
-    """Have each do its job in turn; one that fails is left out."""
-    found: dict[Side, list[Done]] = {side: [] for side in sides}
-    for number in range(-1, rounds):
-        for side in sides if number % 2 else reversed(sides):
-            if side not in found or (number < 0 and side[0] == "LINE"):
-                continue
-            try:
-                # The first time is not counted: it compiles, and brings memory.
-                done = contenders[side[0]].run(side[1], seconds if number >= 0 else seconds / 8)
-            except LeftOutError as error:
-                print(f"  left out: {error}", flush=True)
-                del found[side]
-                continue
-            if number >= 0:
-                found[side].append(done)
-    return found
-
-
-def rates(timings: list[Done], clock: str = "cpu") -> list[float]:
-    """Millions a second, by round."""
-    return [timing.done / max(getattr(timing, clock), 1e-9) / 1e6 for timing in timings]
-
-
-def ratio(mine: list[float], theirs: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
 
 
 def compare(graph: Graph, found: dict[Side, list[Done]], args: argparse.Namespace) -> list[Line]:

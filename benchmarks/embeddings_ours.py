@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from benchmarks.embeddings_peers import Done, Job, serve, take_stdout, timed
+from benchmarks.embeddings_peers import Job, Paced, serve, take_stdout, timed
 from benchmarks.gnn_graphs import RECIPES, graph_recipe
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
@@ -27,6 +27,7 @@ from tasks.sampling.walks import Walks
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job as TrainingJob
 from tasks.train.strategies.base import Ranks
+from tasks.train.tables.block_trainer import BlockTrainer
 from tasks.train.tables.trainer import Trainer
 
 GENERATED = {"toy": (500, 2000), "10k": (10_000, 50_000), "100k": (100_000, 500_000), "1.1m": (1_100_000, 5_000_000)}
@@ -61,6 +62,25 @@ def make_recipe(graph: str, options: dict[str, Any], loader: str = "walks", shar
     )
 
 
+def training_job(recipe: Recipe, folder: Path, work: Path) -> TrainingJob[Any]:
+    """Return a training of a prepared graph that keeps its files in a folder of its own."""
+    manifest = PartitionManifest.model_validate_json((folder / "manifest.json").read_text())
+    work.mkdir(parents=True, exist_ok=True)
+    return TrainingJob.make(recipe, folder, manifest.digest, work)
+
+
+def train_chunks(trainer: BlockTrainer, chunks: range) -> float:
+    """Take the steps of some chunks as a training in memory takes them; return how many samples they had."""
+    with trainer.taking_steps():
+        loss, samples = trainer._train_chunks(chunks)
+    assert np.isfinite(loss)
+    return samples
+
+
+def _job(work: Callable[[int], float]) -> Job:
+    return Paced(lambda units: timed(lambda: work(units)))
+
+
 @njit(cache=True, nogil=True)
 def _touch(lanes, tile, stride, table, rows, ahead):  # type: ignore[no-untyped-def]
     """Read and write whole rows, one after the other, and ask for those that come later."""
@@ -79,54 +99,36 @@ class Ours:
     def __init__(self, graph: str, folder: Path, work: Path, options: dict[str, Any]) -> None:
         self.graph, self.folder, self.work, self.options = graph, folder, work, options
         self.trainers: dict[tuple[str, int], Trainer] = {}
-        self.chunk, self.walk, self.roof = 0, 0, self._make_roof()
-        self.paces: dict[str, float] = {}
+        self.chunk, self.walk = 0, 0
         biased = {"p": options["p"], "q": options["q"]}
         self.jobs: dict[str, Job] = {
-            "walks": self._training("walks", "walks"),
-            "walks, 2 threads": self._training("walks, 2 threads", "walks", threads=2),
-            "edges": self._training("edges", "edges"),
-            "negatives shared": self._training("negatives shared", "walks", shared=2 * options["window"] - 1),
-            "first-order": self._walking("first-order"),
-            "node2vec": self._walking("node2vec", **biased),
-            "roof": lambda seconds: self._paced("roof", self.roof, seconds),
+            "walks": self._training("walks"),
+            "walks, 2 threads": self._training("walks", threads=2),
+            "edges": self._training("edges"),
+            "negatives shared": self._training("walks", shared=2 * options["window"] - 1),
+            "first-order": self._walking(),
+            "node2vec": self._walking(**biased),
+            "roof": _job(self._make_roof()),
         }
 
-    def _paced(self, name: str, work: Callable[[int], float], seconds: float) -> Done:
-        """Do so many units that it takes about so long."""
-        if name not in self.paces:
-            work(2)  # compiles
-            self.paces[name] = 4 / timed(lambda: work(4)).wall
-        units = max(1, round(seconds * self.paces[name]))
-        found = timed(lambda: work(units))
-        self.paces[name] = units / found.wall
-        return found
-
-    def _training(self, name: str, loader: str, shared: int = 1, threads: int = 1) -> Job:
+    def _training(self, loader: str, shared: int = 1, threads: int = 1) -> Job:
         def train(chunks: int) -> float:
             trainer = self._trainer(loader, shared)
             use_threads(threads)
             first, self.chunk = self.chunk, self.chunk + chunks
-            trainer.grid.load(trainer.grid.keys(0, 0), to_change=True)
-            rates = np.full(chunks, trainer.config.learning_rate)
-            loss, pairs = trainer.engine.train_chunks(range(first, first + chunks), rates)
-            assert np.isfinite(loss)
-            return pairs
+            return train_chunks(trainer, range(first, first + chunks))
 
-        return lambda seconds: self._paced(name, train, seconds)
+        return _job(train)
 
     def _trainer(self, loader: str, shared: int) -> Trainer:
         trainer = self.trainers.get((loader, shared))
         if trainer is None:
-            manifest = PartitionManifest.model_validate_json((self.folder / "manifest.json").read_text())
             recipe = make_recipe(self.graph, self.options, loader, shared)
-            work = self.work / f"{loader}-{shared}"
-            work.mkdir(parents=True, exist_ok=True)
-            trainer = Trainer(TrainingJob.make(recipe, self.folder, manifest.digest, work), Ranks())
+            trainer = Trainer(training_job(recipe, self.folder, self.work / f"{loader}-{shared}"), Ranks())
             self.trainers[loader, shared] = trainer
         return trainer
 
-    def _walking(self, name: str, p: float = 1.0, q: float = 1.0) -> Job:
+    def _walking(self, p: float = 1.0, q: float = 1.0) -> Job:
         walks: list[Walks] = []
 
         def walk(times: int) -> float:
@@ -140,7 +142,7 @@ class Ours:
                 self.walk += _WALKS
             return times * tokens.size
 
-        return lambda seconds: self._paced(name, walk, seconds)
+        return _job(walk)
 
     def _make_roof(self) -> Callable[[int], float]:
         """Return what reads and writes random rows of a table as large as both that are trained."""

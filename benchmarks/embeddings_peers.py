@@ -9,6 +9,7 @@ reads what was done (pairs, tokens) in how many seconds of CPU time and of wall 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -38,6 +39,23 @@ def timed(work: Callable[[], float]) -> Done:
     cpu, wall = time.process_time(), time.perf_counter()
     done = work()
     return Done(float(done), time.process_time() - cpu, time.perf_counter() - wall)
+
+
+class Paced:
+    """A job of units (chunks, batches, passes), as many as take about the seconds that are asked for."""
+
+    def __init__(self, work: Callable[[int], Done], first: int = 4) -> None:
+        """`work(units)` does so many of them; `first` tell how long one takes."""
+        self.work, self.first, self.pace = work, first, 0.0
+
+    def __call__(self, seconds: float) -> Done:
+        if not self.pace:
+            self.work(1)  # compiles
+            self.pace = self.first / self.work(self.first).wall
+        units = max(1, round(seconds * self.pace))
+        found = self.work(units)
+        self.pace = units / found.wall
+        return found
 
 
 def window_pairs(length: int, before: int, after: int) -> int:
@@ -239,16 +257,23 @@ def take_stdout() -> Any:
     return answers
 
 
-def main() -> None:
-    library, folder, options = sys.argv[1:]
+def serve_side(kinds: dict[str, Any]) -> None:
+    """Be the side that the command line has: NAME FOLDER OPTIONS; say why if it does not come up."""
+    name, folder, options = sys.argv[1:]
     answers = take_stdout()
-    kinds = {"gensim": Gensim, "pecanpy": Pecanpy, "ensmallen": Ensmallen}
     try:
-        peer = kinds[library](Path(folder), json.loads(options))
+        side = kinds[name](Path(folder), json.loads(options))
     except Exception as error:
         answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
         return
-    serve(peer.jobs, {library: importlib.metadata.version(library)}, answers)
+    versions = {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions[name] = importlib.metadata.version(name)
+    serve(side.jobs, versions, answers)
+
+
+def main() -> None:
+    serve_side({"gensim": Gensim, "pecanpy": Pecanpy, "ensmallen": Ensmallen})
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""How fast knowledge graphs are trained on a CPU thread, against PyKEEN.
+"""How fast rows of knowledge graphs are trained on one CPU thread, against PyKEEN.
 
     python -m benchmarks.knowledge [--peers DIR] [--graph fb15k-237] [--negatives 64,256] [--rounds 5] [--quick]
 
-TransE (l1, --width columns), ComplEx and RotatE (as many complex ones): triples a second, negatives drawn, scored and
-learnt from, every step of the optimizer taken. graphmill asks for both ends of a triple, with so many negatives each,
-which a batch shares; PyKEEN replaces one end of a triple, so many times. Both run on one thread, in turn, each in a
-process of its own; a ratio is the median over rounds. Lines without a target are graphmill against itself: products in
-bfloat16, and negatives that 64 triples share.
+TransE (l1, --width columns), ComplEx and RotatE (as many complex ones): training triples a CPU second, with so many
+drawn entities each; drawing, scores, gradients and steps of Adagrad count, validation does not. Both sides are
+processes of their own with one thread and train for some seconds in turn; a ratio is the median over rounds. graphmill
+draws for both ends of a triple and shares what it draws, PyKEEN draws for each triple by itself and replaces either
+end: README.md says what that means for the lines of the table.
 
-How fast trained models are ranked is in `benchmarks.ranking`. Triples are read from GRAPHMILL_DATA (default
-../shared/data). PyKEEN is optional: `pip install --target DIR --no-deps pykeen` and what it asks for, without torch.
-The table, knowledge.json and knowledge.png go to --out.
+How fast trained models are ranked, in `benchmarks.ranking`, is the other half of this comparison. Triples are read from
+GRAPHMILL_DATA (default ../shared/data). PyKEEN is optional: `pip install --target DIR --no-deps pykeen` and what it
+asks for, without torch. The table, knowledge.json and knowledge.png go to --out.
 """
 
 from __future__ import annotations
@@ -18,114 +18,130 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.embeddings import RESULTS, Child, LeftOutError, Side, measure, ratio
+from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
-from benchmarks.knowledge_sides import KINDS, MODELS, make_recipe
+from benchmarks.knowledge_sides import PEER_NEGATIVES, PEERS, VARIANTS, job_name, make_recipe
+from benchmarks.side_processes import Side, measure, own_command, rates, ratio, start_side
+from benchmarks.triple_models import DATA, MODELS
 from tasks.storage.home import Home
 
 TARGET = 30.0
+COMPARISONS: tuple[tuple[str, str, float | None], ...] = (
+    ("a triple", "PyKEEN", TARGET),
+    ("a triple", "PyKEEN tuned", TARGET),
+    *((variant, "PyKEEN tuned", None) for variant in VARIANTS if variant != "a triple"),
+)
+"""graphmill's variant, the peer and the target, which is that of as many negatives on both sides."""
 
 
-def rates(timings: list[Done], clock: str) -> list[float]:
-    """Triples a second, by round."""
-    return [timing.done / max(getattr(timing, clock), 1e-9) for timing in timings]
-
-
-def start(stack: ExitStack, folder: Path, options: dict[str, Any], peers: Path | None) -> dict[str, Child]:
-    """Start both sides; PyKEEN only where it is."""
-    found: dict[str, Child] = {}
-    for name in ("graphmill", "pykeen"):
-        if name == "pykeen" and peers is None:
-            print("no --peers: left out")
-            continue
-        told = {**options, "peers": None if peers is None else str(peers.absolute())}
-        command = [sys.executable, "-m", "benchmarks.knowledge_sides", name, str(folder), json.dumps(told)]
-        try:
-            found[name] = stack.enter_context(Child(name, command))
-        except LeftOutError as error:
-            print(f"  left out: {error}", flush=True)
-    return found
-
-
-def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int]) -> list[Line]:
-    """Lines of the table."""
-
-    def line(measure: str, mine: Side, theirs: Side, peer: str, target: float | None) -> Line:
-        walls, cpus = ([rates(found[side], clock) for side in (mine, theirs)] for clock in ("wall", "cpu"))
-        head = Head(graph, measure, "graphmill", peer, target)
-        middle = statistics.median(cpus[0]), statistics.median(cpus[1])
-        # Cores are shared: the CPU's time decides.
-        return Line(head, ratio(*cpus), ratio(*cpus), *middle, "/s", {"wall_ratio": ratio(*walls)})
-
+def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int], batches: dict[str, Any]) -> list[Line]:
+    """Lines of the table; `batches`: the sizes that each peer took."""
     lines = []
-    for model in MODELS:
-        for count in negatives:
-            job = f"{model}, {count}"
-            ours = "graphmill", job
-            if ("pykeen", job) in found:
-                lines.append(line(f"{job} negatives", ours, ("pykeen", job), "PyKEEN", TARGET))
-            for kind in KINDS:
-                if kind and ("graphmill", job + kind) in found:
-                    lines.append(line(f"{job} negatives{kind}", ("graphmill", job + kind), ours, "as it is", None))
+    for model, count in product(MODELS, negatives):
+        for variant, name, target in COMPARISONS:
+            ours, peer = ("graphmill", job_name(model, count, variant)), (name, job_name(model, count))
+            if ours not in found or peer not in found:
+                continue
+            cpu, wall = ([rates(found[side], clock, 1e3) for side in (ours, peer)] for clock in ("cpu", "wall"))
+            middle = statistics.median(cpu[0]), statistics.median(cpu[1])
+            details = {"wall_ratio": ratio(*wall), "peer_batch": batches[name][peer[1]]}
+            lines.append(
+                Line(Head(graph, ours[1], "graphmill", name, target), ratio(*cpu), None, *middle, "k/s", details)
+            )
     return lines
+
+
+def side_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what sides have to know."""
+    options = {name: getattr(args, name) for name in ("graph", "width", "batch", "negatives")}
+    options["triples"] = str(DATA / "knowledge" / args.graph)
+    options["peers"] = None if args.peers is None else str(args.peers.absolute())
+    options["tried"] = PEER_NEGATIVES[:1] if args.quick else PEER_NEGATIVES
+    return options
+
+
+def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[list[Line], dict[str, Any]]:
+    """Prepare the graph and measure all."""
+    options = {**side_options(args), "work": str(work)}
+    folder = prepare(make_recipe(options, "TransE"), Home.open(args.home))
+    found: dict[Side, list[Done]] = {}
+    with ExitStack() as stack:
+        sides: dict[str, Any] = {}
+        for name in ("graphmill", *PEERS) if args.peers is not None else ("graphmill",):
+            command = own_command("benchmarks.knowledge_sides", name, folder, options)
+            side = start_side(stack, name, command, keeps_memory=name != "PyKEEN")
+            if side is not None:
+                sides[name] = side
+                facts["versions"].update(side.versions)
+        for model, count in product(MODELS, args.negatives):
+            jobs = [("graphmill", job_name(model, count, variant)) for variant in VARIANTS]
+            jobs += [(name, job_name(model, count)) for name in PEERS]
+            some = measure(sides, [job for job in jobs if job[0] in sides], args.rounds, args.seconds)
+            for (name, job), timings in some.items():
+                cpu, wall = (statistics.median(rates(timings, clock, 1e3)) for clock in ("cpu", "wall"))
+                print(f"  {name}, {job}: {cpu:.4g} k triples a CPU second, {wall:.4g} k a second", flush=True)
+            found |= some
+    written = {name: work / f"{name}.json" for name in PEERS}
+    batches = {name: json.loads(path.read_text()) for name, path in written.items() if path.exists()}
+    raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
+    return compare(args.graph, found, args.negatives, batches), {"peer_batches": batches, "raw": raw}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="fb15k-237", help="a folder of GRAPHMILL_DATA/knowledge")
     parser.add_argument("--peers", type=Path, help="a folder that has pykeen")
-    parser.add_argument("--negatives", default="64,256", help="entities that a true one is compared with")
+    parser.add_argument("--negatives", type=even_numbers, default="64,256", help="drawn entities of a triple")
     parser.add_argument("--width", type=int, default=200, help="columns, real or complex")
-    parser.add_argument("--batch", type=int, default=512, help="triples of graphmill's batches")
+    parser.add_argument("--batch", type=int, default=512, help="triples of graphmill's batches; PyKEEN's are tried out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a round")
     parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where prepared graphs are kept")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--quick", action="store_true", help="one number of negatives, 2 rounds of 0.3 seconds")
+    parser.add_argument(
+        "--quick", action="store_true", help="64 negatives, 2 rounds of 0.3 seconds, one batch of PyKEEN"
+    )
     args = parser.parse_args(arguments)
     if args.quick:
-        args.negatives, args.rounds, args.seconds = "64", 2, 0.3
-    args.negatives = [int(count) for count in args.negatives.split(",")]
+        args.negatives, args.rounds, args.seconds = [64], 2, 0.3
     return args
+
+
+def even_numbers(text: str) -> list[int]:
+    """Read `64,256`."""
+    try:
+        found = [int(count) for count in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or any(count < 2 or count % 2 for count in found):
+        raise argparse.ArgumentTypeError(f"{text!r} are not even numbers as in 64,256; half is drawn for each end")
+    return found
 
 
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     facts = machine()
     print_machine(facts)
+    if args.peers is None:
+        print("no --peers: left out")
     args.out.mkdir(parents=True, exist_ok=True)
-    options = {name: getattr(args, name) for name in ("graph", "width", "batch", "negatives")}
-    folder = prepare(make_recipe(args.graph, "ComplEx", options), Home.open(args.home))
-    with tempfile.TemporaryDirectory(prefix="graphmill-knowledge-") as work, ExitStack() as stack:
-        sides = start(stack, folder, {**options, "work": work}, args.peers)
-        for side in sides.values():
-            facts["versions"].update(side.versions)
-        found: dict[Side, list[Done]] = {}
-        for model in MODELS:
-            for count in args.negatives:
-                job = f"{model}, {count}"
-                kinds = [kind for kind in KINDS if "bfloat16" not in kind or model == "ComplEx"]
-                asked = [("graphmill", job + kind) for kind in kinds]
-                asked += [("pykeen", job)] if "pykeen" in sides else []
-                found |= measure(sides, asked, args.rounds, args.seconds)
-    for (name, job), timings in found.items():
-        print(f"  {name}, {job}: {statistics.median(rates(timings, 'cpu')):,.0f} triples a CPU second", flush=True)
-    lines = compare(args.graph, found, args.negatives)
-    raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    told = {name: str(value) for name, value in vars(args).items()}
-    content = {"machine": facts, "options": told, "lines": [line.as_json() for line in lines], "raw": raw}
+    options = {name: str(value) for name, value in vars(args).items()}
+    with tempfile.TemporaryDirectory(prefix="graphmill-knowledge-") as work:
+        lines, raw = run(args, Path(work), facts)
+    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], **raw}
     (args.out / "knowledge.json").write_text(json.dumps(content, indent=1))
-    draw(args.out / "knowledge.png", lines)
-    print(markdown(lines))
-    print(f"written to {args.out}")
+    if lines:
+        draw(args.out / "knowledge.png", lines)
+        print(markdown(lines))
+    print(f"versions: {facts['versions']}; written to {args.out}")
 
 
 if __name__ == "__main__":

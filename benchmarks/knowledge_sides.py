@@ -1,205 +1,232 @@
 """The sides of `benchmarks.knowledge`, each in a process of its own.
 
-    python -m benchmarks.knowledge_sides graphmill|pykeen FOLDER OPTIONS
+    python -m benchmarks.knowledge_sides graphmill|PyKEEN|"PyKEEN tuned" FOLDER OPTIONS
 
-A parent asks as in `embeddings_peers`; FOLDER is that of a prepared graph.
+A parent asks as in `embeddings_peers`. FOLDER is that of a prepared graph; PyKEEN leaves the sizes of batches that it
+takes in NAME.json of the folder `work`.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
-import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.embeddings_peers import Done, Job, serve, take_stdout, timed
-from benchmarks.gnn_graphs import data_folder
+from benchmarks.embeddings_ours import train_chunks, training_job
+from benchmarks.embeddings_peers import Done, Job, Paced, serve_side, timed
+from benchmarks.triple_models import MODELS, columns, import_pykeen, pykeen_model
 from configs.load import build_recipe
 from configs.schema import Recipe
 from tasks.processes.children import die_with_parent
-from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import Job as TrainingJob
 from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.strategies.base import Ranks
 
-_ADVERSARIAL = {"name": "logistic", "margin": 9.0, "adversarial": 1.0}
-MODELS: dict[str, tuple[dict[str, Any], Any]] = {
-    "TransE": ({"name": "transe", "norm": "l1"}, _ADVERSARIAL),
+OPTIONS: dict[str, tuple[dict[str, Any], Any]] = {
+    "TransE": ({"name": "transe", "norm": "l1"}, {"name": "logistic", "margin": 9.0, "adversarial": 1.0}),
     "ComplEx": ({"name": "complex"}, "softmax"),
-    "RotatE": ({"name": "rotate"}, _ADVERSARIAL),
+    "RotatE": ({"name": "rotate"}, {"name": "logistic", "margin": 9.0, "adversarial": 1.0}),
 }
-"""The model's options, and its loss."""
-KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "": ({}, {}),
-    ", products in bfloat16": ({}, {"products": "bfloat16"}),
-    ", shared by 64": ({"share": 64}, {}),
+"""The model's, and its loss."""
+VARIANTS: dict[str, tuple[int, int | None]] = {
+    "a triple": (2, None),
+    "an end": (1, None),
+    "a triple, shared by 64": (2, 64),
+    "a triple, not shared": (2, 1),
 }
-"""What is added to a job's name, to the loader and to the training."""
-PEER_BATCHES = (128, 512, 2048)
-"""Sizes of batches that PyKEEN tries for each job."""
+"""How graphmill draws: what the number of negatives is divided by for each end of a triple, and how many triples share
+them (None: all of a batch)."""
+PEER_NEGATIVES = (1 << 14, 1 << 15, 1 << 16, 1 << 17)
+"""What all triples of a batch of PyKEEN have together, in the batches that are tried; twice as many are no faster."""
+PEER_TUNED = {"TransE": {"entity_constrainer": None}, "ComplEx": {"regularizer": None}, "RotatE": {}}
+"""What graphmill's training has not either: TransE's constraint reads all entities after each step, and ComplEx's
+penalty takes longer than all else together."""
+PEERS = ("PyKEEN", "PyKEEN tuned")
+_TRIAL_SECONDS = 1.0
 
 
-def numbers(model: str, width: int) -> int:
-    """Return the numbers in an entity's row: of complex ones two each."""
-    return width * (1 if model == "TransE" else 2)
+def job_name(model: str, negatives: int, variant: str = "a triple") -> str:
+    return f"{model}, {negatives} negatives {variant}"
 
 
-def make_recipe(graph: str, model: str, options: dict[str, Any], negatives: int = 64, kind: str = "") -> Recipe:
+def make_recipe(options: dict[str, Any], model: str, negatives: int = 64, variant: str = "an end") -> Recipe:
     """Return the recipe of a training without end."""
-    scorer, loss = MODELS[model]
-    loader, train = KINDS[kind]
+    (scorer, loss), (divisor, share) = OPTIONS[model], VARIANTS[variant]
+    loader = {"batch_size": options["batch"], "negatives": negatives // divisor, "share": share}
     return build_recipe(
         {
-            "name": "knowledge-benchmark",
-            "dataset": {"name": "triples", "path": str(data_folder() / "knowledge" / graph)},
+            "name": f"knowledge-{options['graph']}",
+            "dataset": {"name": "triples", "path": options["triples"]},
             "partition": "none",
-            "model": {**scorer, "dim": numbers(model, options["width"])},
+            "model": {**scorer, "dim": columns(model, options["width"])},
             "train": {
-                "loader": {"name": "triples", "batch_size": options["batch"], "negatives": negatives, **loader},
+                "loader": {"name": "triples", **loader},
                 "loss": loss,
+                "optimizer": "adagrad",
                 "epochs": 1_000_000,
                 "threads": 1,
                 "device": "cpu",
-                **train,
             },
         }
     )
 
 
 class Ours:
-    """graphmill: the batches of `graphmill run`, drawn and learnt, without validation."""
+    """The batches of `graphmill run`, drawn and learnt from, without validation."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self.options = folder, options
-        self.trainers: dict[str, KnowledgeTrainer] = {}
-        self.chunks: dict[str, int] = {}
-        self.paces: dict[str, float] = {}
-        self.jobs: dict[str, Job] = {}
-        for model in MODELS:
-            for negatives in options["negatives"]:
-                for kind in KINDS:
-                    job = f"{model}, {negatives}{kind}"
-                    recipe = make_recipe(options["graph"], model, options, negatives, kind)
-                    self.jobs[job] = lambda seconds, job=job, recipe=recipe: self._run(job, recipe, seconds)  # type: ignore[misc]
+        self.jobs: dict[str, Job] = {
+            job_name(model, negatives, variant): Paced(self._training(model, negatives, variant))
+            for model in MODELS
+            for negatives in options["negatives"]
+            for variant in VARIANTS
+        }
 
-    def _run(self, job: str, recipe: Recipe, seconds: float) -> Done:
-        if job not in self.trainers:
-            manifest = PartitionManifest.model_validate_json((self.folder / "manifest.json").read_text())
-            work = Path(self.options["work"]) / job.replace(", ", "-")
-            work.mkdir(parents=True)
-            made = TrainingJob.make(recipe, self.folder, manifest.digest, work)
-            self.trainers[job] = KnowledgeTrainer(made, Ranks())
-            self._learn(job, 4)  # compiles
-            self.paces[job] = 8 / timed(lambda: self._learn(job, 8)).wall
-        chunks = max(1, round(seconds * self.paces[job]))
-        found = timed(lambda: self._learn(job, chunks))
-        self.paces[job] = chunks / found.wall
-        return found
+    def _training(self, model: str, negatives: int, variant: str) -> Callable[[int], Done]:
+        trainers: list[KnowledgeTrainer] = []
+        first = 0
 
-    def _learn(self, job: str, chunks: int) -> float:
-        trainer, first = self.trainers[job], self.chunks.get(job, 0)
-        self.chunks[job] = first + chunks
-        trainer.grid.load(trainer.grid.keys(0, 0), to_change=True)
-        with trainer.taking_steps():
-            rates = np.full(chunks, trainer.config.learning_rate)
-            loss, triples = trainer.engine.train_chunks(range(first, first + chunks), rates)
-        assert np.isfinite(loss)
-        return triples
+        def train(chunks: int) -> Done:
+            nonlocal first
+            if not trainers:
+                recipe = make_recipe(self.options, model, negatives, variant)
+                work = Path(self.options["work"]) / job_name(model, negatives, variant).replace(", ", "-")
+                trainers.append(KnowledgeTrainer(training_job(recipe, self.folder, work), Ranks()))
+            some = range(first, first + chunks)
+            first = some.stop
+            return timed(lambda: train_chunks(trainers[0], some))
+
+        return train
+
+
+class Fastest:
+    """A job that can be done in several ways: tries all at first, and then takes the one that is fastest."""
+
+    def __init__(self, ways: dict[int, Job], note: Callable[[int], None]) -> None:
+        """`note` is told which it was."""
+        self.ways, self.note = ways, note
+        self.best: Job | None = None
+
+    def __call__(self, seconds: float) -> Done:
+        if self.best is None:
+            found = {way: job(_TRIAL_SECONDS) for way, job in self.ways.items()}
+            way = max(found, key=lambda way: found[way].done / found[way].cpu)
+            self.best = self.ways[way]
+            self.note(way)
+        return self.best(seconds)
 
 
 class Pykeen:
-    """PyKEEN's own training: SLCWA, Adam, dense tables, batches of the size that is fastest for a job."""
+    """PyKEEN's own training loop: negatives drawn for each triple, dense tables, Adam, the models as they come.
 
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        sys.path.append(options["peers"])
-        import pykeen  # noqa: F401
+    Tuned: Adagrad, as graphmill has it, which reads and writes less of the tables at each step, and `PEER_TUNED`.
+    """
 
-        self.options, store = options, GraphStore.open(folder)
+    def __init__(self, folder: Path, options: dict[str, Any], name: str) -> None:
+        self.work, self.width, self.name = Path(options["work"]), options["width"], name
+        self.tuned, self.tried = name == "PyKEEN tuned", options["tried"]
+        import_pykeen(options["peers"], self.work / "pykeen")
+        store = GraphStore.open(folder)
         edges, relations = np.asarray(store["train_edges"], np.int64), np.asarray(store["train_relation"], np.int64)
         triples = np.stack([edges[:, 0], relations, edges[:, 1]], 1)
         self.triples = torch.from_numpy(np.random.default_rng(1).permutation(triples))
-        self.counts = store.manifest.num_nodes, store.manifest.num_relations
-        self.loops: dict[tuple[str, int], Any] = {}
-        self.best: dict[str, tuple[int, float]] = {}
+        self.counts = {"num_entities": store.manifest.num_nodes, "num_relations": store.manifest.num_relations}
+        self.batches: dict[str, int] = {}
         self.jobs: dict[str, Job] = {
-            f"{model}, {negatives}": lambda seconds, model=model, negatives=negatives: self._run(
-                model, negatives, seconds
-            )  # type: ignore[misc]
+            job_name(model, negatives): self._training(model, negatives)
             for model in MODELS
             for negatives in options["negatives"]
         }
 
-    def _run(self, model: str, negatives: int, seconds: float) -> Done:
-        job = f"{model}, {negatives}"
-        if job not in self.best:
-            paces = {batch: self._pace(model, negatives, batch) for batch in PEER_BATCHES}
-            batch = max(paces, key=lambda size: paces[size])
-            self.best[job] = batch, paces[batch]
-            print(f"PyKEEN, {job}: batches of {batch}, triples a second {paces}", file=sys.stderr, flush=True)
-        batch, pace = self.best[job]
-        found = self._train(model, negatives, batch, max(1, round(seconds * pace / batch)))
-        self.best[job] = batch, found.done / found.wall
-        return found
+    def _training(self, model: str, negatives: int) -> Job:
+        loops: list[Any] = []
 
-    def _pace(self, model: str, negatives: int, batch: int) -> float:
-        self._train(model, negatives, batch, 1)
-        found = self._train(model, negatives, batch, max(1, 1024 // batch))
-        return found.done / found.wall
+        def train(batch: int, batches: int) -> Done:
+            if not loops:
+                loops.append(self._loop(model, negatives))
+            return self._train(loops[0], batch, batches)
 
-    def _train(self, model: str, negatives: int, batch: int, batches: int) -> Done:
-        from pykeen.triples import CoreTriplesFactory
+        def note(batch: int) -> None:
+            self.batches[job_name(model, negatives)] = batch
+            (self.work / f"{self.name}.json").write_text(json.dumps(self.batches))
 
-        loop, count = self._loop(model, negatives), min(batch * batches, len(self.triples))
-        factory = CoreTriplesFactory(self.triples[:count], *self.counts)
-
-        def train() -> float:
-            loop.train(factory, num_epochs=1, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)
-            return count
-
-        return timed(train)
+        sizes = {max(1, min(count // negatives, len(self.triples) // 2)) for count in self.tried}
+        return Fastest({size: Paced(lambda n, size=size: train(size, n), first=1) for size in sorted(sizes)}, note)  # type: ignore[misc]
 
     def _loop(self, model: str, negatives: int) -> Any:
         from pykeen.losses import NSSALoss, SoftplusLoss
-        from pykeen.models import ComplEx, RotatE, TransE
         from pykeen.training import SLCWATrainingLoop
+
+        loss = SoftplusLoss() if model == "ComplEx" else NSSALoss(margin=9.0, adversarial_temperature=1.0)
+        factory = self._factory(self.triples)
+        made = pykeen_model(model, factory, self.width, loss=loss, **(PEER_TUNED[model] if self.tuned else {}))
+        kind = torch.optim.Adagrad if self.tuned else torch.optim.Adam
+        return SLCWATrainingLoop(
+            model=made,
+            triples_factory=factory,
+            optimizer=kind(made.parameters()),
+            negative_sampler_kwargs={"num_negs_per_pos": negatives},
+            automatic_memory_optimization=False,  # it would train two batches more, to see what has room
+        )
+
+    def _factory(self, triples: torch.Tensor) -> Any:
         from pykeen.triples import CoreTriplesFactory
 
-        if (model, negatives) not in self.loops:
-            factory = CoreTriplesFactory(self.triples, *self.counts)
-            kind, words = {"TransE": (TransE, {"scoring_fct_norm": 1}), "ComplEx": (ComplEx, {})}.get(
-                model, (RotatE, {})
-            )
-            loss = SoftplusLoss() if model == "ComplEx" else NSSALoss()
-            width = self.options["width"]
-            made = kind(triples_factory=factory, embedding_dim=width, random_seed=0, loss=loss, **words)
-            self.loops[model, negatives] = SLCWATrainingLoop(
-                model=made,
-                triples_factory=factory,
-                optimizer=torch.optim.Adam(made.parameters()),
-                negative_sampler_kwargs={"num_negs_per_pos": negatives},
-            )
-        return self.loops[model, negatives]
+        return CoreTriplesFactory(triples, **self.counts)
+
+    def _train(self, loop: Any, batch: int, batches: int) -> Done:
+        count = min(batches, len(self.triples) // batch - 1)
+        return train_batches(loop, self._factory(self.triples[: batch * (count + 1)]), batch, count)
+
+
+def train_batches(loop: Any, factory: Any, batch: int, count: int) -> Done:
+    """Have a loop of PyKEEN train an epoch; all but its first batch count, and nothing of what is around them.
+
+    Args:
+        loop: of PyKEEN.
+        factory: of as many triples as one batch more has.
+        batch: triples of a batch.
+        count: batches.
+    """
+    from pykeen.training import TrainingCallback
+
+    class Clock(TrainingCallback):  # type: ignore[misc]
+        batches = -1
+
+        def post_batch(self, **_: Any) -> None:
+            self.batches += 1
+            if not self.batches:
+                self.began = time.process_time(), time.perf_counter()
+            if self.batches == count:
+                self.cpu, self.wall = time.process_time() - self.began[0], time.perf_counter() - self.began[1]
+
+    clock, epochs = Clock(), len(loop.losses_per_epochs)
+    loop.train(
+        factory,
+        num_epochs=epochs + 1,  # with those that the loop has had: 1 has it train once and then never again
+        continue_training=epochs > 0,
+        batch_size=batch,
+        use_tqdm=False,
+        callbacks=clock,
+    )
+    if clock.batches != count:
+        raise RuntimeError(f"PyKEEN trained {clock.batches + 1} batches of {count + 1}")
+    return Done(batch * count, clock.cpu, clock.wall)
 
 
 def main() -> None:
     die_with_parent()
-    name, folder, options = sys.argv[1:]
-    answers = take_stdout()
-    use_threads(int(os.environ["OMP_NUM_THREADS"]))
-    kinds: dict[str, Any] = {"graphmill": Ours, "pykeen": Pykeen}
-    try:
-        side = kinds[name](Path(folder), json.loads(options))
-    except Exception as error:
-        answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-        return
-    serve(side.jobs, {} if name == "graphmill" else {name: importlib.metadata.version(name)}, answers)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    peers = {name: partial(Pykeen, name=name) for name in PEERS}
+    serve_side({"graphmill": Ours, **peers})
 
 
 if __name__ == "__main__":

@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,13 +28,15 @@ import pyarrow.parquet as pq
 import torch
 from scipy import sparse
 
-from benchmarks.embeddings import RESULTS, Child, LeftOutError, ratio
+from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
-from benchmarks.ranking_sides import CANDIDATES, LARGE_QUERIES, LARGE_WIDTH, MODELS, SPLITS, compose
+from benchmarks.ranking_sides import CANDIDATES, LARGE_QUERIES, LARGE_WIDTH, SPLITS, compose
+from benchmarks.side_processes import Child, own_command, ratio, start_side
+from benchmarks.triple_models import DATA, MODELS, columns
 
 TARGET = 10.0
-DATA = Path(os.environ.get("GRAPHMILL_DATA", Path(__file__).resolve().parent.parent.parent / "shared" / "data"))
+_SIDES = "benchmarks.ranking_sides"
 
 
 def write_tables(folder: Path, graph: str, width: int) -> None:
@@ -51,8 +51,8 @@ def write_tables(folder: Path, graph: str, width: int) -> None:
     means = sparse.csr_matrix((1 / degree[tails], (tails, np.arange(len(tails)))), (num_entities, len(tails)))
     rng, arrays = np.random.default_rng(0), dict[str, Any](triples)
     for model in MODELS:
-        columns = width * (1 if model == "TransE" else 2)
-        entity, relation = (rng.standard_normal((count, columns)) for count in (num_entities, num_relations))
+        size = columns(model, width)
+        entity, relation = (rng.standard_normal((count, size)) for count in (num_entities, num_relations))
         if model != "TransE":
             angle = relation[:, :width] * np.pi
             relation = np.concatenate([np.cos(angle), np.sin(angle)], 1)
@@ -83,16 +83,14 @@ def measure(
 
 def against_peer(folder: Path, graph: str, args: argparse.Namespace) -> tuple[list[Line], dict[str, Any]]:
     lines: list[Line] = []
-    options = json.dumps({"triples": args.triples, "peers": None if args.peers is None else str(args.peers.absolute())})
+    options = {"triples": args.triples, "peers": None if args.peers is None else str(args.peers.absolute())}
     with ExitStack() as stack:
         sides: dict[tuple[str, int], Child] = {}
         for threads in (1, 2):
             for name in ("graphmill", "pykeen") if args.peers is not None else ("graphmill",):
-                command = [sys.executable, "-m", "benchmarks.ranking_sides", name, str(folder), options]
-                try:
-                    sides[name, threads] = stack.enter_context(Child(name, command, threads))
-                except LeftOutError as error:
-                    print(f"  left out: {error}", flush=True)
+                side = start_side(stack, name, own_command(_SIDES, name, folder, options), threads)
+                if side is not None:
+                    sides[name, threads] = side
         found = measure(sides, list(MODELS), args.rounds)
         mrr = {
             model: {name: json.loads((folder / f"{name}-{model}.json").read_text())["mrr"] for name, _ in sides}
@@ -128,10 +126,8 @@ def among_many(work: Path, args: argparse.Namespace) -> dict[str, Any]:
             rows = min(1 << 16, args.large - first)
             rng.standard_normal((rows, LARGE_WIDTH), dtype=np.float32).tofile(file)
     found: dict[str, Any] = {}
-    options = json.dumps({"memory": args.memory})
-    command = [sys.executable, "-m", "benchmarks.ranking_sides", "large", str(work), options]
     try:
-        with Child("large", command, 2) as side:
+        with Child("large", own_command(_SIDES, "large", work, {"memory": args.memory}), 2) as side:
             for job, name in (("l1", "ranks"), ("dot", "ranks"), ("top 10", "top")):
                 done = side.run(job, 0)
                 peak = json.loads((work / f"large-{name}.json").read_text())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.embeddings_peers import Done, Job, serve, take_stdout, timed
+from benchmarks.embeddings_peers import Done, Job, serve_side, timed
+from benchmarks.triple_models import MODELS, columns, import_pykeen, pykeen_model
 from tasks.evaluators.metrics import mrr_of_triples
 from tasks.processes.children import die_with_parent
 from tasks.ranking.entities import TableBlocks
@@ -30,7 +30,7 @@ from tasks.ranking.ranks import Ranks
 from tasks.ranking.terms import Kind
 from tasks.ranking.top import top_entities
 
-MODELS: dict[str, Kind] = {"TransE": "l1", "ComplEx": "dot", "RotatE": "complex"}
+KINDS: dict[str, Kind] = {"TransE": "l1", "ComplEx": "dot", "RotatE": "complex"}
 SPLITS = ("train", "valid", "test")
 PEER_BATCH = 128
 """Triples of PyKEEN's batches: 32, which it takes by itself, is as fast, 512 up to twice as slow."""
@@ -94,7 +94,7 @@ class Ours:
             entities, relation = tables.vectors(model)
             parts = []
             for asked, given, truth in (("tail", heads, tails), ("head", tails, heads)):
-                queries = Queries(MODELS[model], compose(model, entities[given], relation[relations], asked))
+                queries = Queries(KINDS[model], compose(model, entities[given], relation[relations], asked))
                 own = known.tails(given, relations) if asked == "tail" else known.heads(relations, given)
                 parts.append(rank_queries(queries, truth, TableBlocks(entities), own))
             found.update(mrr_of_triples(Ranks.joined(parts)))
@@ -118,8 +118,7 @@ class Pykeen:
     """PyKEEN's RankBasedEvaluator with its own models, which hold the same vectors."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        sys.path.append(options["peers"])
-        from pykeen.models import ComplEx, RotatE, TransE
+        import_pykeen(options["peers"], folder / "pykeen")
         from pykeen.nn import modules
         from pykeen.triples import CoreTriplesFactory
 
@@ -132,12 +131,10 @@ class Pykeen:
         self.test = self.triples["test"][: options["triples"]]
         numbers = {"num_entities": self.tables.num_entities, "num_relations": self.tables.num_relations}
         factory = CoreTriplesFactory(self.triples["train"], **numbers)
-        kinds = {"TransE": (TransE, {"scoring_fct_norm": 1}), "ComplEx": (ComplEx, {}), "RotatE": (RotatE, {})}
         self.jobs: dict[str, Job] = {}
-        for name, (kind, words) in kinds.items():
+        for name in MODELS:
             vectors = self.tables.vectors(name)
-            width = vectors[0].shape[1] // (1 if name == "TransE" else 2)
-            model = kind(triples_factory=factory, embedding_dim=width, random_seed=0, **words)
+            model = pykeen_model(name, factory, vectors[0].shape[1] // columns(name, 1))
             for parameter, rows in zip(model.parameters(), vectors, strict=True):
                 # Of complex numbers PyKEEN keeps the imaginary part beside the real one.
                 pairs = rows if name == "TransE" else torch.view_as_real(as_complex(rows)).reshape(rows.shape)
@@ -218,16 +215,8 @@ def peak_bytes() -> int:
 
 def main() -> None:
     die_with_parent()
-    name, folder, options = sys.argv[1:]
-    answers = take_stdout()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    kinds: dict[str, Any] = {"graphmill": Ours, "pykeen": Pykeen, "large": Large}
-    try:
-        side = kinds[name](Path(folder), json.loads(options))
-    except Exception as error:
-        answers.write(json.dumps({"error": f"{type(error).__name__}: {error}"}) + "\n")
-        return
-    serve(side.jobs, {}, answers)
+    serve_side({"graphmill": Ours, "pykeen": Pykeen, "large": Large})
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.embeddings_ours import training_job
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe
@@ -32,8 +33,6 @@ from models.vectors import Meeting
 from tasks.processes.memory import available_bytes
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
-from tasks.storage.manifests import PartitionManifest
-from tasks.train.job import Job
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.device import negative_keys
 from tasks.train.tables.place import Place
@@ -61,9 +60,7 @@ class Contest:
     """A trainer on the CPU, and the same training on a device."""
 
     def __init__(self, recipe: Recipe, folder: Path, work: Path, device: torch.device) -> None:
-        work.mkdir(parents=True, exist_ok=True)
-        manifest = PartitionManifest.model_validate_json((folder / "manifest.json").read_text())
-        job = Job.make(recipe, folder, manifest.digest, work)
+        job = training_job(recipe, folder, work)
         place = Place.on_gpu(device) if device.type == "cuda" else Place(device, available_bytes())
         self.cpu, self.other = Trainer(job, Ranks()), Trainer(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader

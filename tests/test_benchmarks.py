@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
-from benchmarks import depth, embeddings, gnn_plan, knowledge, knowledge_sides, minibatch, ranking, strategies
-from benchmarks.embeddings_peers import Done
+from benchmarks import depth, embeddings, gnn_plan, minibatch, side_processes, strategies
+from benchmarks.embeddings_peers import Done, Paced
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave, ratio
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_report import Head, Line, machine, memory_line, timing_line, write
 from benchmarks.gnn_worker import Settings, shuffled
+from benchmarks.side_processes import own_command, start_side
 from tests.support import node_graph
 
 TOY = Entry("toy", "tests.toy_contender:Toy", {}, {"TOY": "1"})
@@ -219,55 +219,33 @@ def test_contenders_of_vectors_that_fail_are_left_out(capsys: pytest.CaptureFixt
 
         def run(self, job: str, seconds: float) -> Done:
             if not self.works:
-                raise embeddings.LeftOutError("toy: no memory")
+                raise side_processes.LeftOutError("toy: no memory")
             return Done(4e6, 2.0, 1.0)
 
-    found = embeddings.measure({"a": Toy(True), "b": Toy(False)}, [("a", "train"), ("b", "train")], 3, 1.0)
-    assert embeddings.rates(found["a", "train"]) == [2.0, 2.0, 2.0]
-    assert embeddings.rates(found["a", "train"], "wall") == [4.0, 4.0, 4.0]
+    found = side_processes.measure({"a": Toy(True), "b": Toy(False)}, [("a", "train"), ("b", "train")], 3, 1.0)
+    assert side_processes.rates(found["a", "train"]) == [2.0, 2.0, 2.0]
+    assert side_processes.rates(found["a", "train"], "wall") == [4.0, 4.0, 4.0]
     assert list(found) == [("a", "train")]
     assert "left out: toy: no memory" in capsys.readouterr().out
 
 
-def test_triples_are_ranked_without_a_peer(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "knowledge" / "toy").mkdir(parents=True)
-    monkeypatch.setattr(ranking, "DATA", tmp_path)
-    rng = np.random.default_rng(1)
-    for split in ranking.SPLITS:
-        triples = {"h": rng.integers(30, size=50), "r": rng.integers(4, size=50), "t": rng.integers(30, size=50)}
-        pq.write_table(pa.table(triples), tmp_path / "knowledge" / "toy" / f"{split}.parquet")
-    words = ["--graph", "toy", "--width", "6", "--triples", "20", "--rounds", "1", "--large", "0"]
-    ranking.main([*words, "--out", str(tmp_path)])
-    assert "no --peers: left out" in capsys.readouterr().out
-    written = json.loads((tmp_path / "ranking.json").read_text())
-    assert written["lines"] == []
-    assert all(0 < found["graphmill"] <= 1 for found in written["mrr"].values())
-    jobs = {f"graphmill on {threads}, {job}" for threads in (1, 2) for job in ("TransE", "RotatE, all", "candidates")}
-    assert jobs < set(written["raw"])
+def test_jobs_keep_their_pace() -> None:
+    asked: list[int] = []
+
+    def work(units: int) -> Done:
+        asked.append(units)
+        return Done(units, units * 0.5, units * (0.1 if len(asked) < 3 else 0.2))
+
+    job = Paced(work)
+    assert [job(1.0).done, job(1.0).done, job(0.01).done] == [10, 5, 1]
+    assert asked == [1, 4, 10, 5, 1]
 
 
-def test_trainings_of_knowledge_graphs_are_timed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "data" / "knowledge" / "toy"
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(1)
-    for split, count in (("train", 200), ("valid", 20), ("test", 20)):
-        triples = {
-            "h": rng.integers(30, size=count),
-            "r": rng.integers(4, size=count),
-            "t": rng.integers(30, size=count),
-        }
-        pq.write_table(pa.table(triples), folder / f"{split}.parquet")
-    monkeypatch.setenv("GRAPHMILL_DATA", str(tmp_path / "data"))
-    words = ["--graph", "toy", "--width", "6", "--quick", "--seconds", "0.1"]
-    knowledge.main([*words, "--out", str(tmp_path), "--home", str(tmp_path / "home")])
-    assert "no --peers: left out" in capsys.readouterr().out
-    written = json.loads((tmp_path / "knowledge.json").read_text())
-    assert set(written["raw"]) == {
-        f"graphmill, {model}, 64{kind}" for model in knowledge_sides.MODELS for kind in ("", ", shared by 64")
-    } | {"graphmill, ComplEx, 64, products in bfloat16"}
-    assert all(done["done"] > 0 for timings in written["raw"].values() for done in timings)
-    assert {line["measure"] for line in written["lines"]} >= {"ComplEx, 64 negatives, products in bfloat16"}
+def test_a_side_that_does_not_come_up_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        command = own_command("benchmarks.embeddings_peers", "nobody", tmp_path, {})
+        assert start_side(stack, "toy", command) is None
+        assert start_side(stack, "toy", [str(tmp_path / "nowhere")]) is None
+    told = capsys.readouterr().out
+    assert "left out: toy: KeyError: 'nobody'" in told
+    assert "No such file" in told
