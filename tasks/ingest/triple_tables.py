@@ -19,7 +19,7 @@ from tasks.ingest.edges import EdgeCheck, total_duplicates
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
-from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import HELD_OUT, SPLITS, EdgeType, FeatureColumn, NodeType
 
 RELATION = "to"
 """Of the tables of edges: there all relations are one."""
@@ -38,6 +38,7 @@ class TripleTables:
         self._stack = ExitStack()
         self._splits: dict[str, TableWriter] = {}
         self._edges: dict[tuple[int, int], tuple[TableWriter, EdgeCheck]] = {}
+        self._held_out: dict[tuple[int, int], TableWriter] = {}
 
     def __enter__(self) -> TripleTables:
         """Nothing is opened before the first triples."""
@@ -56,12 +57,15 @@ class TripleTables:
             self._splits[split] = self._stack.enter_context(self.writer.table(f"split/{split}"))
         src, dst = src.astype(self.kind, copy=False), dst.astype(self.kind, copy=False)
         self._splits[split].write({"src": src, "relation": relation.astype(np.int32), "dst": dst, **others})
+        times = others.get("time")
         if split == SPLITS[0]:
-            self._add_edges(src, dst)
+            self._add_edges(src, dst, times)
+        elif times is not None:
+            self._add_edges(src, dst, times, held_out=True)
 
-    def _add_edges(self, src: Array, dst: Array) -> None:
+    def _add_edges(self, src: Array, dst: Array, times: Array | None, *, held_out: bool = False) -> None:
         if len(self.types) == 1:
-            self._add_pair((0, 0), src, dst)
+            self._add_pair((0, 0), src, dst, times, held_out)
             return
         ends = [np.searchsorted(self.offsets, ids, side="right") - 1 for ids in (src, dst)]
         pairs = ends[0] * len(self.types) + ends[1]
@@ -69,9 +73,12 @@ class TripleTables:
         starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
         for part in np.split(order, starts[1:]) if len(order) else ():
             first, second = divmod(int(pairs[part[0]]), len(self.types))
-            self._add_pair((first, second), src[part] - self.offsets[first], dst[part] - self.offsets[second])
+            own = None if times is None else times[part]
+            heads, tails = src[part] - self.offsets[first], dst[part] - self.offsets[second]
+            self._add_pair((first, second), heads, tails, own, held_out)
 
-    def _add_pair(self, pair: tuple[int, int], src: Array, dst: Array) -> None:
+    def _add_pair(self, pair: tuple[int, int], src: Array, dst: Array, times: Array | None, held_out: bool) -> None:
+        """Write edges between two types; held-out ones, which snapshots may train on, into a table of their own."""
         if pair not in self._edges:
             if len(self._edges) == _MAX_PAIRS:
                 raise DataError(
@@ -82,9 +89,19 @@ class TripleTables:
             sizes = (self.types[end][1] for end in pair)
             self._edges[pair] = table, EdgeCheck(*sizes, same_type=pair[0] == pair[1])
         table, check = self._edges[pair]
-        check.add(src, dst, self.where)
         kind = id_dtype(max(check.num_src, check.num_dst))
-        table.write({"src": src.astype(kind, copy=False), "dst": dst.astype(kind, copy=False)})
+        columns = {"src": src.astype(kind, copy=False), "dst": dst.astype(kind, copy=False)}
+        if times is not None:
+            columns["time"] = times
+        if not held_out:
+            check.add(src, dst, self.where)
+            table.write(columns)
+            return
+        table.write({name: column[:0] for name, column in columns.items()})  # a table is there, also if none trains
+        if pair not in self._held_out:
+            name = f"{HELD_OUT}/{joined_name(self._triplet(pair))}"
+            self._held_out[pair] = self._stack.enter_context(self.writer.table(name))
+        self._held_out[pair].write(columns)
 
     def _triplet(self, pair: tuple[int, int]) -> tuple[str, str, str]:
         return self.types[pair[0]][0], RELATION, self.types[pair[1]][0]

@@ -17,6 +17,8 @@ SPLITS = ("train", "valid", "test")
 """Names of the splits, in their order."""
 PAIR_TASKS = ("link", "triple")
 """Tasks whose splits are pairs of nodes; those of triples have relations beside them."""
+HELD_OUT = "held_out"
+"""Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 LEFT_OUT = "left_out"
 """Name of the table of edges that are in no split: no negatives either."""
 
@@ -202,7 +204,8 @@ class DatasetManifest(TaskManifest):
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
-    `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split)."""
+    `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
+    triple task's edges of validation and test)."""
 
     @property
     def num_nodes(self) -> int:

@@ -37,9 +37,10 @@ def runner(home: Home) -> Run:
         ingested = run_stage(INGEST, recipe, {}, at, listener=ears)
         made = run_stage(stage.STAGE, recipe, {"ingest": ingested.parent}, at, listener=ears)
         graph = GraphStore(made.folder, made.manifest)
-        ids = IdMap(graph, DatasetStore(ingested.folder, ingested.manifest))
-        names = ids.lookup(np.arange(made.manifest.num_nodes)).to_pylist()
-        return SimpleNamespace(graph=graph, manifest=made.manifest, names=names, messages=ears.messages, recipe=recipe)
+        dataset_store = DatasetStore(ingested.folder, ingested.manifest)
+        names = IdMap(graph, dataset_store).lookup(np.arange(made.manifest.num_nodes)).to_pylist()
+        own = {"graph": graph, "manifest": made.manifest, "names": names, "dataset": dataset_store}
+        return SimpleNamespace(**own, messages=ears.messages, recipe=recipe)
 
     return run
 

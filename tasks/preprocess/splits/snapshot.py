@@ -31,7 +31,7 @@ from tasks.counter_random import bits
 from tasks.preprocess.edges.shard_kernels import Runs
 from tasks.preprocess.layout import Layout
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
-from tasks.storage.manifests import DatasetManifest, NodeType, Table
+from tasks.storage.manifests import HELD_OUT, SPLITS, DatasetManifest, NodeType, Table
 from tasks.storage.snapshots import no_times, time_unit
 
 ALWAYS = np.iinfo(np.int64).min
@@ -189,24 +189,21 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
         return None
     if manifest.task == "graph":
         raise RecipeError(f"snapshot.as_of={as_of}: a set of graphs has no times; leave it out")
-    if manifest.task == "triple":
-        raise RecipeError(
-            f"snapshot.as_of={as_of}: triples are split by time in the data set itself (dataset.split); leave it out"
-        )
     tables = edge_tables(manifest)
-    timed = [name for name in (*(f"nodes/{t}" for t in source.node_types), *tables) if has_times(manifest, name)]
-    if not timed:
+    triples = [f"split/{split}" for split in SPLITS] if manifest.task == "triple" else []
+    nodes = (f"nodes/{t}" for t in source.node_types)
+    if not any(has_times(manifest, name) for name in (*nodes, *tables, *triples)):
         raise no_times(recipe)
     unit = time_unit(recipe)
     until = last_time(as_of, unit)
     _check_held_out(manifest, tables)
-    births = node_births(store, source, tables)
+    births = entity_births(store, source, triples) if triples else node_births(store, source, tables)
     kept = np.flatnonzero(births <= until)
     if not len(kept):
         raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {int(births.min())}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
-    view = _view(manifest, source, kept, all_edges=manifest.task == "link" and recipe.snapshot.split == "time")
+    view = _view(manifest, source, kept, all_edges=recipe.snapshot.split == "time")
     layout = Layout(view, source.symmetrize, source.add_loops)
     return Snapshot(unit, until, source, layout, DatasetStore(store.folder, view), births, kept, new_id)
 
@@ -259,6 +256,18 @@ def node_births(store: DatasetStore, source: Layout, tables: dict[str, tuple[str
     return births
 
 
+def entity_births(store: DatasetStore, source: Layout, splits: list[str]) -> Array:
+    """Return when each entity is first named by a triple: int64 (N,), ALWAYS where none names it."""
+    births = np.full(source.num_nodes, _NEVER, np.int64)
+    for name in splits:
+        for _, group in store.row_groups(name, ["src", "dst", "time"]):
+            times = group.column("time").to_numpy()
+            for end in ("src", "dst"):
+                _take_first(group.column(end).to_numpy(), times, births)
+    births[births == _NEVER] = ALWAYS
+    return births
+
+
 @njit(cache=True, nogil=True)
 def _take_first(nodes: Array, times: Array, births: Array) -> None:
     for i in range(len(nodes)):
@@ -276,7 +285,9 @@ def _view(manifest: DatasetManifest, source: Layout, kept: Array, *, all_edges: 
         for kind, first, last in zip(manifest.node_types, ends, ends[1:], strict=False)
     )
     update: dict[str, Any] = {"node_types": node_types}
-    if all_edges:
+    if all_edges and manifest.task == "triple":
+        update |= _with_held_out(manifest)
+    elif all_edges and manifest.task == "link":
         (kind,) = manifest.edge_types
         if kind.features:
             raise DataError(
@@ -289,6 +300,17 @@ def _view(manifest: DatasetManifest, source: Layout, kept: Array, *, all_edges: 
         update["tables"] = {**manifest.tables, f"edges/{kind.name}": merged}
         update["edge_types"] = (kind.model_copy(update={"num_edges": merged.num_rows}),)
     return manifest.model_copy(update=update)
+
+
+def _with_held_out(manifest: DatasetManifest) -> dict[str, Any]:
+    """Return what of a data set of triples changes where edges of all splits stand in one table of their types."""
+    tables, kinds = dict(manifest.tables), []
+    for kind in manifest.edge_types:
+        own, held_out = f"edges/{kind.name}", f"{HELD_OUT}/{kind.name}"
+        if held_out in tables:
+            tables[own] = _put_together([tables[own], tables[held_out]])
+        kinds.append(kind.model_copy(update={"num_edges": tables[own].num_rows}))
+    return {"tables": tables, "edge_types": tuple(kinds)}
 
 
 def _put_together(tables: list[Table]) -> Table:

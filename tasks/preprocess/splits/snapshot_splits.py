@@ -52,9 +52,11 @@ def write_snapshot_splits(recipe: Recipe, snapshot: Snapshot, writer: ArrayWrite
     Raises:
         RecipeError: a split is empty.
     """
-    link, by_time = snapshot.store.manifest.task == "link", recipe.snapshot.split == "time"
-    if link:
+    task, by_time = snapshot.store.manifest.task, recipe.snapshot.split == "time"
+    if task == "link":
         dealt = (_EdgeSplitter if by_time else _OwnEdges)(recipe.snapshot, snapshot, writer).write()
+    elif task == "triple":
+        dealt = (_TripleSplitter if by_time else _OwnTriples)(recipe.snapshot, snapshot, writer).write()
     else:
         dealt = _write_nodes(recipe.snapshot, snapshot, writer)
     empty = [name for name in SPLITS if not dealt.sizes[name]]
@@ -195,6 +197,7 @@ class _EdgeSplitter:
     def _write_pairs(self, cuts: tuple[Cut, Cut], sizes: dict[str, int]) -> dict[str, list[int]]:
         new_id, id_type = self.snapshot.new_id, self.layout.id_type
         pairs = {name: self.writer.create(f"{name}_edges", (sizes[name], 2), id_type) for name in SPLITS}
+        relations = self._create_relations(sizes)
         weighted = "weight" in self.store.table(self.table).columns
         weight = self.writer.create("train_edge_weight", (sizes["train"],), np.float32) if weighted else None
         place, times = dict.fromkeys(SPLITS, 0), {name: np.empty(0, np.int64) for name in SPLITS}
@@ -203,11 +206,17 @@ class _EdgeSplitter:
                 chosen = np.flatnonzero(codes == code)
                 rows = slice(place[name], place[name] + len(chosen))
                 pairs[name][rows, 0], pairs[name][rows, 1] = new_id[src[chosen]], new_id[dst[chosen]]
+                if relations:
+                    relations[name][rows] = columns["relation"][chosen]
                 if weight is not None and name == "train":
                     weight[rows] = columns["weight"][chosen]
                 place[name] += len(chosen)
                 times[name] = np.array(_span(np.concatenate([times[name], births[chosen]])), np.int64)
         return {name: span.tolist() for name, span in times.items()}
+
+    def _create_relations(self, sizes: dict[str, int]) -> dict[str, Array]:
+        """Return the arrays of relations to fill. Edges of link tasks have none."""
+        return {}
 
     def _draw_negatives(self, code: int, split: str) -> None:
         """Draw pairs that exist and are no edges yet, as many as the data set gives: its own are of all times."""
@@ -295,3 +304,50 @@ class _OwnEdges:
             )
         self.writer.write(f"{split}_negative", negative.astype(self.snapshot.layout.id_type))
         return there
+
+
+# ---- triples
+
+
+class _TripleSplitter(_EdgeSplitter):
+    """Deals all triples that exist out by time; two of the same ends and time go to the same split."""
+
+    def __init__(self, options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -> None:
+        super().__init__(options, snapshot, writer)
+        self.table = "split/train"
+
+    def _groups(self, table: str | None = None) -> Iterator[tuple[Array, Array, Array, dict[str, Array]]]:
+        """Yield a row group's triples that exist: ids of their ends in the data set, times, other columns."""
+        for split in SPLITS:
+            names = list(self.store.table(f"split/{split}").columns)
+            for _, group in self.store.row_groups(f"split/{split}", names):
+                columns = {name: group.column(name).to_numpy() for name in names}
+                src, dst = (columns.pop(name).astype(np.int64) for name in ("src", "dst"))
+                times = columns.pop("time").astype(np.int64)
+                there = np.flatnonzero(times <= self.snapshot.until)
+                yield src[there], dst[there], times[there], {name: x[there] for name, x in columns.items()}
+
+    def _create_relations(self, sizes: dict[str, int]) -> dict[str, Array]:
+        return {name: self.writer.create(f"{name}_relation", (sizes[name],), np.int32) for name in SPLITS}
+
+
+class _OwnTriples:
+    """The data set's own split of triples, as far as they exist."""
+
+    def __init__(self, options: SnapshotConfig, snapshot: Snapshot, writer: ArrayWriter) -> None:
+        self.snapshot, self.store, self.writer = snapshot, snapshot.store, writer
+
+    def write(self) -> Dealt:
+        """Write the triples of each split."""
+        sizes, times = {}, {}
+        for split in SPLITS:
+            table = f"split/{split}"
+            born = self.store.column(table, "time").astype(np.int64)
+            there = born <= self.snapshot.until
+            ends = np.stack([self.store.column(table, name).astype(np.int64)[there] for name in ("src", "dst")], 1)
+            self.writer.write(f"{split}_edges", self.snapshot.new_id[ends].astype(self.snapshot.layout.id_type))
+            self.writer.write(f"{split}_relation", self.store.column(table, "relation")[there].astype(np.int32))
+            if split == "train" and "weight" in self.store.table(table).columns:
+                self.writer.write("train_edge_weight", self.store.column(table, "weight")[there].astype(np.float32))
+            sizes[split], times[split] = int(there.sum()), _span(born[there])
+        return Dealt(sizes, times, self.snapshot.edges_up_to(), self.snapshot.unit)
