@@ -216,6 +216,14 @@ class Recipe(ConfigModel):
         return self
 
     @model_validator(mode="after")
+    def _warm_start_is_known(self) -> Recipe:
+        if self.snapshot.warm_start and self.train.family in ("table", "factors"):
+            raise ValueError(
+                f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _loader_fits(self) -> Recipe:
         task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
         loader = getattr(self.train, "loader", None)

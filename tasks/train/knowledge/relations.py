@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel
+from tasks.arrays import Array
 from tasks.train.ranks.collectives import average_
 
 
@@ -22,6 +24,13 @@ class Relations:
         rows = torch.empty(self.table.num_rows, self.table.width)
         model.start_relations(config, rows, torch.Generator().manual_seed(seed))
         self.table.write(slice(None), rows.numpy())
+
+    def begin_with(self, rows: Tensor, places: Array) -> None:
+        """Replace rows by others, float32 (m, width); `places` (m,) says which, -1: none."""
+        some = np.flatnonzero(places >= 0)
+        own = self.table.read()
+        own[places[some]] = rows[torch.from_numpy(some)].numpy()
+        self.table.write(slice(None), own)
 
     def average(self) -> None:
         """Replace the rows, and what their rule remembers, by the mean over ranks; all ranks together."""

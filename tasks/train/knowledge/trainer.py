@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.grid import Saved
 from tasks.train.tables.objective import Engine
 from tasks.train.tables.settings import Settings, TableSizes
+from tasks.train.warm.warm_rows import EarlierRows, earlier_rows
+from tasks.train.warm.warm_weights import DoesNotFitError
 
 _TRIPLES, _RELATIONS = 1, 6
 """Purposes that keys are drawn for; `learning` has the others."""
@@ -59,6 +62,8 @@ class KnowledgeTrainer(BlockTrainer):
         manifest, seed = self.store.manifest, self.job.seed
         rule = Rule(self.config.optimizer)
         self.relations = Relations(self.model, self.options, manifest.num_relations, rule, derive_key(seed, _RELATIONS))
+        if self._earlier is not None:
+            self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
         self.rate_drops = 0
         self.stale = 0
@@ -85,7 +90,23 @@ class KnowledgeTrainer(BlockTrainer):
         for low in range(0, table.num_rows, _DRAW_ROWS):
             rows = torch.empty(min(_DRAW_ROWS, table.num_rows - low), table.width)
             self.model.start_entities(self.options, rows, generator)
+            if self._earlier is not None:
+                nodes = key[1] + self.settings.num_blocks * np.arange(low, low + len(rows))
+                self._earlier.fill(nodes, rows.numpy())
             table.write(slice(low, low + len(rows)), rows.numpy())
+
+    @cached_property
+    def _earlier(self) -> EarlierRows | None:
+        """The rows of the earlier snapshot that this training begins with; `progress` says why not."""
+        if self.job.warm is None:
+            return None
+        try:
+            found = earlier_rows(self.job.warm, self.store, self.options)
+            self.progress.cold_because = ""
+            return found
+        except DoesNotFitError as error:
+            self.progress.cold_because = str(error)
+            return None
 
     @property
     def num_epochs(self) -> int:

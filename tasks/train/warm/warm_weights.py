@@ -20,7 +20,8 @@ from models.base import GraphModel
 from models.facts import GraphFacts
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.ids import IdMap
+from tasks.storage.ids import IdMap, relation_names
+from tasks.storage.manifests import PAIR_TASKS
 from tasks.train import checkpoint
 from tasks.train.embeddings.sparse import sparse_embedding
 from tasks.train.ranks.collectives import from_main
@@ -101,12 +102,12 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             shapes = ["x".join(map(str, one.shape)) or "()" for one in (earlier[name], tensor)]
             raise DoesNotFitError(f"{name} has the shape {shapes[0]}, here it is {shapes[1]}")
-    before = _earlier_graph(warm)
-    _refuse_held_out_knowledge(warm, before, store)
+    before = earlier_graph(warm)
+    refuse_held_out_knowledge(warm, before, store)
     if not by_node:
         return earlier
     nodes, others = (np.arange(graph.manifest.num_nodes) for graph in (store, before))
-    rows, known = map(torch.from_numpy, _same_nodes(warm, before, store, others, nodes))
+    rows, known = map(torch.from_numpy, same_nodes(warm, before, store, others, nodes))
     for name in by_node:
         table = own[name].detach().cpu().clone()
         table[rows] = earlier[name][known]
@@ -125,42 +126,64 @@ def _check_codes(warm: WarmStart) -> None:
             raise DoesNotFitError(f"{name} are other ones, or are numbered otherwise, in the data as it is now")
 
 
-def _refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
+def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: GraphStore) -> None:
     """Refuse weights that learnt from what is held out now, or were chosen by what is tested now.
 
     History that is loaded later, or other data under the same recipe's name, moves rows between splits. Rows that chose
     weights then may do so now. Raises DoesNotFitError.
     """
-    array = "edges" if store.manifest.task == "link" else "idx"
+    array = "edges" if store.manifest.task in PAIR_TASKS else "idx"
     own = {split: np.asarray(store[f"{split}_{array}"], np.int64) for split in ("train", "valid", "test")}
     then = {split: np.asarray(earlier[f"{split}_{array}"], np.int64) for split in ("train", "valid")}
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
     now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
-    found, known = _same_nodes(warm, earlier, store, before, now)
+    found, known = same_nodes(warm, earlier, store, before, now)
     here[before[known]] = now[found]
+    relations = same_relations(warm) if store.manifest.task == "triple" else None
     for split, verb, held in (("train", "learnt from", ("valid", "test")), ("valid", "was chosen by", ("test",))):
         rows = here[then[split]]
-        seen = _row_keys(store, rows[(rows >= 0).reshape(len(rows), -1).all(1)])
+        known_rows = (rows >= 0).reshape(len(rows), -1).all(1)
+        relation = None if relations is None else relations[np.asarray(earlier[f"{split}_relation"])]
+        if relation is not None:
+            known_rows &= relation >= 0
+            relation = relation[known_rows]
+        seen = _row_keys(store, rows[known_rows], relation)
         for name in held:
             # In OGB's own splits a pair may be in train and in test at once.
-            keys = np.setdiff1d(_row_keys(store, own[name]), _row_keys(store, own["train"]))
+            keys = np.setdiff1d(_split_keys(store, own, name), _split_keys(store, own, "train"))
             if count := int(np.isin(keys, seen).sum()):
-                what = "edges" if array == "edges" else "nodes"
+                what = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
                 raise DoesNotFitError(f"{count:,} {what} that it {verb} are in the {name} split now")
 
 
-def _row_keys(store: GraphStore, rows: Array) -> Array:
-    """Return a number for each node (n,) or pair of nodes (n, 2), one for both directions if the graph is symmetric."""
+def _split_keys(store: GraphStore, rows: dict[str, Array], split: str) -> Array:
+    return _row_keys(store, rows[split], store.get(f"{split}_relation"))
+
+
+def _row_keys(store: GraphStore, rows: Array, relations: Array | None) -> Array:
+    """Return a number for each node (n,) or pair of nodes (n, 2), one for both directions if the graph is symmetric.
+
+    `relations`: of triples, (n,).
+    """
     if rows.ndim == 1:
         return rows
-    if store.manifest.symmetric:
+    if store.manifest.symmetric and relations is None:
         rows = np.sort(rows, axis=1)
     keys: Array = rows[:, 0] * store.manifest.num_nodes + rows[:, 1]
-    return keys
+    return keys if relations is None else keys * store.manifest.num_relations + np.asarray(relations, np.int64)
 
 
-def _same_nodes(
+def same_relations(warm: WarmStart) -> Array:
+    """Return which relation of the present data each of the earlier one is, by its name: int64 (R,), -1 for none."""
+    assert warm.dataset is not None
+    assert warm.own_dataset is not None
+    then, now = (relation_names(DatasetStore.open(folder)) for folder in (warm.dataset, warm.own_dataset))
+    found = compute.index_in(then.cast(pa.string()), value_set=now.cast(pa.string()))
+    return np.asarray(found.fill_null(-1), np.int64)
+
+
+def same_nodes(
     warm: WarmStart, earlier: GraphStore, store: GraphStore, before: Array, now: Array
 ) -> tuple[Array, Array]:
     """Return which of the nodes `now`, of the present graph, are among `before`, of the earlier one, and where there.
@@ -184,7 +207,7 @@ def _same_nodes(
     return rows, np.asarray(known.drop_null()).astype(np.int64)
 
 
-def _earlier_graph(warm: WarmStart) -> GraphStore:
+def earlier_graph(warm: WarmStart) -> GraphStore:
     """Open the graph that was trained on. Raises DoesNotFitError."""
     if warm.graph is None or warm.dataset is None or warm.own_dataset is None:
         raise DoesNotFitError("the graph that it was trained on is gone, and nothing tells which rows it learnt from")
