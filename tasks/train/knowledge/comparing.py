@@ -57,6 +57,8 @@ class Comparison:
     """Row i is that of query i."""
     groups: list[tuple[slice, Rows]]
     """Queries, and the entities (K, w) that all of these are compared with."""
+    with_true: bool
+    """Whether a query's true entity may be among the drawn ones: they are of one block."""
     known: Rows | None
     """Row i is compared with query i, too."""
     is_true: Array | None
@@ -70,7 +72,7 @@ class Comparison:
             own = None if scale is None else scale[part]
             self._scores.append(similarities(kind, vectors[part], others.values, own))
         found = self._beside_known() if self.known is not None else self._drawn()
-        for part, others in self.groups:
+        for part, others in self.groups if self.with_true else ():
             hide_drawn(found[part].numpy(), self.true.numbers[part], others.numbers)
         return pair_similarities(kind, vectors, self.true.values, scale), found
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel, Side, relation_rows
 from models.triple_losses.base import TripleLoss
 from models.vectors import Meeting
@@ -27,8 +28,8 @@ from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Number
 from tasks.train.tables.pools import Pool, drawn_chunk
 
-_NEGATIVES, _ROUNDING, _DROPOUT, _SIDES = 2, 3, 4, 5
-"""Purposes that keys are drawn for; 1 is the order of triples."""
+_NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
+"""Purposes that keys are drawn for; 1 is the order of triples, 6 is the start."""
 
 
 class TripleLearning:
@@ -60,10 +61,14 @@ class TripleLearning:
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
         self.relations, self.drawn, self.head_chances, self.seed = relations, drawn, head_chances, seed
         self.id_type: Any = loader.data.store["csc_indices"].dtype
+        self.all_blocks: dict[int, RowTable] = {}
+        """All blocks, where they lie in memory and nobody else changes them meanwhile: entities are drawn from these
+        too, and not from the two that meet alone."""
 
     def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
-        """Return where the batches of a bucket lie."""
-        return pool.parts(row, column, self.loader.room)
+        """Return where the batches of a bucket lie, all about as large."""
+        size = max(1, int(pool.sizes[row, column]))
+        return pool.parts(row, column, -(-size // -(-size // self.loader.room)))
 
     def chunk_loss(self, tables: Meeting, chunk: int) -> float:
         """Return the mean loss of a batch, in a grid of one block."""
@@ -87,11 +92,9 @@ class TripleLearning:
             return
         batch = _Batch(self, tables, columns, number, blocks)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
-        own, other = tables["entities"]
-        read = batch.read["head"], batch.read["tail"]
-        moved = [(own, read[0] + read[1])] if own is other else [(own, read[0]), (other, read[1])]
-        for place, (table, some) in enumerate(moved):
-            rows, gradients = moves_of(some)
+        for place, (block, read) in enumerate(batch.read.items()):
+            table = batch.tables[block]
+            rows, gradients = moves_of(read)
             move_rows(table, rows, gradients, rate, noise + 2 * place)
             if self.model.has_unit_entities(self.options):
                 set_lengths(table, rows)
@@ -111,14 +114,16 @@ class _Batch:
     ) -> None:
         self.learning, self.number = learning, number
         self.config, self.options = learning.loader.config, learning.options
-        own, other = tables["entities"]
-        self.tables = {"head": own, "tail": other}
-        self.blocks = dict(zip(("head", "tail"), blocks, strict=True))
-        self.read: dict[Side, list[Rows]] = {"head": [], "tail": []}
+        self.blocks: dict[Side, int] = dict(zip(("head", "tail"), blocks, strict=True))
+        self.tables = dict(zip(blocks, tables["entities"], strict=True))
+        self.read: dict[int, list[Rows]] = {}
         self.relations: list[Rows] = []
         self.dropped = 0
         heads, tails, self.relation = columns
-        self.ends = {"head": self._read("head", heads), "tail": self._read("tail", tails)}
+        # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
+        # gradients of many times the size, and hardly move those rows again.
+        self.share = len(self.relation) / learning.loader.room
+        self.ends = {"head": self._read(blocks[0], heads), "tail": self._read(blocks[1], tails)}
         self.loss = torch.zeros(())
         for side, some, weight in self._sides():
             self._ask(side, some, weight)
@@ -126,16 +131,18 @@ class _Batch:
             for rows in self.ends.values():
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
-    def _read(self, end: Side, numbers: Array) -> Rows:
-        """Read rows of the block where an end's lie."""
-        rows = self._dropped(numbers, gather_rows(self.tables[end], numbers), self.options.entity_dropout)
-        self.read[end].append(rows)
+    def _read(self, block: int, numbers: Array) -> Rows:
+        """Read rows of a block."""
+        if block not in self.tables:
+            self.tables[block] = self.learning.all_blocks[block]
+        rows = self._dropped(numbers, gather_rows(self.tables[block], numbers), self.options.entity_dropout)
+        self.read.setdefault(block, []).append(rows)
         return rows
 
     def _ends(self, end: Side, some: Tensor | None) -> Rows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
         rows = self.ends[end]
-        return rows if some is None else self._read(end, rows.numbers[some.numpy()])
+        return rows if some is None else self._read(self.blocks[end], rows.numbers[some.numpy()])
 
     def _dropped(self, numbers: Array, rows: Tensor, share: float) -> Rows:
         if not share:
@@ -170,14 +177,17 @@ class _Batch:
         relation = self._dropped(rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout)
         self.relations.append(relation)
         queries = model.queries(options, known.values, relation.values, asked_of)
-        compared = Comparison(options.similarity, queries, asked, self._drawn(side, len(asked.numbers)), None, None)
+        block = self._block_of_drawn(side)
+        groups = self._drawn(side, block, len(asked.numbers))
+        compared = Comparison(options.similarity, queries, asked, groups, block == self.blocks[side], None, None)
         if self.config.known_end:
             compared.known = known
             if self.blocks["head"] == self.blocks["tail"]:
                 compared.is_true = known.numbers == asked.numbers
         loss, by_true, by_others = self.learning.loss.of_drawn(*compared.scores())
         self.loss += loss * weight
-        by_query, by_scale = compared.gradients(by_true.mul_(weight), by_others.mul_(weight))
+        own = weight * self.share
+        by_query, by_scale = compared.gradients(by_true.mul_(own), by_others.mul_(own))
         by_known, by_relation = model.query_gradients(
             options, known.values, relation.values, asked_of, by_query, by_scale
         )
@@ -186,15 +196,26 @@ class _Batch:
         if options.relation_penalty:
             self._hold_back(relation, weight * options.relation_penalty / len(rows))
 
-    def _drawn(self, side: Side, count: int) -> list[tuple[slice, Rows]]:
-        """Draw entities; return them with the queries that share them."""
+    def _block_of_drawn(self, side: Side) -> int:
+        """Choose the block that entities are drawn from: with only that of the true ones, others would never be false.
+
+        Every block, where all lie in this thread's memory; else one of the two that meet.
+        """
+        choices = sorted({*self.blocks.values(), *self.learning.all_blocks})
+        if len(choices) == 1:
+            return choices[0]
+        key = derive_key(self.learning.seed, _BLOCKS, *self.number, 0 if side == "tail" else 1)
+        return choices[key % len(choices)]
+
+    def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, Rows]]:
+        """Draw entities of a block; return them with the queries that share them."""
         groups, each = negatives_shape(self.config, count)
         numbers = np.empty((groups, each), self.learning.id_type)
         key = derive_key(self.learning.seed, _NEGATIVES, *self.number, 0 if side == "tail" else 1)
-        self.learning.drawn.draw(self.blocks[side], key, numbers)
+        self.learning.drawn.draw(block, key, numbers)
         size = -(-count // groups) if self.config.share is None else self.config.share
         return [
-            (slice(number * size, min(count, (number + 1) * size)), self._read(side, numbers[number]))
+            (slice(number * size, min(count, (number + 1) * size)), self._read(block, numbers[number]))
             for number in range(groups)
         ]
 
@@ -202,4 +223,4 @@ class _Batch:
         """Add so much of the rows' penalty."""
         penalty, gradient = self.learning.model.penalty(self.options, rows.values)
         self.loss += weight * penalty.sum()
-        rows.add(gradient.mul_(weight))
+        rows.add(gradient.mul_(weight * self.share))

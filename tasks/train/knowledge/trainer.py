@@ -53,9 +53,16 @@ class KnowledgeTrainer(BlockTrainer):
         return LOADERS.create(self.config.loader, TripleData(self.store, derive_key(self.job.seed, _TRIPLES)))
 
     def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
-        """Return a pool for each epoch."""
+        """Return a pool for each epoch; of several blocks in memory one for as many parts of it.
+
+        In a pool a pair of blocks meets once, and its triples move their rows one after the other. With 4 x 4 blocks of
+        FB15k-237 one pool an epoch costs 0.012 of MRR. Blocks in files are read again for each pool.
+        """
         chunks = self.loader.chunks_an_epoch
-        return Settings(num_blocks, self.config.epochs * chunks, chunks)
+        parts = 1 if beyond_memory else num_blocks
+        if asked := self.config.strategy.pool:
+            parts = max(1, round(chunks * self.loader.room / asked))
+        return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
     def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
         """Return what takes the steps."""
@@ -82,6 +89,7 @@ class KnowledgeTrainer(BlockTrainer):
         loss.entities_a_drawn = manifest.num_nodes / self.config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
         learning = TripleLearning(self.model, self.options, self.loader, loss, self.relations, drawn, chances, seed)
+        self.learning = learning
         return CpuEngine(learning, self.grid, run_parts)
 
     def start(self, key: Key, table: RowTable) -> None:
@@ -120,6 +128,10 @@ class KnowledgeTrainer(BlockTrainer):
 
     def taking_steps(self) -> AbstractContextManager[object]:
         """Have products computed as the recipe says; validation's are not."""
+        if self._in_memory and self.settings.num_blocks > 1 and self.place.workers == 1:
+            keys = [key for block in range(self.settings.num_blocks) for key in self.grid.keys(block, block)]
+            self.grid.load(keys, to_change=True)
+            self.learning.all_blocks = {key[1]: self.grid.block(key) for key in keys}
         return products_in(self.config.products)
 
     def after_round(self) -> None:
@@ -131,9 +143,11 @@ class KnowledgeTrainer(BlockTrainer):
 
     def after_pool(self) -> None:
         """Rank validation triples, where they are due; keep the best rows."""
-        progress, config = self.progress, self.config
-        progress.epoch = progress.step
-        if progress.epoch % config.eval_every and progress.step < self.settings.num_pools:
+        progress, config, settings = self.progress, self.config, self.settings
+        before, chunks = progress.epoch, min(settings.total_chunks, progress.step * settings.chunks_a_pool)
+        progress.epoch = chunks // self.loader.chunks_an_epoch
+        is_due = progress.epoch // config.eval_every > before // config.eval_every
+        if not is_due and progress.step < settings.num_pools:
             return
         self.journal.write_progress("ranking validation triples", force=True)
         files: Saved = {}
