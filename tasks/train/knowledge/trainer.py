@@ -53,7 +53,7 @@ class KnowledgeTrainer(BlockTrainer):
         return LOADERS.create(self.config.loader, TripleData(self.store, derive_key(self.job.seed, _TRIPLES)))
 
     def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
-        """Return a pool for each epoch, or of as many triples as the strategy says. Smaller ones did not learn better."""
+        """Return a pool for each epoch, or of as many triples as the strategy says; smaller ones learn no better."""
         chunks, asked = self.loader.chunks_an_epoch, self.config.strategy.pool
         parts = 1 if asked is None else max(1, round(chunks * self.loader.room / asked))
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
