@@ -31,7 +31,7 @@ from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.warm_start import PARENT, WarmStart, earlier_training, warm_start
-from tasks.train.warm.warm_weights import DoesNotFitError, _refuse_held_out_knowledge, begin_warm
+from tasks.train.warm.warm_weights import DoesNotFitError, begin_warm, refuse_held_out_knowledge
 from tests.support import link_graph
 from tests.train.in_process import make_trainer, own_settings, run_job
 
@@ -276,16 +276,16 @@ def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: P
     parent = link_graph(tmp_path)
     store, earlier = (GraphStore(parent.folder, parent.manifest) for _ in range(2))
     warm = WarmStart("1", "key", tmp_path, tmp_path, tmp_path, tmp_path)
-    _refuse_held_out_knowledge(warm, earlier, store)
+    refuse_held_out_knowledge(warm, earlier, store)
     train, valid, test = (np.asarray(store[f"{split}_edges"]) for split in ("train", "valid", "test"))
     earlier._open["valid_edges"] = np.concatenate([valid, train])  # was and is held out, or trains now
-    _refuse_held_out_knowledge(warm, earlier, store)
+    refuse_held_out_knowledge(warm, earlier, store)
     earlier._open["valid_edges"] = np.concatenate([valid, test[:3]])
     with pytest.raises(DoesNotFitError, match="3 edges that it was chosen by are in the test split now"):
-        _refuse_held_out_knowledge(warm, earlier, store)
+        refuse_held_out_knowledge(warm, earlier, store)
     earlier._open["train_edges"] = np.concatenate([train, valid[:2, ::-1]])
     with pytest.raises(DoesNotFitError, match="2 edges that it learnt from are in the valid split now"):
-        _refuse_held_out_knowledge(warm, earlier, store)
+        refuse_held_out_knowledge(warm, earlier, store)
 
 
 def test_earlier_snapshots_are_listed_newest_first(home: Home) -> None:
