@@ -40,6 +40,8 @@ from tasks.train.warm.warm_weights import DoesNotFitError
 _TRIPLES, _RELATIONS = 1, 6
 """Purposes that keys are drawn for; `learning` has the others."""
 _DRAW_ROWS = 1 << 14
+_MOST_POOLS = 64
+"""An epoch."""
 
 
 class KnowledgeTrainer(BlockTrainer):
@@ -53,9 +55,17 @@ class KnowledgeTrainer(BlockTrainer):
         return LOADERS.create(self.config.loader, TripleData(self.store, derive_key(self.job.seed, _TRIPLES)))
 
     def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
-        """Return a pool for each epoch, or of as many triples as the strategy says; smaller ones learn no better."""
+        """Return a pool for each epoch; of several blocks that stay in memory one for each batch of a pair of blocks.
+
+        While pairs of blocks are trained, others only see drawn entities, and forget. Validation MRR of FB15k-237 after
+        5 epochs in 4 x 4 blocks: 1 pool an epoch .266, 8 pools .290, 33 pools .299; in one block .301.
+        """
         chunks, asked = self.loader.chunks_an_epoch, self.config.strategy.pool
-        parts = 1 if asked is None else max(1, round(chunks * self.loader.room / asked))
+        parts = 1
+        if asked is not None:
+            parts = max(1, round(chunks * self.loader.room / asked))
+        elif self.ranks.world_size == 1 and not beyond_memory and num_blocks > 1:
+            parts = max(1, min(_MOST_POOLS, round(chunks / num_blocks**2)))
         return Settings(num_blocks, self.config.epochs * chunks, -(-chunks // min(parts, chunks)))
 
     def make_engine(self, sizes: TableSizes, device_memory: int | None) -> Engine:
