@@ -66,7 +66,7 @@ class Results:
                 "row": planned.row,
                 "run": planned.number,
                 "overrides": planned.overrides,
-                "metrics": _with_label_shares(record, self.home),
+                "metrics": _all_metrics(record, self.home),
                 "train_seconds": record.stages["train"]["build_seconds"],
                 "seconds": round(seconds, 1),
                 "finished_at": record.finished_at,
@@ -92,18 +92,30 @@ class Results:
             self.runs = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
 
 
-def _with_label_shares(record: RunRecord, home: Home) -> dict[str, dict[str, float]]:
-    """Return a run's metrics; of vectors of nodes also F1 by the share of labels that were known, `f1_micro@0.5`.
-
-    They stand under `test`: what is known and what is measured is drawn anew for each share, from all splits.
-    """
+def _all_metrics(record: RunRecord, home: Home) -> dict[str, dict[str, float]]:
+    """Return a run's metrics, under `test` also those that only the report of its evaluation has."""
     found = {split: dict(values) for split, values in record.metrics.items()}
     stage = record.stages.get("evaluate")
     evaluation = ArtifactStore(home).load("evaluate", stage["key"], EvalReport) if stage else None
-    vectors = evaluation.report.get("vectors", {}) if evaluation is not None else {}
-    for one in vectors.get("label_shares", {}).get("shares", []):
-        for average in ("micro", "macro"):
-            found.setdefault("test", {})[f"f1_{average}@{one['share']:g}"] = one[average]
+    if evaluation is not None:
+        test = found.setdefault("test", {})
+        test |= reported_metrics(evaluation.report, test)
+    return found
+
+
+def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str, float]:
+    """Return the metrics of the test split that a report has beside those of a run's record.
+
+    Of vectors of nodes these are F1 by the share of labels that were known, `f1_micro@0.5`: what is known and what is
+    measured is drawn anew for each share, from all splits. Of triples they are the metrics of those whose entities
+    training saw, `mrr@seen`, which is what GraphVite measures.
+    """
+    shares = report.get("vectors", {}).get("label_shares", {}).get("shares", [])
+    found = {f"f1_{average}@{one['share']:g}": one[average] for one in shares for average in ("micro", "macro")}
+    unseen = report.get("triples", {}).get("unseen")
+    if unseen is not None:
+        seen = unseen.get("metrics", {} if unseen["entities"] else test)
+        found |= {f"{name}@seen": value for name, value in seen.items()}
     return found
 
 

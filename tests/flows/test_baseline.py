@@ -14,7 +14,7 @@ import yaml
 from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
 from flows.baseline import command as baseline
-from flows.baseline.command import BaselineRequest, Summary, goal_lines, run_baseline
+from flows.baseline.command import BaselineRequest, Summary, goal_lines, reported_metrics, run_baseline
 from flows.baseline.own import is_recipe, run_own
 from flows.baseline.table import RECIPES, Row, Table, identity, plan_runs, read_table, select_rows
 from flows.commands.run import RunRequest
@@ -155,6 +155,15 @@ def test_one_training_serves_several_metrics(
     assert text.count("a paper") == 1
     shown = capsys.readouterr().out
     assert "f1_micro@0.1" in shown, "which of them a line is must be seen"
+
+
+def test_triples_are_also_measured_without_entities_that_training_never_saw() -> None:
+    unseen = {"entities": 2, "triples": 1, "metrics": {"mrr": 0.5}}
+    assert reported_metrics({"triples": {"unseen": unseen}}, {"mrr": 0.4}) == {"mrr@seen": 0.5}
+    assert reported_metrics({"triples": {"unseen": {"entities": 0, "triples": 0}}}, {"mrr": 0.4}) == {"mrr@seen": 0.4}
+    left_open = {"entities": 2, "triples": 1}  # ranked among candidate lists
+    assert reported_metrics({"triples": {"unseen": left_open}}, {"mrr": 0.4}) == {}
+    assert reported_metrics({}, {"accuracy": 0.4}) == {}
 
 
 def test_a_metric_that_the_runs_lack_is_named(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
