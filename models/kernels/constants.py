@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from numba import types
@@ -31,7 +31,7 @@ def _unbox_constant(kind: Any, value: Any, context: Any) -> Any:
 class Constant:
     """Base of frozen dataclasses that kernels take as constants."""
 
-    @property
+    @cached_property  # every call of a kernel asks for it
     def _numba_type_(self) -> ConstantType:
         return _type_of(self)
 

@@ -10,6 +10,7 @@ takes 0.2 and 3; by Adagrad 2.7 and 24, by Adam 4.2 and 38.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,14 @@ def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: floa
     ahead = max(2, _FLOATS_AHEAD // stride)
     by_element = True if rule.name == "elementwise_adagrad" else None
     _move_rows(
-        Lanes(size), Lanes(size, True), size, table.width, stride, table.values, rows, order, flat, table.moment,
+        *_lanes(size), size, table.width, stride, table.values, rows, order, flat, table.moment,
         table.scalars, np.float32(-rate), constants, np.uint64(noise), np.zeros(stride, np.float32), ahead, by_element
     )  # fmt: skip
+
+
+@cache
+def _lanes(size: int) -> tuple[Lanes, Lanes]:
+    return Lanes(size), Lanes(size, partly=True)
 
 
 @njit(cache=True, nogil=True)

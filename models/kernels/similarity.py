@@ -26,6 +26,7 @@ virtual machine with AVX-512 (Sapphire Rapids, November 2026), candidates shared
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +37,8 @@ from torch import Tensor
 from models.kernels.roots import HAS_AVX512
 from models.kernels.row_tiles import RowTile
 from models.kernels.similarity_loops import divide_slopes, pull_pairs, score_pairs
-from models.kernels.similarity_plain import plain_gradients, plain_pair_gradients, plain_pairs, plain_similarities
+from models.kernels.similarity_pairs import pair_gradients, pair_scores
+from models.kernels.similarity_plain import plain_gradients, plain_similarities
 from models.kernels.vector import Lanes
 
 Kind = Literal["dot", "l1", "l2", "complex"]
@@ -47,6 +49,7 @@ _HEIGHT = 8
 """Queries at once."""
 _COLUMNS = 16 if HAS_AVX512 else 8
 """Columns at once where gradients are made."""
+_WHOLE, _PART = Lanes(_COLUMNS), Lanes(_COLUMNS, partly=True)
 _BLOCK = 128
 """Candidates whose columns stay in the first-level cache meanwhile: 64 and 256 are as fast, 32 columns of half as many
 queries gain nothing, 32 of as many take up to half as long again (Sapphire Rapids, November 2026)."""
@@ -70,7 +73,7 @@ def similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor 
     square = kind == "l2" or None
     half = width // 2 if kind == "complex" else None
     columns = _room(width * size)
-    shape = RowTile(height, size), height, _LANES, size, _SQUARE, _SQUARE.count
+    shape = _tile(height, size), height, _LANES, size, _SQUARE, _SQUARE.count
     score_pairs(
         *shape, square, half, rows, candidates.detach().contiguous().numpy(), scales, columns, scores.reshape(-1)
     )
@@ -86,6 +89,7 @@ def similarity_gradients(
     slopes: Tensor,
     scale: Tensor | None = None,
     scores: Tensor | None = None,
+    by_queries: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients of queries (G, w), candidates (K, w) and the scale.
 
@@ -96,12 +100,14 @@ def similarity_gradients(
         slopes: the derivatives (G, K) of the loss by the scores.
         scale: as `similarities` took it.
         scores: what `similarities` returned: l2 need not find the distances again. -infinity where the slope is 0.
+        by_queries: the gradient of the queries by something else, (G, w), which this one is added to, in place.
     """
     _check(kind, queries, candidates, scale)
     assert slopes.shape == (len(queries), len(candidates)), "a slope for each score"
     assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
     if kind == "dot" or not _has_kernel(queries):
-        return plain_gradients(kind, queries, candidates, slopes, scale)
+        found, by_others, stretch = plain_gradients(kind, queries, candidates, slopes, scale)
+        return found if by_queries is None else by_queries.add_(found), by_others, stretch
     (count, width), size = candidates.shape, _COLUMNS
     square, half, height = kind == "l2" or None, None, _HEIGHT
     if kind == "complex" or scale is not None:
@@ -114,32 +120,44 @@ def similarity_gradients(
     else:
         weights = _tiles(slopes, height)
     rows, scales = _tiles(queries, height), None if scale is None else _tiles(scale, height)
-    by_queries, by_candidates = np.zeros_like(rows), np.empty(count * width, np.float32)
+    fits = by_queries is not None and by_queries.is_contiguous() and len(queries) % height == 0
+    summed = _flat(by_queries) if by_queries is not None and fits else np.zeros_like(rows)
+    by_candidates = np.empty(count * width, np.float32)
     by_scale = None if scales is None else np.zeros_like(scales)
     near, moved = _room(2 * _BLOCK * size), _room(2 * _BLOCK * size)
-    shape = RowTile(height, size), height, Lanes(size), Lanes(size, True), size, _BLOCK
+    shape = _tile(height, size), height, _WHOLE, _PART, size, _BLOCK
     numbers = rows, _flat(candidates), scales, weights, near, moved
-    pull_pairs(*shape, square, half, width, *numbers, by_queries, by_candidates, by_scale)
-    found = [None if array is None else torch.from_numpy(array).view(-1, width) for array in (by_queries, by_scale)]
-    moved_queries, moved_scale = (None if array is None else array[: len(queries)] for array in found)
-    assert moved_queries is not None
-    return moved_queries, torch.from_numpy(by_candidates).view(count, width), moved_scale
+    pull_pairs(*shape, square, half, width, *numbers, summed, by_candidates, by_scale)
+    own = torch.from_numpy(summed).view(-1, width)[: len(queries)]
+    if by_queries is not None and not fits:
+        own = by_queries.add_(own)
+    stretch = None if by_scale is None else torch.from_numpy(by_scale).view(-1, width)[: len(queries)]
+    return own, torch.from_numpy(by_candidates).view(count, width), stretch
 
 
 def pair_similarities(kind: Kind, queries: Tensor, others: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return the scores (n,) of queries (n, w) with others (n, w), row by row."""
     _check(kind, queries, others, scale)
     assert len(queries) == len(others), "as many queries as others"
-    return plain_pairs(kind, queries, others, scale)
+    return pair_scores(kind, queries, others, scale)
 
 
 def pair_similarity_gradients(
-    kind: Kind, queries: Tensor, others: Tensor, slopes: Tensor, scale: Tensor | None = None
+    kind: Kind,
+    queries: Tensor,
+    others: Tensor,
+    slopes: Tensor,
+    scale: Tensor | None = None,
+    scores: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the gradients of queries, others (n, w) and the scale; `slopes` (n,) as of `similarity_gradients`."""
+    """Return the gradients of queries, others (n, w) and the scale; slopes and scores (n,) as `similarity_gradients`.
+
+    They hold no memory of what they are made of.
+    """
     _check(kind, queries, others, scale)
     assert slopes.shape == (len(queries),) == (len(others),), "a slope for each pair"
-    return plain_pair_gradients(kind, queries, others, slopes, scale)
+    assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
+    return pair_gradients(kind, queries, others, slopes, scale, scores)
 
 
 def _check(kind: str, queries: Tensor, others: Tensor, scale: Tensor | None) -> None:
@@ -151,6 +169,11 @@ def _check(kind: str, queries: Tensor, others: Tensor, scale: Tensor | None) -> 
         assert kind in ("l1", "l2"), f"{kind} has no scale"
         assert scale.shape == queries.shape, "a scale for each number of a query"
         assert scale.dtype == queries.dtype, "scales and queries of one kind of float"
+
+
+@cache
+def _tile(height: int, size: int) -> RowTile:
+    return RowTile(height, size)
 
 
 def _has_kernel(queries: Tensor) -> bool:

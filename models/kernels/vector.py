@@ -27,6 +27,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -105,7 +106,8 @@ def is_streamed(y: Tensor) -> bool:
     return aligned and y.numel() * y.element_size() >= STREAMED_BYTES
 
 
-def tiles(width: int, widest: int = WIDEST, streaming: bool = False) -> list[tuple[int, Lanes, int]]:
+@cache
+def tiles(width: int, widest: int = WIDEST, streaming: bool = False) -> tuple[tuple[int, Lanes, int], ...]:
     """Cut columns into (first column, lanes, columns used): the widest lanes first, at most the last one in part."""
     cut: list[tuple[int, Lanes, int]] = []
     column = 0
@@ -114,7 +116,7 @@ def tiles(width: int, widest: int = WIDEST, streaming: bool = False) -> list[tup
         lanes = next((n for n in WIDTHS if left <= n <= widest), widest)
         cut.append((column, Lanes(lanes, left < lanes, streaming and left >= lanes), min(lanes, left)))
         column += lanes
-    return cut
+    return tuple(cut)
 
 
 # ---- memory

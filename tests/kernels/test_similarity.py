@@ -101,6 +101,10 @@ def test_scores_and_gradients(kind: Kind, scaled: bool, shape: tuple[int, int], 
     for known in (None, found):
         made = similarity_gradients(kind, rows.queries, rows.candidates, rows.slopes, rows.scale, known)
         compare(made, gradients, 1e-4)
+        before = torch.ones_like(rows.queries)
+        added = similarity_gradients(kind, rows.queries, rows.candidates, rows.slopes, rows.scale, known, before)
+        assert added[0].data_ptr() == before.data_ptr()
+        compare((before - 1, *added[1:]), gradients, 1e-3)
 
 
 @pytest.mark.parametrize(("kind", "scaled"), KINDS)
@@ -109,8 +113,9 @@ def test_pairs(kind: Kind, scaled: bool, width: int) -> None:
     rows = Rows(kind, scaled, (13, 13), width)
     scores, gradients = rows.expected(rows.slopes[0], pairs=True)
     compare((pair_similarities(kind, rows.queries, rows.candidates, rows.scale),), (scores,))
-    found = pair_similarity_gradients(kind, rows.queries, rows.candidates, rows.slopes[0], rows.scale)
-    compare(found, gradients)
+    for known in (None, scores.float()):
+        found = pair_similarity_gradients(kind, rows.queries, rows.candidates, rows.slopes[0], rows.scale, known)
+        compare(found, gradients)
 
 
 @pytest.mark.parametrize(("kind", "scaled"), KINDS)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.dropout import dropout
+from models.kernels.memory import empty
 from models.kernels.similarity import (
     Kind,
     pair_similarities,
@@ -21,30 +22,66 @@ from tasks.arrays import Array
 from tasks.train.loaders.triples import hide_drawn
 
 
+class Gradients:
+    """What comes for the rows that a batch reads of a table, one behind another.
+
+    It holds no `Rows`: these hold it, and in a circle both would stay until Python's collector comes by.
+    """
+
+    def __init__(self, width: int) -> None:
+        """Begin with none."""
+        self.num_read = 0
+        """Rows."""
+        self._moved: list[tuple[Array, slice, float, int]] = []
+        self._values, self._used = torch.empty(0, width), 0
+
+    def place(self, numbers: Array, share: float, key: int) -> slice:
+        """Return where those of rows lie that have none yet; see `Rows`."""
+        start, self._used = self._used, self._used + len(numbers)
+        if self._used > len(self._values):
+            # What was read is of one end; the other needs as much.
+            larger = empty((2 * max(self.num_read, self._used), self._values.shape[1]), torch.float32)
+            larger[:start] = self._values[:start]
+            self._values = larger
+        place = slice(start, self._used)
+        self._moved.append((numbers, place, share, key))
+        return place
+
+    def __getitem__(self, place: slice) -> Tensor:
+        """Return some, to be changed."""
+        return self._values[place]
+
+    def moves(self) -> tuple[Array, Tensor]:
+        """Return the numbers of rows, and all that came for them; nothing comes after that."""
+        for _, place, share, key in self._moved:
+            if share:
+                dropout(self[place], share, key=key, inplace=True)
+        return np.concatenate([numbers for numbers, *_ in self._moved]), self._values[: self._used]
+
+
 @dataclass
 class Rows:
-    """Rows that were read, some of their numbers dropped, and the gradients that came for them."""
+    """Rows that were read, some of their numbers dropped."""
 
+    gradients: Gradients
+    """Of their table."""
     numbers: Array
     values: Tensor
     share: float = 0.0
     """Of the numbers, dropped by `key`."""
     key: int = 0
-    gradients: Tensor | None = None
+    _place: slice | None = None
+
+    def __post_init__(self) -> None:
+        self.gradients.num_read += len(self.numbers)
 
     def add(self, gradients: Tensor) -> None:
-        """Add gradients by the values. Others may hold the same tensor: it is kept, and not changed."""
-        self.gradients = gradients if self.gradients is None else self.gradients + gradients
-
-
-def moves_of(read: list[Rows]) -> tuple[Array, Tensor]:
-    """Return the numbers of rows, and all gradients that came for them."""
-    numbers, gradients = [], []
-    for rows in read:
-        if rows.gradients is not None:
-            numbers.append(rows.numbers)
-            gradients.append(dropout(rows.gradients, rows.share, key=rows.key) if rows.share else rows.gradients)
-    return np.concatenate(numbers), torch.cat(gradients)
+        """Add gradients by the values."""
+        if self._place is None:
+            self._place = self.gradients.place(self.numbers, self.share, self.key)
+            self.gradients[self._place].copy_(gradients)
+        else:
+            self.gradients[self._place].add_(gradients)
 
 
 @dataclass
@@ -64,6 +101,7 @@ class Comparison:
     is_true: Array | None
     """Queries whose known end is the true one, bool (n,); None: the two are of different blocks."""
     _scores: list[Tensor] = field(default_factory=list)
+    _true_scores: Tensor | None = None
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Return the scores of true entities (n,) and of the others (n, K or K + 1); -infinity for true ones."""
@@ -74,10 +112,11 @@ class Comparison:
         found = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
             hide_drawn(found[part].numpy(), self.true.numbers[part], others.numbers)
-        return pair_similarities(kind, vectors, self.true.values, scale), found
+        self._true_scores = pair_similarities(kind, vectors, self.true.values, scale)
+        # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
+        return self._true_scores.clone() if kind == "l2" else self._true_scores, found
 
     def _drawn(self) -> Tensor:
-        # The loss puts gradients in its place, and Euclid's distances are asked for once more.
         return self._scores[0] if len(self._scores) == 1 and self.kind != "l2" else torch.cat(self._scores)
 
     def _beside_known(self) -> Tensor:
@@ -94,7 +133,9 @@ class Comparison:
     def gradients(self, by_true: Tensor, by_others: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the gradients by queries and scales, of those by the scores; entities' rows get theirs."""
         kind, vectors, scale = self.kind, self.queries.vectors, self.queries.scale
-        by_query, by_entity, by_scale = pair_similarity_gradients(kind, vectors, self.true.values, by_true, scale)
+        by_query, by_entity, by_scale = pair_similarity_gradients(
+            kind, vectors, self.true.values, by_true, scale, self._true_scores
+        )
         self.true.add(by_entity)
         if self.known is not None:
             slopes, by_others = by_others[:, -1].contiguous(), by_others[:, :-1]
@@ -104,9 +145,10 @@ class Comparison:
             by_scale = None if by_scale is None or found[2] is None else by_scale + found[2]
         for (part, others), scores in zip(self.groups, self._scores, strict=True):
             own = None if scale is None else scale[part]
-            found = similarity_gradients(kind, vectors[part], others.values, by_others[part], own, scores)
+            found = similarity_gradients(
+                kind, vectors[part], others.values, by_others[part], own, scores, by_query[part]
+            )
             others.add(found[1])
-            by_query[part] += found[0]
             if by_scale is not None and found[2] is not None:
                 by_scale[part] += found[2]
         return by_query, by_scale

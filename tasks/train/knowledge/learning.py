@@ -22,7 +22,7 @@ from models.triple_losses.base import TripleLoss
 from models.vectors import Meeting
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
-from tasks.train.knowledge.comparing import Comparison, Rows, moves_of
+from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
 from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Number
@@ -92,13 +92,13 @@ class TripleLearning:
             return
         batch = _Batch(self, tables, columns, number, blocks)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
-        for place, (block, read) in enumerate(batch.read.items()):
+        for place, (block, moved) in enumerate(batch.gradients.items()):
             table = batch.tables[block]
-            rows, gradients = moves_of(read)
+            rows, gradients = moved.moves()
             move_rows(table, rows, gradients, rate, noise + 2 * place)
             if self.model.has_unit_entities(self.options):
                 set_lengths(table, rows)
-        move_rows(self.relations.table, *moves_of(batch.relations), rate, noise)
+        move_rows(self.relations.table, *batch.of_relations.moves(), rate, noise)
 
 
 class _Batch:
@@ -116,8 +116,9 @@ class _Batch:
         self.config, self.options = learning.loader.config, learning.options
         self.blocks: dict[Side, int] = dict(zip(("head", "tail"), blocks, strict=True))
         self.tables = dict(zip(blocks, tables["entities"], strict=True))
-        self.read: dict[int, list[Rows]] = {}
-        self.relations: list[Rows] = []
+        self.gradients: dict[int, Gradients] = {}
+        """Of the blocks' rows."""
+        self.of_relations = Gradients(learning.relations.table.width)
         self.dropped = 0
         heads, tails, self.relation = columns
         # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
@@ -135,21 +136,22 @@ class _Batch:
         """Read rows of a block."""
         if block not in self.tables:
             self.tables[block] = self.learning.all_blocks[block]
-        rows = self._dropped(numbers, gather_rows(self.tables[block], numbers), self.options.entity_dropout)
-        self.read.setdefault(block, []).append(rows)
-        return rows
+        table = self.tables[block]
+        if block not in self.gradients:
+            self.gradients[block] = Gradients(table.width)
+        return self._dropped(self.gradients[block], numbers, gather_rows(table, numbers), self.options.entity_dropout)
 
     def _ends(self, end: Side, some: Tensor | None) -> Rows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
         rows = self.ends[end]
         return rows if some is None else self._read(self.blocks[end], rows.numbers[some.numpy()])
 
-    def _dropped(self, numbers: Array, rows: Tensor, share: float) -> Rows:
+    def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> Rows:
         if not share:
-            return Rows(numbers, rows)
+            return Rows(gradients, numbers, rows)
         self.dropped += 1
         key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
-        return Rows(numbers, dropout(rows, share, key=key, inplace=True), share, key)
+        return Rows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
     def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
         """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
@@ -174,8 +176,9 @@ class _Batch:
         numbers = numbers if some is None else numbers[some]
         rows, asked_of = relation_rows(options, numbers, self.learning.relations.table.num_rows, side)
         table = self.learning.relations.table
-        relation = self._dropped(rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout)
-        self.relations.append(relation)
+        relation = self._dropped(
+            self.of_relations, rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout
+        )
         queries = model.queries(options, known.values, relation.values, asked_of)
         block = self._block_of_drawn(side)
         groups = self._drawn(side, block, len(asked.numbers))
