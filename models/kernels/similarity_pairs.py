@@ -1,7 +1,7 @@
 """How similar queries are to one row each, and the gradients: what `models.kernels.similarity` is for all with all.
 
-Kernels take one thread and no lock. Milliseconds of scores and gradients of 512 pairs, w = 200 (complex: 400), one thread
-of a shared virtual machine with AVX-512 (Sapphire Rapids, November 2026):
+Kernels take one thread and no lock. Milliseconds of scores and gradients of 512 pairs, w = 200 (complex: 400), one
+thread of a shared virtual machine with AVX-512 (Sapphire Rapids, November 2026):
 
 FIGURES
 """

@@ -119,6 +119,8 @@ class _Batch:
         self.gradients: dict[int, Gradients] = {}
         """Of the blocks' rows."""
         self.of_relations = Gradients(learning.relations.table.width)
+        self.relation_rows: Rows | None = None
+        """Where both ends ask with the same."""
         self.dropped = 0
         heads, tails, self.relation = columns
         # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
@@ -172,13 +174,7 @@ class _Batch:
         options, model = self.options, self.learning.model
         other: Side = "head" if side == "tail" else "tail"
         known, asked = self._ends(other, some), self._ends(side, some)
-        numbers = torch.from_numpy(self.relation.astype(np.int64))
-        numbers = numbers if some is None else numbers[some]
-        rows, asked_of = relation_rows(options, numbers, self.learning.relations.table.num_rows, side)
-        table = self.learning.relations.table
-        relation = self._dropped(
-            self.of_relations, rows.numpy(), gather_rows(table, rows.numpy()), options.relation_dropout
-        )
+        relation, asked_of = self._relation(side, some)
         queries = model.queries(options, known.values, relation.values, asked_of)
         block = self._block_of_drawn(side)
         groups = self._drawn(side, block, len(asked.numbers))
@@ -197,7 +193,24 @@ class _Batch:
         known.add(by_known)
         relation.add(by_relation)
         if options.relation_penalty:
-            self._hold_back(relation, weight * options.relation_penalty / len(rows))
+            self._hold_back(relation, weight * options.relation_penalty / len(relation.numbers))
+
+    def _relation(self, side: Side, some: Tensor | None) -> tuple[Rows, Side]:
+        """Return the rows of some triples' relations for queries of an end, and the end that they are asked for.
+
+        Both ends may ask with the same rows: these are read once, unless other numbers are dropped each time.
+        """
+        options, table = self.options, self.learning.relations.table
+        is_shared = some is None and not options.relation_dropout and not options.inverse_relations
+        if is_shared and self.relation_rows is not None:
+            return self.relation_rows, side
+        numbers = torch.from_numpy(self.relation.astype(np.int64))
+        rows, asked_of = relation_rows(options, numbers if some is None else numbers[some], table.num_rows, side)
+        taken = rows.numpy()
+        relation = self._dropped(self.of_relations, taken, gather_rows(table, taken), options.relation_dropout)
+        if is_shared:
+            self.relation_rows = relation
+        return relation, asked_of
 
     def _block_of_drawn(self, side: Side) -> int:
         """Choose the block that entities are drawn from: with only that of the true ones, others would never be false.
