@@ -17,16 +17,17 @@ from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from configs.schema import Recipe
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
-from models.knowledge import KnowledgeModel, made_queries
+from models.knowledge import KnowledgeModel, Side, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
 from tasks.train.knowledge import family
-from tasks.train.knowledge.learning import TripleLearning
+from tasks.train.knowledge.learning import TripleLearning, _Batch
 from tasks.train.knowledge.relations import Relations
 from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.loaders.triples import DrawnEntities, TripleData, Triples, head_chances
 from tasks.train.strategies.base import Ranks
+from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import planted_triples, triple_graph
 from tests.train.in_process import make_job, own_settings
 
@@ -173,7 +174,7 @@ def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: 
         tables.plain_loss(entities, relations, columns, (2, 0, 0)), [entities, relations], allow_unused=True
     )
     keep = learning.model.unit_entities
-    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), (0, 0), 1.0)
+    learning.learn({"entities": (tables.entities, tables.entities)}, columns, (2, 0, 0), Ends(0, 0), 1.0)
     moved = relations.detach() - learning.relations.rows()
     torch.testing.assert_close(moved, wanted[1], atol=2e-5, rtol=1e-3)
     after = torch.from_numpy(tables.entities.read())
@@ -197,11 +198,11 @@ def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: 
     assert learning.loader.fill(1, *columns) == 21
 
     def loss() -> float:
-        return learning._loss(meeting, columns, (1, 0, 0), (0, 0))
+        return learning._loss(meeting, columns, (1, 0, 0), Ends(0, 0))
 
     learnt = tables.entities, learning.relations.table
     start = [table.read() for table in learnt]
-    learning.learn(meeting, columns, (1, 0, 0), (0, 0), 1.0)
+    learning.learn(meeting, columns, (1, 0, 0), Ends(0, 0), 1.0)
     gradients = [before - table.read() for before, table in zip(start, learnt, strict=True)]
     for table, before in zip(learnt, start, strict=True):
         table.write(slice(None), before)
@@ -337,6 +338,24 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
     whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
     assert whole["metric"] == halves["metric"]
     assert all(torch.equal(whole["model"][name], halves["model"][name]) for name in whole["model"])
+
+
+def test_queries_meet_all_blocks_equally_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else entities of some blocks would seem to be false, and others would never be compared."""
+    met, plain = np.zeros((4, 4)), _Batch._drawn
+
+    def counted(batch: _Batch, side: Side, block: int, count: int) -> Any:
+        met[batch.blocks["tail" if side == "head" else "head"], block] += count
+        return plain(batch, side, block, count)
+
+    monkeypatch.setattr(_Batch, "_drawn", counted)
+    loader = {"batch_size": 16, "negatives": 8}
+    asked = recipe(train={"epochs": 30, "eval_every": 30, "loader": loader, "strategy": {"blocks": 4}})
+    rng = np.random.default_rng(4)
+    triples = np.stack([rng.integers(120, size=1200), rng.integers(3, size=1200), rng.integers(120, size=1200)], 1)
+    splits = {"train": triples[:1000], "valid": triples[1000:1100], "test": triples[1100:]}
+    trained(triple_graph(tmp_path, splits), tmp_path / "work", asked)
+    assert met / met.sum(1, keepdims=True) == pytest.approx(np.full((4, 4), 0.25), abs=0.03)
 
 
 @pytest.mark.parametrize("strategy", [{"blocks": 4}, {"memory": 14_000}], ids=str)

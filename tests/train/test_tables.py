@@ -59,26 +59,33 @@ def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) 
     return LOADERS.create(LOADERS.config(options), PairData(store, key))
 
 
-@pytest.mark.parametrize("num_blocks", [1, 3])
+@pytest.mark.parametrize(("num_blocks", "deals"), [(1, False), (3, False), (1, True), (2, True), (4, True)])
 @pytest.mark.parametrize("options", ["edges", {"name": "walks", "length": 9, "window": 2}])
-def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int) -> None:
+def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int, deals: bool) -> None:
     parent = node_graph(tmp_path)
     loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
     owners = np.zeros((num_blocks, num_blocks), np.int64)
-    draws = PoolDraws(loader, owners, Ranks(), np.int32, lambda _, count, dtype: np.empty(count, dtype))
+    draws = PoolDraws(loader, owners, Ranks(), np.int32, lambda _, count, dtype: np.empty(count, dtype), deals=deals)
     pool = draws.draw(range(4, 7))
     expected: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for chunk in range(4, 7):
         ends = np.empty((2, loader.room), np.int32)
-        for u, v in ends[:, : loader.fill(chunk, *ends)].T.tolist():
-            bucket = expected.setdefault((u % num_blocks, v % num_blocks), [])
-            bucket.append((u // num_blocks, v // num_blocks))
+        for number, (u, v) in enumerate(ends[:, : loader.fill(chunk, *ends)].T.tolist()):
+            row, column = u % num_blocks, v % num_blocks
+            if deals and row == column and num_blocks > 1:
+                others = [(row + 1 + other) % num_blocks for other in range(num_blocks - 1)]
+                column = num_blocks + others[(chunk + number) % len(others)]
+            expected.setdefault((row, column), []).append((u // num_blocks, v // num_blocks))
     assert len(pool) == sum(map(len, expected.values()))
     for (row, column), pairs in expected.items():
         parts = pool.parts(row, column, 1000)
         assert max(part.stop - part.start for part in parts) <= 1000
         found = [pair for p in parts for pair in zip(pool.rows[p].tolist(), pool.columns[p].tolist(), strict=True)]
         assert found == pairs
+    sizes = np.zeros((num_blocks, num_blocks), np.int64)
+    for (row, column), pairs in expected.items():
+        sizes[row, column % num_blocks] += len(pairs)
+    np.testing.assert_array_equal(pool.sizes, sizes)
 
 
 def test_negatives_come_by_degree_within_a_block() -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
-from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel, Side, relation_rows
 from models.triple_losses.base import TripleLoss
 from models.vectors import Meeting
@@ -25,7 +24,7 @@ from tasks.sampling.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
 from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
-from tasks.train.tables.objective import Number
+from tasks.train.tables.objective import Ends, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 _NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
@@ -61,36 +60,34 @@ class TripleLearning:
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
         self.relations, self.drawn, self.head_chances, self.seed = relations, drawn, head_chances, seed
         self.id_type: Any = loader.data.store["csc_indices"].dtype
-        self.all_blocks: dict[int, RowTable] = {}
-        """All blocks, where they lie in memory and nobody else changes them meanwhile: entities are drawn from these
-        too, and not from the two that meet alone."""
 
-    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
-        """Return where the batches of a bucket lie, all about as large."""
-        size = max(1, int(pool.sizes[row, column]))
-        return pool.parts(row, column, -(-size // -(-size // self.loader.room)))
+    def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
+        """Return where the batches of a bucket lie, all about as large; those within block `row` come last."""
+        found = []
+        for place, ends in ((column, Ends(row, column)), (len(pool.sizes) + column, Ends(row, column, beside=True))):
+            if place < pool.starts.shape[2]:
+                size = max(1, int((pool.ends - pool.starts)[:, row, place].sum()))
+                found += [(part, ends) for part in pool.parts(row, place, -(-size // -(-size // self.loader.room)))]
+        return found
 
     def chunk_loss(self, tables: Meeting, chunk: int) -> float:
         """Return the mean loss of a batch, in a grid of one block."""
-        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), (0, 0))
+        return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), Ends(0, 0))
 
     def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first batch; 0: it has none."""
-        n = len(pool.sizes)
-        for part in self.parts(pool, row, column)[:1]:
-            return self._loss(tables, pool.part(part), (first_chunk, -1, row * n + column), (row, column))
+        for part, ends in self.parts(pool, row, column)[:1]:
+            return self._loss(tables, pool.part(part), (first_chunk, -1, row * len(pool.sizes) + column), ends)
         return 0.0
 
-    def _loss(self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int]) -> float:
-        return float(_Batch(self, tables, columns, number, blocks).loss)
+    def _loss(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:
+        return float(_Batch(self, tables, columns, number, ends).loss)
 
-    def learn(
-        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
-    ) -> None:
+    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
         """Take the steps of a batch: see `Learning.learn`."""
         if not len(columns[0]):
             return
-        batch = _Batch(self, tables, columns, number, blocks)
+        batch = _Batch(self, tables, columns, number, ends)
         noise = derive_key(self.seed, _ROUNDING, *number) | 1
         for place, (block, moved) in enumerate(batch.gradients.items()):
             table = batch.tables[block]
@@ -105,17 +102,13 @@ class _Batch:
     """The loss of a batch, and the gradients of all rows that it read."""
 
     def __init__(
-        self,
-        learning: TripleLearning,
-        tables: Meeting,
-        columns: Sequence[Array],
-        number: Number,
-        blocks: tuple[int, int],
+        self, learning: TripleLearning, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends
     ) -> None:
         self.learning, self.number = learning, number
         self.config, self.options = learning.loader.config, learning.options
-        self.blocks: dict[Side, int] = dict(zip(("head", "tail"), blocks, strict=True))
-        self.tables = dict(zip(blocks, tables["entities"], strict=True))
+        self.blocks: dict[Side, int] = {"head": ends.row, "tail": ends.row if ends.beside else ends.column}
+        self.met = ends
+        self.tables = dict(zip((ends.row, ends.column), tables["entities"], strict=True))
         self.gradients: dict[int, Gradients] = {}
         """Of the blocks' rows."""
         self.of_relations = Gradients(learning.relations.table.width)
@@ -126,7 +119,10 @@ class _Batch:
         # A triple moves its rows as far in a smaller batch as in a whole one. With the mean of a few, Adagrad would see
         # gradients of many times the size, and hardly move those rows again.
         self.share = len(self.relation) / learning.loader.room
-        self.ends = {"head": self._read(blocks[0], heads), "tail": self._read(blocks[1], tails)}
+        self.ends: dict[Side, Rows] = {
+            "head": self._read(self.blocks["head"], heads),
+            "tail": self._read(self.blocks["tail"], tails),
+        }
         self.loss = torch.zeros(())
         for side, some, weight in self._sides():
             self._ask(side, some, weight)
@@ -136,8 +132,6 @@ class _Batch:
 
     def _read(self, block: int, numbers: Array) -> Rows:
         """Read rows of a block."""
-        if block not in self.tables:
-            self.tables[block] = self.learning.all_blocks[block]
         table = self.tables[block]
         if block not in self.gradients:
             self.gradients[block] = Gradients(table.width)
@@ -176,7 +170,7 @@ class _Batch:
         known, asked = self._ends(other, some), self._ends(side, some)
         relation, asked_of = self._relation(side, some)
         queries = model.queries(options, known.values, relation.values, asked_of)
-        block = self._block_of_drawn(side)
+        block = self._block_of_drawn(side, self.blocks[other])
         groups = self._drawn(side, block, len(asked.numbers))
         compared = Comparison(options.similarity, queries, asked, groups, block == self.blocks[side], None, None)
         if self.config.known_end:
@@ -212,16 +206,21 @@ class _Batch:
             self.relation_rows = relation
         return relation, asked_of
 
-    def _block_of_drawn(self, side: Side) -> int:
-        """Choose the block that entities are drawn from: with only that of the true ones, others would never be false.
+    def _block_of_drawn(self, side: Side, known: int) -> int:
+        """Choose the block that entities are drawn from, for queries whose known ends lie in block `known`.
 
-        Every block, where all lie in this thread's memory; else one of the two that meet.
+        It is one of the two that meet: the known end's in one of n batches, n being the number of blocks. Over all
+        pairs of blocks a query then meets each block's entities equally often. Were it every other batch, those of its
+        own block would come more often than others by far, and seem to be false; were it never, its true entity would
+        be compared with no other block's. Validation MRR of FB15k-237 after 5 epochs in 4 x 4 blocks: .297, .224 and
+        .296; in one block .301.
         """
-        choices = sorted({*self.blocks.values(), *self.learning.all_blocks})
-        if len(choices) == 1:
-            return choices[0]
+        row, column = self.met.row, self.met.column
+        if row == column:
+            return known
         key = derive_key(self.learning.seed, _BLOCKS, *self.number, 0 if side == "tail" else 1)
-        return choices[key % len(choices)]
+        is_own = key % len(self.learning.drawn.sizes) == 0
+        return known if is_own else row + column - known
 
     def _drawn(self, side: Side, block: int, count: int) -> list[tuple[slice, Rows]]:
         """Draw entities of a block; return them with the queries that share them."""

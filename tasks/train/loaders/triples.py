@@ -58,7 +58,8 @@ class DrawnEntities:
 
     def __init__(self, degree: Array, num_blocks: int, power: float) -> None:
         """`degree`: triples of each entity (N,). Blocks none of whose entities has triples draw all alike."""
-        self._sizes = [len(degree[block::num_blocks]) for block in range(num_blocks)]
+        self.sizes = [len(degree[block::num_blocks]) for block in range(num_blocks)]
+        """Entities of each block."""
         self._tables = None
         if power:
             weights = np.asarray(degree, np.float64) ** power
@@ -69,7 +70,7 @@ class DrawnEntities:
     def draw(self, block: int, key: int, drawn: Array) -> None:
         """Fill an array with rows of a block; what is drawn depends on the key alone."""
         if self._tables is None:
-            _draw_uniform(self._sizes[block], key, drawn.reshape(-1))
+            _draw_uniform(self.sizes[block], key, drawn.reshape(-1))
         else:
             draw_many(self._tables[block], np.uint64(key), drawn.reshape(-1))
 

@@ -61,6 +61,8 @@ class BlockTrainer:
 
     unit = "samples"
     """What is counted."""
+    deals = False
+    """Whether samples with both ends in one block are trained where it meets another one: see `PoolDraws`."""
 
     def __init__(self, job: Job[Any], ranks: Ranks, place: Place | None = None) -> None:
         """Open the graph, make the tables, and restore the last checkpoint; `place` None: train on the CPU."""
@@ -153,7 +155,10 @@ class BlockTrainer:
         tables = Tables(pairings, manifest.num_nodes, blocks, self.config.precision, rule, self.job.seed)
         self.grid = Grid(tables, self.ranks, BlockFiles(self.job.work / _BLOCKS), room, self.start)
         self.engine = self.make_engine(sizes, device_memory)
-        self.rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
+        rounds = self.strategy.rounds(blocks, workers * world, shared=self.shared)
+        if self.deals and blocks > 1:
+            rounds = [[(row, column) for row, column in met if row != column] for met in rounds]
+        self.rounds = [met for met in rounds if met]
         if self.ranks.is_main:
             self._announce(sizes, room, "" if device_memory is None else f", trained on {self.place.device}")
 
@@ -169,11 +174,11 @@ class BlockTrainer:
     @cached_property
     def draws(self) -> PoolDraws:
         """What draws pools."""
-        owners = np.empty((self.settings.num_blocks, self.settings.num_blocks), np.int64)
+        owners = np.zeros((self.settings.num_blocks, self.settings.num_blocks), np.int64)
         for met in self.rounds:
             for place, pair in enumerate(met):
                 owners[pair] = self.strategy.rank_of(place)
-        return PoolDraws(self.loader, owners, self.ranks, self.id_type, self.allocate)
+        return PoolDraws(self.loader, owners, self.ranks, self.id_type, self.allocate, deals=self.deals)
 
     def _device_memory(self) -> int | None:
         """Return the bytes that tables and graph may take on the device of any rank; None: ranks train on their CPUs.

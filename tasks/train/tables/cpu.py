@@ -11,7 +11,7 @@ from models.kernels.threads import run_each
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.objective import Learning
+from tasks.train.tables.objective import Ends, Learning
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 Run = Callable[[Callable[[int], None], int], None]
@@ -34,7 +34,7 @@ class CpuEngine:
 
         names = {pairing.name: made.names(pairing) for pairing in made.pairings}
         tables = {name: (one_row(own), one_row(other)) for name, (own, other) in names.items()}
-        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), (0, 0), 0.0)
+        objective.learn(tables, [column[:0] for column in columns], (0, 0, 0), Ends(0, 0), 0.0)
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""
@@ -44,7 +44,7 @@ class CpuEngine:
         def work(number: int) -> None:
             columns = drawn_chunk(objective.loader, chunks[number], objective.id_type)
             counts[number] = len(columns[0])
-            objective.learn(tables, columns, (chunks[number], 0, 0), (0, 0), float(rates[number]))
+            objective.learn(tables, columns, (chunks[number], 0, 0), Ends(0, 0), float(rates[number]))
 
         self.run(work, len(chunks))
         return loss, int(counts.sum())
@@ -57,9 +57,8 @@ class CpuEngine:
             row, column = met[number]
             tables, bucket = self.grid.meeting(row, column), 1 + row * self.grid.tables.num_blocks + column
             losses[number] = self.objective.bucket_loss(tables, pool, row, column, first_chunk)
-            for part in self.objective.parts(pool, row, column):
-                place = first_chunk, bucket, part.start
-                self.objective.learn(tables, pool.part(part), place, (row, column), rate)
+            for part, ends in self.objective.parts(pool, row, column):
+                self.objective.learn(tables, pool.part(part), (first_chunk, bucket, part.start), ends, rate)
 
         self.run(work, len(met))
         return losses

@@ -102,7 +102,7 @@ class DeviceEngine:
 
     def _train_bucket(self, pool: Pool, row: int, column: int, first_chunk: int, rate: float) -> float:
         objective, number = self.objective, 1 + row * self.grid.tables.num_blocks + column
-        parts = objective.parts(pool, row, column)
+        parts = [part for part, _ in objective.parts(pool, row, column)]
         if not parts:
             return 0.0
         tables = self.blocks.meeting(row, column)

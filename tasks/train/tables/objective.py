@@ -29,6 +29,20 @@ Number = tuple[int, int, int]
 number; where they begin in the pool."""
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Numbers of blocks: those that meet, and those that samples have their ends in, both among these."""
+
+    row: int
+    column: int
+    beside: bool = False
+    """Whether samples have both ends in block `row`, and block `column` only lies beside it."""
+
+
+Part = tuple[slice, Ends]
+"""Some samples of a pool."""
+
+
 class Learning(Protocol):
     """What is learnt from samples, on the CPU: `CpuEngine` asks for it."""
 
@@ -42,20 +56,18 @@ class Learning(Protocol):
         """Dtype of the numbers of nodes and rows."""
         ...
 
-    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
+    def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
         ...
 
-    def learn(
-        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
-    ) -> None:
+    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
         """Take the steps of samples, in place.
 
         Args:
             tables: what their ends meet in.
             columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
             number: what is drawn depends on it and nothing else.
-            blocks: numbers of the blocks of centres and of contexts.
+            ends: blocks.
             rate: learning rate.
         """
         ...
@@ -85,9 +97,9 @@ class Objective:
         """Dtype of the numbers of nodes and rows."""
         return self.loader.data.store["csr_indices"].dtype
 
-    def parts(self, pool: Pool, row: int, column: int) -> list[slice]:
+    def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the pairs of a bucket lie, in parts that are drawn for one by one."""
-        return pool.parts(row, column, _PART_PAIRS)
+        return [(part, Ends(row, column)) for part in pool.parts(row, column, _PART_PAIRS)]
 
     def key(self, number: Number) -> int:
         """Return the key of the negatives of some pairs."""
@@ -104,12 +116,10 @@ class Objective:
         draw_many(self.negatives.tables[block], np.uint64(self.key(number)), drawn.reshape(-1))
         return Samples(centres, contexts, drawn)
 
-    def learn(
-        self, tables: Meeting, columns: Sequence[Array], number: Number, blocks: tuple[int, int], rate: float
-    ) -> None:
+    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
         """Draw the negatives of some pairs and take the steps."""
         centres, contexts = columns
-        samples = self.samples(centres, contexts, number, blocks[1])
+        samples = self.samples(centres, contexts, number, ends.column)
         self.model.learn(self.options, tables, samples, rate, self.noise(number))
 
     def chunk_loss(self, tables: Meeting | DeviceMeeting, chunk: int) -> float:
@@ -122,7 +132,7 @@ class Objective:
     ) -> float:
         """Return the mean loss of a bucket's first pairs; 0: it has none."""
         n = len(self.negatives.tables)
-        for part in self.parts(pool, row, column)[:1]:
+        for part, _ in self.parts(pool, row, column)[:1]:
             some = slice(part.start, min(part.stop, part.start + max(1, _LOSS_PAIRS // n**2)))
             number = first_chunk, -1, row * n + column
             return self._loss(tables, pool.rows[some], pool.columns[some], number, column)

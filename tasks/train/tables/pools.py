@@ -33,7 +33,11 @@ class Draws(Protocol):
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs that this rank trains, in buckets of a block of centres and one of contexts."""
+    """The pairs that this rank trains, in buckets of a block of centres and one of contexts.
+
+    Where `PoolDraws` deals, bucket (i, n + j) has the pairs with both ends in block i that are trained beside block j,
+    and (i, i) has none.
+    """
 
     rows: Array
     """Row of each centre in its block, the ids' dtype (pairs,)."""
@@ -42,7 +46,7 @@ class Pool:
     relations: Array | None
     """Relation of each pair, int32; None: pairs have none."""
     starts: Array
-    """int64 (ranks, n, n): where those lie that a rank drew for a bucket."""
+    """int64 (ranks, n, n or 2 n): where those lie that a rank drew for a bucket."""
     ends: Array
 
     def __len__(self) -> int:
@@ -51,8 +55,9 @@ class Pool:
 
     @property
     def sizes(self) -> Array:
-        """Return the number of pairs in each bucket: int64 (n, n)."""
-        sizes: Array = (self.ends - self.starts).sum(0)
+        """Return the number of pairs in each bucket: int64 (n, n), with those that are trained beside a block."""
+        n = self.starts.shape[1]
+        sizes: Array = (self.ends - self.starts).sum(0).reshape(n, -1, n).sum(1)
         return sizes
 
     def part(self, some: slice) -> tuple[Array, ...]:
@@ -69,9 +74,22 @@ class Pool:
 class PoolDraws:
     """Draws pools: each rank some of a pool's chunks, whose pairs it then sends to the ranks that train them."""
 
-    def __init__(self, loader: Draws, owners: Array, ranks: Ranks, id_type: Any, allocate: Allocate) -> None:
-        """`owners`: int (n, n), which rank trains the pairs of a bucket."""
-        self.loader, self.owners, self.ranks = loader, owners, ranks
+    def __init__(
+        self, loader: Draws, owners: Array, ranks: Ranks, id_type: Any, allocate: Allocate, *, deals: bool = False
+    ) -> None:
+        """Remember who trains what.
+
+        Args:
+            loader: draws.
+            owners: int (n, n), which rank trains the pairs of a bucket.
+            ranks: all that draw and train.
+            id_type: dtype of the numbers of nodes and rows.
+            allocate: makes room.
+            deals: whether pairs with both ends in one block are dealt out over the buckets of that block and another
+                one, for their negatives to come from both.
+        """
+        self.loader, self.ranks = loader, ranks
+        self.owners = np.concatenate([owners, owners], 1) if deals else owners
         self.id_type, self.allocate = np.dtype(id_type), allocate
         self._types = [self.id_type, self.id_type, *([np.dtype(np.int32)] if loader.has_relations else [])]
 
@@ -96,12 +114,13 @@ class PoolDraws:
         return self._exchange(columns, counts)
 
     def _count(self, chunks: Array) -> Array:
-        """Return how many pairs of each chunk lie in each bucket: int64 (chunks, n, n)."""
+        """Return how many pairs of each chunk lie in each bucket: int64 (chunks, n, n or 2 n)."""
         sizes = np.zeros((len(chunks), *self.owners.shape), np.int64)
 
         def count(number: int) -> None:
-            centres, contexts, *_ = drawn_chunk(self.loader, int(chunks[number]), self.id_type)
-            _count(centres, contexts, len(self.owners), sizes[number])
+            chunk = int(chunks[number])
+            centres, contexts, *_ = drawn_chunk(self.loader, chunk, self.id_type)
+            _count(centres, contexts, chunk, sizes[number])
 
         run_each(count, len(chunks))
         return sizes
@@ -112,16 +131,17 @@ class PoolDraws:
         relations_out = found[2] if self.loader.has_relations else None
 
         def sort(number: int) -> None:
-            centres, contexts, *further = drawn_chunk(self.loader, int(chunks[number]), self.id_type)
+            chunk = int(chunks[number])
+            centres, contexts, *further = drawn_chunk(self.loader, chunk, self.id_type)
             relations = further[0] if further else None
             own = places[number].reshape(self.owners.shape)
-            _sort(centres, contexts, relations, len(self.owners), own, found[0], found[1], relations_out)
+            _sort(centres, contexts, relations, chunk, own, found[0], found[1], relations_out)
 
         run_each(sort, len(chunks))
         return found
 
     def _exchange(self, columns: list[Array], counts: Array) -> Pool:
-        """Send the pairs that this rank drew to those that train them; `counts`: int64 (n, n), by bucket."""
+        """Send the pairs that this rank drew to those that train them; `counts`: int64, by bucket."""
         drawn: Array = np.stack(from_all(counts))
         mine = np.where(self.owners == self.ranks.rank, drawn, 0)
         received = mine.sum((1, 2))
@@ -149,18 +169,30 @@ def _pool(columns: list[Array], starts: Array, ends: Array) -> Pool:
     return Pool(rows, others, further[0] if further else None, starts, ends)
 
 
-@njit(cache=True, nogil=True)
-def _count(centres, contexts, num_blocks, sizes):  # type: ignore[no-untyped-def]
-    """Add to sizes int64 (n, n) how many pairs lie in each pair of blocks."""
-    for i in range(len(centres)):
-        sizes[centres[i] % num_blocks, contexts[i] % num_blocks] += 1
+@njit(inline="always")
+def _bucket(centre, context, turn, num_blocks, width):  # type: ignore[no-untyped-def]
+    """Return the row and the column of a pair's bucket; one within a block is dealt to the others in turn."""
+    row, column = centre % num_blocks, context % num_blocks
+    if width > num_blocks > 1 and row == column:
+        column = num_blocks + (row + 1 + turn % (num_blocks - 1)) % num_blocks
+    return row, column
 
 
 @njit(cache=True, nogil=True)
-def _sort(centres, contexts, relations, num_blocks, places, rows, columns, relations_out):  # type: ignore[no-untyped-def]
-    """Write each pair's rows within its blocks at the next place of its bucket; places int64 (n, n) move on."""
+def _count(centres, contexts, chunk, sizes):  # type: ignore[no-untyped-def]
+    """Add to sizes int64 (n, n or 2 n) how many pairs of a chunk lie in each bucket."""
+    num_blocks, width = sizes.shape
     for i in range(len(centres)):
-        row, column = centres[i] % num_blocks, contexts[i] % num_blocks
+        row, column = _bucket(centres[i], contexts[i], chunk + i, num_blocks, width)
+        sizes[row, column] += 1
+
+
+@njit(cache=True, nogil=True)
+def _sort(centres, contexts, relations, chunk, places, rows, columns, relations_out):  # type: ignore[no-untyped-def]
+    """Write each pair's rows within its blocks at the next place of its bucket; places int64 (n, n or 2 n) move on."""
+    num_blocks, width = places.shape
+    for i in range(len(centres)):
+        row, column = _bucket(centres[i], contexts[i], chunk + i, num_blocks, width)
         at = places[row, column]
         rows[at] = centres[i] // num_blocks
         columns[at] = contexts[i] // num_blocks
