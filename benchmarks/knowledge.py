@@ -4,9 +4,9 @@
 
 TransE (l1, --width columns), ComplEx and RotatE (as many complex ones): training triples a CPU second, with so many
 drawn entities each; drawing, scores, gradients and steps of Adagrad count, validation does not. Both sides are
-processes of their own with one thread and train for some seconds in turn; a ratio is the median over rounds. graphmill
-draws for both ends of a triple and shares what it draws, PyKEEN draws for each triple by itself and replaces either
-end: README.md says what that means for the lines of the table.
+processes of their own with one thread, try out sizes of batches, and train for some seconds in turn with the fastest; a
+ratio is the median over rounds. graphmill draws for both ends of a triple and shares what it draws, PyKEEN draws for
+each triple by itself and replaces either end: README.md says what that means for the lines of the table.
 
 How fast trained models are ranked, in `benchmarks.ranking`, is the other half of this comparison. Triples are read from
 GRAPHMILL_DATA (default ../shared/data). PyKEEN is optional: `pip install --target DIR --no-deps pykeen` and what it
@@ -28,7 +28,7 @@ from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
-from benchmarks.knowledge_sides import PEER_NEGATIVES, PEERS, VARIANTS, job_name, make_recipe
+from benchmarks.knowledge_sides import BATCHES, PEER_NEGATIVES, PEERS, VARIANTS, job_name, make_recipe
 from benchmarks.side_processes import Side, measure, own_command, rates, ratio, start_side
 from benchmarks.triple_models import DATA, MODELS
 from tasks.storage.home import Home
@@ -43,7 +43,7 @@ COMPARISONS: tuple[tuple[str, str, float | None], ...] = (
 
 
 def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int], batches: dict[str, Any]) -> list[Line]:
-    """Lines of the table; `batches`: the sizes that each peer took."""
+    """Lines of the table; `batches`: the sizes that each side took."""
     lines = []
     for model, count in product(MODELS, negatives):
         for variant, name, target in COMPARISONS:
@@ -52,7 +52,8 @@ def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int], bat
                 continue
             cpu, wall = ([rates(found[side], clock, 1e3) for side in (ours, peer)] for clock in ("cpu", "wall"))
             middle = statistics.median(cpu[0]), statistics.median(cpu[1])
-            details = {"wall_ratio": ratio(*wall), "peer_batch": batches[name][peer[1]]}
+            taken = {"batch": batches["graphmill"][ours[1]], "peer_batch": batches[name][peer[1]]}
+            details = {"wall_ratio": ratio(*wall), **taken}
             lines.append(
                 Line(Head(graph, ours[1], "graphmill", name, target), ratio(*cpu), None, *middle, "k/s", details)
             )
@@ -61,9 +62,10 @@ def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int], bat
 
 def side_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return what sides have to know."""
-    options = {name: getattr(args, name) for name in ("graph", "width", "batch", "negatives")}
+    options = {name: getattr(args, name) for name in ("graph", "width", "negatives")}
     options["triples"] = str(DATA / "knowledge" / args.graph)
     options["peers"] = None if args.peers is None else str(args.peers.absolute())
+    options["batches"] = BATCHES[:1] if args.quick else BATCHES
     options["tried"] = PEER_NEGATIVES[:1] if args.quick else PEER_NEGATIVES
     return options
 
@@ -89,10 +91,10 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
                 cpu, wall = (statistics.median(rates(timings, clock, 1e3)) for clock in ("cpu", "wall"))
                 print(f"  {name}, {job}: {cpu:.4g} k triples a CPU second, {wall:.4g} k a second", flush=True)
             found |= some
-    written = {name: work / f"{name}.json" for name in PEERS}
+    written = {name: work / f"{name}.json" for name in ("graphmill", *PEERS)}
     batches = {name: json.loads(path.read_text()) for name, path in written.items() if path.exists()}
     raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    return compare(args.graph, found, args.negatives, batches), {"peer_batches": batches, "raw": raw}
+    return compare(args.graph, found, args.negatives, batches), {"batches": batches, "raw": raw}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -101,13 +103,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, help="a folder that has pykeen")
     parser.add_argument("--negatives", type=even_numbers, default="64,256", help="drawn entities of a triple")
     parser.add_argument("--width", type=int, default=200, help="columns, real or complex")
-    parser.add_argument("--batch", type=int, default=512, help="triples of graphmill's batches; PyKEEN's are tried out")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a round")
     parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where prepared graphs are kept")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument(
-        "--quick", action="store_true", help="64 negatives, 2 rounds of 0.3 seconds, one batch of PyKEEN"
+        "--quick", action="store_true", help="64 negatives, 2 rounds of 0.3 seconds, one size of batches"
     )
     args = parser.parse_args(arguments)
     if args.quick:

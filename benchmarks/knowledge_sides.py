@@ -2,8 +2,8 @@
 
     python -m benchmarks.knowledge_sides graphmill|PyKEEN|"PyKEEN tuned" FOLDER OPTIONS
 
-A parent asks as in `embeddings_peers`. FOLDER is that of a prepared graph; PyKEEN leaves the sizes of batches that it
-takes in NAME.json of the folder `work`.
+A parent asks as in `embeddings_peers`. FOLDER is that of a prepared graph; each side leaves the sizes of batches that
+it takes in NAME.json of the folder `work`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ VARIANTS: dict[str, tuple[int, int | None]] = {
 }
 """How graphmill draws: what the number of negatives is divided by for each end of a triple, and how many triples share
 them (None: all of a batch)."""
+BATCHES = (512, 1024, 2048)
+"""Triples of a batch of graphmill that are tried."""
 PEER_NEGATIVES = (1 << 14, 1 << 15, 1 << 16, 1 << 17)
 """What all triples of a batch of PyKEEN have together, in the batches that are tried; twice as many take 6 GB and gain
 up to 5 % (Sapphire Rapids, November 2026)."""
@@ -57,10 +59,12 @@ def job_name(model: str, negatives: int, variant: str = "a triple") -> str:
     return f"{model}, {negatives} negatives {variant}"
 
 
-def make_recipe(options: dict[str, Any], model: str, negatives: int = 64, variant: str = "an end") -> Recipe:
+def make_recipe(
+    options: dict[str, Any], model: str, negatives: int = 64, variant: str = "an end", batch: int = BATCHES[0]
+) -> Recipe:
     """Return the recipe of a training without end."""
     (scorer, loss), (divisor, share) = OPTIONS[model], VARIANTS[variant]
-    loader = {"batch_size": options["batch"], "negatives": negatives // divisor, "share": share}
+    loader = {"batch_size": batch, "negatives": negatives // divisor, "share": share}
     return build_recipe(
         {
             "name": f"knowledge-{options['graph']}",
@@ -77,35 +81,6 @@ def make_recipe(options: dict[str, Any], model: str, negatives: int = 64, varian
             },
         }
     )
-
-
-class Ours:
-    """The batches of `graphmill run`, drawn and learnt from, without validation."""
-
-    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self.folder, self.options = folder, options
-        self.jobs: dict[str, Job] = {
-            job_name(model, negatives, variant): Paced(self._training(model, negatives, variant))
-            for model in MODELS
-            for negatives in options["negatives"]
-            for variant in VARIANTS
-        }
-
-    def _training(self, model: str, negatives: int, variant: str) -> Callable[[int], Done]:
-        trainers: list[KnowledgeTrainer] = []
-        first = 0
-
-        def train(chunks: int) -> Done:
-            nonlocal first
-            if not trainers:
-                recipe = make_recipe(self.options, model, negatives, variant)
-                work = Path(self.options["work"]) / job_name(model, negatives, variant).replace(", ", "-")
-                trainers.append(KnowledgeTrainer(training_job(recipe, self.folder, work), Ranks()))
-            some = range(first, first + chunks)
-            first = some.stop
-            return timed(lambda: train_chunks(trainers[0], some))
-
-        return train
 
 
 class Fastest:
@@ -125,6 +100,58 @@ class Fastest:
         return self.best(seconds)
 
 
+class Choices:
+    """The batches that a side has found to be the fastest, by job, in a file for the parent."""
+
+    def __init__(self, work: Path, name: str) -> None:
+        self.path = work / f"{name}.json"
+        self.batches: dict[str, int] = {}
+
+    def job(self, name: str, ways: dict[int, Job]) -> Job:
+        """Return a job that takes the fastest way; see `Fastest`."""
+
+        def note(batch: int) -> None:
+            self.batches[name] = batch
+            self.path.write_text(json.dumps(self.batches))
+
+        return Fastest(ways, note)
+
+
+class Ours:
+    """The batches of `graphmill run`, drawn and learnt from, without validation."""
+
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        self.folder, self.options = folder, options
+        choices, tried = Choices(Path(options["work"]), "graphmill"), options["batches"]
+        names = {
+            job_name(model, negatives, variant): (model, negatives, variant)
+            for model in MODELS
+            for negatives in options["negatives"]
+            for variant in VARIANTS
+        }
+        self.jobs = {
+            name: choices.job(name, {batch: Paced(self._training(*words, batch)) for batch in tried})
+            for name, words in names.items()
+        }
+
+    def _training(self, model: str, negatives: int, variant: str, batch: int) -> Callable[[int], Done]:
+        trainers: list[KnowledgeTrainer] = []
+        first = 0
+
+        def train(chunks: int) -> Done:
+            nonlocal first
+            if not trainers:
+                recipe = make_recipe(self.options, model, negatives, variant, batch)
+                name = job_name(model, negatives, variant).replace(", ", "-")
+                work = Path(self.options["work"]) / f"{name}-{batch}"
+                trainers.append(KnowledgeTrainer(training_job(recipe, self.folder, work), Ranks()))
+            some = range(first, first + chunks)
+            first = some.stop
+            return timed(lambda: train_chunks(trainers[0], some))
+
+        return train
+
+
 class Pykeen:
     """PyKEEN's own training loop: negatives drawn for each triple, dense tables, Adam, the models as they come.
 
@@ -140,7 +167,7 @@ class Pykeen:
         triples = np.stack([edges[:, 0], relations, edges[:, 1]], 1)
         self.triples = torch.from_numpy(np.random.default_rng(1).permutation(triples))
         self.counts = {"num_entities": store.manifest.num_nodes, "num_relations": store.manifest.num_relations}
-        self.batches: dict[str, int] = {}
+        self.choices = Choices(self.work, name)
         self.jobs: dict[str, Job] = {
             job_name(model, negatives): self._training(model, negatives)
             for model in MODELS
@@ -155,12 +182,9 @@ class Pykeen:
                 loops.append(self._loop(model, negatives))
             return self._train(loops[0], batch, batches)
 
-        def note(batch: int) -> None:
-            self.batches[job_name(model, negatives)] = batch
-            (self.work / f"{self.name}.json").write_text(json.dumps(self.batches))
-
         sizes = {max(1, min(count // negatives, len(self.triples) // 2)) for count in self.tried}
-        return Fastest({size: Paced(lambda n, size=size: train(size, n), first=1) for size in sorted(sizes)}, note)  # type: ignore[misc]
+        ways = {size: Paced(lambda n, size=size: train(size, n), first=1) for size in sorted(sizes)}  # type: ignore[misc]
+        return self.choices.job(job_name(model, negatives), ways)
 
     def _loop(self, model: str, negatives: int) -> Any:
         from pykeen.losses import NSSALoss, SoftplusLoss
