@@ -65,8 +65,12 @@ def test_ranks_write_blocks_as_they_are(tmp_path: Path) -> None:
     assert len(list((again.work / "blocks").iterdir())) == 2 * 4
 
 
+def test_ranks_move_relations_by_what_all_have_learnt() -> None:
+    run_ranks("tests.train.share_relations", 2)
+
+
 def test_ranks_learn_a_knowledge_graph_as_well_as_one(tmp_path: Path) -> None:
-    """Blocks of entities travel, relations are averaged, and rank 0 ranks what all have learnt."""
+    """Blocks of entities travel, relations are shared, and rank 0 ranks what all have learnt."""
     graph = triple_graph(tmp_path / "graph")
     asked = knowledge_recipe(train={"epochs": 60, "eval_every": 30, "num_ranks": 2})
     job = make_job(asked, graph, tmp_path / "ranks")

@@ -129,9 +129,9 @@ class KnowledgeTrainer(BlockTrainer):
         return products_in(self.config.products)
 
     def after_round(self) -> None:
-        """Average relations' rows."""
+        """Share relations' rows."""
         if self.ranks.world_size > 1:
-            self.relations.average()
+            self.relations.share(self.ranks.world_size)
 
     # ---- validation
 
