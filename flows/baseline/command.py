@@ -207,8 +207,12 @@ def to_markdown(found: Table, summaries: list[Summary]) -> str:
     lines = [f"# {found.title}", "", f"| {' | '.join(COLUMNS)} |", "|---|---|---|--:|--:|--:|--:|---|--:|"]
     lines += [f"| {' | '.join(summary.cells())} |" for summary in summaries]
     lines += ["", *(f"- {line}" for line in goal_lines(found, summaries))]
-    sources = {s.row.source: s for s in summaries if s.row.source}
-    lines += [f"- {s.row.dataset}, {s.row.model}: {source}" for source, s in sources.items()]
+    by_source: dict[str, list[str]] = {}
+    for s in summaries:
+        named = by_source.setdefault(s.row.source, [])
+        if (name := f"{s.row.dataset} {s.row.model}") not in named:
+            named.append(name)
+    lines += [f"- {', '.join(names)}: {source}" for source, names in by_source.items() if source]
     return "\n".join(lines) + "\n"
 
 

@@ -122,7 +122,7 @@ def test_done_runs_are_kept_and_judged(
     text = (home.root / "baselines" / "toy.md").read_text()
     assert "| Planted | GraphSAGE | accuracy | 0.8500 ± 0.0707 | 2 of 2 | 0.8000 | 0.06 | within | 3.00 s |" in text
     assert "goal 0.85 reached" in text
-    assert "a paper" in text
+    assert "- Planted GraphSAGE: a paper" in text
     capsys.readouterr()
     assert run_baseline(home, request)  # nothing is run again
     assert len(pipeline.requests) == 2
