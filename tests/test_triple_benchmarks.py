@@ -42,8 +42,11 @@ def test_triples_are_ranked_without_a_peer(triples: Path, capsys: pytest.Capture
     assert jobs < set(written["raw"])
 
 
-def test_triples_are_trained_without_a_peer(triples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--graph", "toy", "--width", "6", "--batch", "20", "--negatives", "2,4", "--rounds", "2"]
+def test_triples_are_trained_without_a_peer(
+    triples: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knowledge, "BATCHES", (20,))
+    words = ["--graph", "toy", "--width", "6", "--negatives", "2,4", "--rounds", "2"]
     knowledge.main([*words, "--seconds", "0.02", "--home", str(triples / "home"), "--out", str(triples / "out")])
     told = capsys.readouterr().out
     assert "no --peers: left out" in told
@@ -57,12 +60,13 @@ def test_triples_are_trained_without_a_peer(triples: Path, capsys: pytest.Captur
         for variant in knowledge_sides.VARIANTS
     }
     assert set(written["raw"]) == jobs
+    assert set(written["batches"]["graphmill"].values()) == {20}
     assert all(len(rounds) == 2 and done["done"] > 0 for rounds in written["raw"].values() for done in rounds)
 
 
 @pytest.mark.parametrize("model", knowledge_sides.MODELS)
 def test_trainings_of_triples_are_those_of_the_table(model: str) -> None:
-    options = {"graph": "toy", "triples": "toy", "batch": 512, "width": 200}
+    options = {"graph": "toy", "triples": "toy", "width": 200}
     drawn = {}
     for variant in knowledge_sides.VARIANTS:
         recipe = knowledge_sides.make_recipe(options, model, 64, variant)
@@ -95,7 +99,9 @@ def test_lines_of_trainings_of_triples() -> None:
         ]
     )
     job = knowledge_sides.job_name("RotatE", 64)
-    lines = knowledge.compare("g", found, [64, 256], {"PyKEEN": {job: 256}, "PyKEEN tuned": {job: 1024}})
+    own = {job: 512, knowledge_sides.job_name("RotatE", 64, "an end"): 2048}
+    batches = {"graphmill": own, "PyKEEN": {job: 256}, "PyKEEN tuned": {job: 1024}}
+    lines = knowledge.compare("g", found, [64, 256], batches)
     told = [(line.head.measure, line.head.peer, line.ratio, line.head.target, line.verdict) for line in lines]
     assert told == [
         ("RotatE, 64 negatives a triple", "PyKEEN", 40.0, 30.0, "reached"),
@@ -103,7 +109,17 @@ def test_lines_of_trainings_of_triples() -> None:
         ("RotatE, 64 negatives an end", "PyKEEN tuned", 10.0, None, ""),
     ]
     assert (lines[0].ours, lines[0].peer, lines[0].unit) == (100.0, 1.25, "k/s")
-    assert lines[1].details == {"wall_ratio": 30.0, "peer_batch": 1024}
+    assert lines[1].details == {"wall_ratio": 30.0, "batch": 512, "peer_batch": 1024}
+
+
+def test_the_fastest_way_is_taken_and_noted() -> None:
+    def way(rate: int) -> Any:
+        return lambda seconds: Done(rate, 1.0, 1.0)
+
+    noted: list[int] = []
+    job = knowledge_sides.Fastest({512: way(3), 1024: way(9), 2048: way(4)}, noted.append)
+    assert [job(0.5).done, job(0.5).done] == [9, 9]
+    assert noted == [1024]
 
 
 @pytest.mark.parametrize("text", ["64,255", "0", "", "many"])
