@@ -3,7 +3,13 @@
 Kernels take one thread and no lock. Milliseconds of scores and gradients of 512 pairs, w = 200 (complex: 400), one
 thread of a shared virtual machine with AVX-512 (Sapphire Rapids, November 2026):
 
-FIGURES
+| | | torch |
+|---|---|---|
+| dot | 0.02 + 0.05 | 0.02 + 0.03 |
+| l1 | 0.02 + 0.05 | 0.03 + 0.05 |
+| l1 with a scale | 0.03 + 0.10 | 0.07 + 0.14 |
+| l2 | 0.02 + 0.07 | 0.04 + 0.11 |
+| complex | 0.04 + 0.14 | 0.16 + 0.83 |
 """
 
 from __future__ import annotations
