@@ -38,8 +38,8 @@ from models.kernels.roots import HAS_AVX512
 from models.kernels.row_tiles import RowTile
 from models.kernels.similarity_loops import divide_slopes, pull_pairs, score_pairs
 from models.kernels.similarity_pairs import pair_gradients, pair_scores
-from models.kernels.similarity_plain import plain_gradients, plain_similarities
-from models.kernels.vector import Lanes
+from models.kernels.similarity_plain import plain_gradients, plain_pair_gradients, plain_pairs, plain_similarities
+from models.kernels.vector import Lanes, storage
 
 Kind = Literal["dot", "l1", "l2", "complex"]
 _LANES = Lanes(32 if HAS_AVX512 else 8)
@@ -121,12 +121,12 @@ def similarity_gradients(
         weights = _tiles(slopes, height)
     rows, scales = _tiles(queries, height), None if scale is None else _tiles(scale, height)
     fits = by_queries is not None and by_queries.is_contiguous() and len(queries) % height == 0
-    summed = _flat(by_queries) if by_queries is not None and fits else np.zeros_like(rows)
+    summed = storage(by_queries) if by_queries is not None and fits else np.zeros_like(rows)
     by_candidates = np.empty(count * width, np.float32)
     by_scale = None if scales is None else np.zeros_like(scales)
     near, moved = _room(2 * _BLOCK * size), _room(2 * _BLOCK * size)
     shape = _tile(height, size), height, _WHOLE, _PART, size, _BLOCK
-    numbers = rows, _flat(candidates), scales, weights, near, moved
+    numbers = rows, storage(candidates.contiguous()), scales, weights, near, moved
     pull_pairs(*shape, square, half, width, *numbers, summed, by_candidates, by_scale)
     own = torch.from_numpy(summed).view(-1, width)[: len(queries)]
     if by_queries is not None and not fits:
@@ -139,7 +139,7 @@ def pair_similarities(kind: Kind, queries: Tensor, others: Tensor, scale: Tensor
     """Return the scores (n,) of queries (n, w) with others (n, w), row by row."""
     _check(kind, queries, others, scale)
     assert len(queries) == len(others), "as many queries as others"
-    return pair_scores(kind, queries, others, scale)
+    return (pair_scores if _has_kernel(queries) else plain_pairs)(kind, queries, others, scale)
 
 
 def pair_similarity_gradients(
@@ -157,6 +157,8 @@ def pair_similarity_gradients(
     _check(kind, queries, others, scale)
     assert slopes.shape == (len(queries),) == (len(others),), "a slope for each pair"
     assert scores is None or scores.shape == slopes.shape, "scores and slopes go together"
+    if not _has_kernel(queries):
+        return plain_pair_gradients(kind, queries, others, slopes, scale)
     return pair_gradients(kind, queries, others, slopes, scale, scores)
 
 
@@ -185,18 +187,14 @@ def _room(count: int) -> NDArray[Any]:
     return torch.empty(count).numpy()
 
 
-def _flat(rows: Tensor) -> NDArray[Any]:
-    return rows.detach().contiguous().view(-1).numpy()
-
-
 def _tiles(rows: Tensor, height: int) -> NDArray[Any]:
     """Return rows, flat, and so many zeros as make whole tiles of rows."""
     missing = -len(rows) % height
-    return _flat(torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows)
+    return storage(torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows.contiguous())
 
 
 def _over_distances(slopes: Tensor, scores: Tensor, height: int) -> NDArray[Any]:
     """Return slopes over minus the scores, as `_tiles` returns rows."""
     found = _room(-(-len(slopes) // height) * height * slopes.shape[1])
-    divide_slopes(_flat(slopes), _flat(scores), found)
+    divide_slopes(storage(slopes.contiguous()), storage(scores.contiguous()), found)
     return found

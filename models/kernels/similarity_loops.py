@@ -30,7 +30,7 @@ _THREE, _MINUS_ONE, _MINUS_HALF, _ZERO = np.float32(3), np.float32(-1), np.float
 
 
 @njit(inline="always")
-def _lengths(squares, d, e):  # type: ignore[no-untyped-def]
+def lengths(squares, d, e):  # type: ignore[no-untyped-def]
     """Return what is summed of differences; of complex ones d + ie twice their length."""
     if e is not None:
         square = d * d + (e * e + _TINY)
@@ -40,6 +40,14 @@ def _lengths(squares, d, e):  # type: ignore[no-untyped-def]
     if squares is not None:
         return d * d
     return absolute(d)
+
+
+@njit(inline="always")
+def inverse_lengths(d, e):  # type: ignore[no-untyped-def]
+    """Return twice 1 / length of complex differences d + ie."""
+    square = d * d + (e * e + _TINY)
+    guess = rough_reciprocal_root(square)
+    return guess * (_THREE - square * guess * guess)
 
 
 @njit(inline="always")
@@ -58,11 +66,11 @@ def _score(tile, lanes, size, squares, half, width, queries, scales, at, columns
         for j in range(half):
             d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
             e = _less(tile, queries, scales, at + half + j, width, load(lanes, columns, (half + j) * size, size))
-            found = found + _lengths(squares, d, e)
+            found = found + lengths(squares, d, e)
         return found * _MINUS_HALF
     for j in range(width):
         d = _less(tile, queries, scales, at + j, width, load(lanes, columns, j * size, size))
-        found = found + _lengths(squares, d, None)
+        found = found + lengths(squares, d, None)
     if squares is not None:
         return found
     return found * _MINUS_ONE
@@ -92,7 +100,8 @@ def score_pairs(  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _directions(squares, d):  # type: ignore[no-untyped-def]
+def directions(squares, d):  # type: ignore[no-untyped-def]
+    """Return which way real differences pull: of squares themselves, which are yet to be divided by the distance."""
     if squares is not None:
         return d
     return sign(d)
@@ -111,12 +120,12 @@ def _pull_real(  # type: ignore[no-untyped-def]
         c, slope = load(lanes, near, k * size, size), spread_rows(tile, slopes, first + k, room)
         before = load(lanes, moved, k * size, size)
         if scales is not None:
-            pull = slope * _directions(squares, q - s * repeated(tile, c))
+            pull = slope * directions(squares, q - s * repeated(tile, c))
             change = change + pull
             stretch = multiply_add(pull, repeated(tile, c), stretch)
             after = sum_of_products(tile, pull, s, before)
         else:
-            d = _directions(squares, q - repeated(tile, c))
+            d = directions(squares, q - repeated(tile, c))
             change = multiply_add(slope, d, change)
             after = sum_of_products(tile, slope, d, before)
         store(lanes, moved, k * size, after, size)
@@ -137,9 +146,7 @@ def _pull_complex(  # type: ignore[no-untyped-def]
         real, imaginary = 2 * k * size, (2 * k + 1) * size
         d = q - repeated(tile, load(lanes, near, real, size))
         e = p - repeated(tile, load(lanes, near, imaginary, size))
-        square = d * d + (e * e + _TINY)
-        guess = rough_reciprocal_root(square)
-        slope = spread_rows(tile, slopes, first + k, room) * (guess * (_THREE - square * guess * guess))
+        slope = spread_rows(tile, slopes, first + k, room) * inverse_lengths(d, e)
         change, turn = multiply_add(slope, d, change), multiply_add(slope, e, turn)
         store(lanes, moved, real, sum_of_products(tile, slope, d, load(lanes, moved, real, size)), size)
         store(lanes, moved, imaginary, sum_of_products(tile, slope, e, load(lanes, moved, imaginary, size)), size)

@@ -23,20 +23,15 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.kernels.roots import LEAST, rough_reciprocal_root
-from models.kernels.row_tiles import absolute, sign
-from models.kernels.similarity_plain import plain_pair_gradients, plain_pairs
-from models.kernels.vector import WIDEST, WIDTHS, Lanes, load, splat, store, total, zeros
+from models.kernels.similarity_loops import directions, divide_slopes, inverse_lengths, lengths
+from models.kernels.vector import WIDEST, WIDTHS, Lanes, load, splat, storage, store, total, zeros
 
-_TINY = np.float32(LEAST)
-_ONE, _THREE, _MINUS_ONE, _HALF, _ZERO = (np.float32(number) for number in (1, 3, -1, 0.5, 0))
+_MINUS_ONE, _HALF = np.float32(-1), np.float32(0.5)
 _MOST_LANES = min(WIDEST, 128)
 
 
 def pair_scores(kind: str, queries: Tensor, others: Tensor, scale: Tensor | None) -> Tensor:
-    """Return the scores (n,) of queries (n, w) with others (n, w)."""
-    if not _has_kernel(queries):
-        return plain_pairs(kind, queries, others, scale)
+    """Return the scores (n,) of queries (n, w) with others (n, w), float32 on the CPU."""
     scores = torch.empty(len(queries))
     arrays = queries, others, scale, scores
     _score(*_shape(kind, queries.shape[1]), *(_flat(array) for array in arrays))
@@ -47,20 +42,16 @@ def pair_gradients(
     kind: str, queries: Tensor, others: Tensor, slopes: Tensor, scale: Tensor | None, scores: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients of queries, others and scale; `scores` as `pair_scores` returned them, for l2 alone."""
-    if not _has_kernel(queries):
-        return plain_pair_gradients(kind, queries, others, slopes, scale)
     if kind == "l2":
-        distances = -(pair_scores(kind, queries, others, scale) if scores is None else scores)
-        slopes = torch.where(distances > 0, slopes / distances, 0.0)
+        known = pair_scores(kind, queries, others, scale) if scores is None else scores
+        over_distances = torch.empty(len(slopes))
+        divide_slopes(*(storage(array.contiguous()) for array in (slopes, known, over_distances)))
+        slopes = over_distances
     by_queries, by_others = torch.empty(queries.shape), torch.empty(queries.shape)
     by_scale = None if scale is None else torch.empty(queries.shape)
     given, found = (queries, others, scale, slopes), (by_queries, by_others, by_scale)
     _pull(*_shape(kind, queries.shape[1]), *(_flat(array) for array in (*given, *found)))
     return found
-
-
-def _has_kernel(queries: Tensor) -> bool:
-    return queries.device.type == "cpu" and queries.dtype == torch.float32
 
 
 @cache
@@ -73,7 +64,7 @@ def _shape(kind: str, width: int) -> tuple[Any, ...]:
 
 
 def _flat(rows: Tensor | None) -> NDArray[Any] | None:
-    return None if rows is None else rows.detach().contiguous().view(-1).numpy()
+    return None if rows is None else storage(rows.contiguous())
 
 
 @njit(inline="always")
@@ -84,12 +75,9 @@ def _scores(lanes, used, products, squares, turned, steps, queries, others, scal
         return q * o
     if turned is not None:
         d, e = q - o, load(lanes, queries, at + steps, used) - load(lanes, others, at + steps, used)
-        square = d * d + (e * e + _TINY)
-        guess = rough_reciprocal_root(square)
-        root = square * guess
-        return root * (_THREE - root * guess) * _HALF  # Newton's step makes 14 bits 27
+        return lengths(squares, d, e) * _HALF
     d = q - o if scales is None else q - load(lanes, scales, at, used) * o
-    return absolute(d) if squares is None else d * d
+    return lengths(squares, d, None)
 
 
 @njit(cache=True, nogil=True)
@@ -123,16 +111,14 @@ def _gradients(  # type: ignore[no-untyped-def]
         store(lanes, by_others, at, slope * q, used)
     elif turned is not None:
         d, e = q - o, load(lanes, queries, at + steps, used) - load(lanes, others, at + steps, used)
-        square = d * d + (e * e + _TINY)
-        guess = rough_reciprocal_root(square)
-        pull = slope * _HALF * (guess * (_THREE - square * guess * guess))
+        pull = slope * _HALF * inverse_lengths(d, e)
         store(lanes, by_others, at, pull * d, used)
         store(lanes, by_others, at + steps, pull * e, used)
         store(lanes, by_queries, at, pull * d * _MINUS_ONE, used)
         store(lanes, by_queries, at + steps, pull * e * _MINUS_ONE, used)
     else:
         d = q - o if scales is None else q - load(lanes, scales, at, used) * o
-        pull = slope * sign(d) if squares is None else slope * d
+        pull = slope * directions(squares, d)
         store(lanes, by_queries, at, pull * _MINUS_ONE, used)
         if scales is None:
             store(lanes, by_others, at, pull, used)

@@ -17,12 +17,12 @@ from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
 from configs.schema import Recipe
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
-from models.knowledge import KnowledgeModel, Side, made_queries
+from models.knowledge import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
 from tasks.train.knowledge import family
-from tasks.train.knowledge.learning import TripleLearning, _Batch
+from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import Relations
 from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.loaders.triples import DrawnEntities, TripleData, Triples, head_chances
@@ -338,31 +338,6 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
     whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
     assert whole["metric"] == halves["metric"]
     assert all(torch.equal(whole["model"][name], halves["model"][name]) for name in whole["model"])
-
-
-def test_queries_meet_all_blocks_equally_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else entities of some blocks would seem to be false, and others would never be compared."""
-    met, plain = np.zeros((4, 4)), _Batch._drawn
-
-    def counted(batch: _Batch, side: Side, block: int, count: int) -> Any:
-        met[batch.blocks["tail" if side == "head" else "head"], block] += count
-        return plain(batch, side, block, count)
-
-    monkeypatch.setattr(_Batch, "_drawn", counted)
-    loader = {"batch_size": 16, "negatives": 8}
-    asked = recipe(train={"epochs": 30, "eval_every": 30, "loader": loader, "strategy": {"blocks": 4}})
-    rng = np.random.default_rng(4)
-    triples = np.stack([rng.integers(120, size=1200), rng.integers(3, size=1200), rng.integers(120, size=1200)], 1)
-    splits = {"train": triples[:1000], "valid": triples[1000:1100], "test": triples[1100:]}
-    trained(triple_graph(tmp_path, splits), tmp_path / "work", asked)
-    assert met / met.sum(1, keepdims=True) == pytest.approx(np.full((4, 4), 0.25), abs=0.03)
-
-
-@pytest.mark.parametrize("strategy", [{"blocks": 4}, {"memory": 14_000}], ids=str)
-def test_blocks_learn_as_well(tmp_path: Path, strategy: dict[str, Any]) -> None:
-    graph = triple_graph(tmp_path / "graph")
-    trained(graph, tmp_path / "work", recipe(train={"epochs": 60, "strategy": strategy}))
-    assert best_mrr(tmp_path / "work") > 0.3
 
 
 def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> None:

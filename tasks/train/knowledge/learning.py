@@ -63,11 +63,11 @@ class TripleLearning:
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
         """Return where the batches of a bucket lie, all about as large; those within block `row` come last."""
-        found = []
-        for place, ends in ((column, Ends(row, column)), (len(pool.sizes) + column, Ends(row, column, beside=True))):
-            if place < pool.starts.shape[2]:
-                size = max(1, int((pool.ends - pool.starts)[:, row, place].sum()))
-                found += [(part, ends) for part in pool.parts(row, place, -(-size // -(-size // self.loader.room)))]
+        found, room = [], self.loader.room
+        for beside, place in enumerate((column, pool.num_blocks + column)):
+            size = int((pool.ends[:, row, place] - pool.starts[:, row, place]).sum())
+            parts = pool.parts(row, place, -(-size // -(-size // room))) if size else []
+            found += [(part, Ends(row, column, bool(beside))) for part in parts]
         return found
 
     def chunk_loss(self, tables: Meeting, chunk: int) -> float:
@@ -77,7 +77,7 @@ class TripleLearning:
     def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first batch; 0: it has none."""
         for part, ends in self.parts(pool, row, column)[:1]:
-            return self._loss(tables, pool.part(part), (first_chunk, -1, row * len(pool.sizes) + column), ends)
+            return self._loss(tables, pool.part(part), (first_chunk, -1, row * pool.num_blocks + column), ends)
         return 0.0
 
     def _loss(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:

@@ -54,9 +54,14 @@ class Pool:
         return len(self.rows)
 
     @property
+    def num_blocks(self) -> int:
+        """Return n."""
+        return int(self.starts.shape[1])
+
+    @property
     def sizes(self) -> Array:
         """Return the number of pairs in each bucket: int64 (n, n), with those that are trained beside a block."""
-        n = self.starts.shape[1]
+        n = self.num_blocks
         sizes: Array = (self.ends - self.starts).sum(0).reshape(n, -1, n).sum(1)
         return sizes
 
