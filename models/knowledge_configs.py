@@ -28,6 +28,10 @@ class KnowledgeConfig(RowsConfig):
     relation has (arXiv:1806.07297)."""
     start: float | None = Field(default=None, gt=0, le=100)
     """Spread of the rows as they begin; null: the scorer's own, as its page says."""
+    features: bool = True
+    """Where entities or relations have features, add what a learnt linear map makes of these to their rows. So an
+    entity without a training triple has a meaningful row, too. Where a model gives entities' rows the length 1, that
+    is their length before it."""
     entity_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of the numbers of entities' rows that is dropped while training."""
     relation_dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -27,8 +27,15 @@ def planted_triples(num_entities: int = 120, seed: int = 0) -> tuple[Triples, in
     return triples[rng.permutation(len(triples))], len(steps)
 
 
-def triple_graph(folder: Path, splits: dict[str, Triples] | None = None, num_entities: int = 120) -> Parent:
-    """Write splits (planted ones, a tenth for validation and another for the test) as one part."""
+def triple_graph(
+    folder: Path,
+    splits: dict[str, Triples] | None = None,
+    num_entities: int = 120,
+    *,
+    feat: Array | None = None,
+    relation_feat: Array | None = None,
+) -> Parent:
+    """Write splits (planted ones, a tenth for validation and another for the test) as one part, and features."""
     folder.mkdir(parents=True, exist_ok=True)
     num_relations = 0
     if splits is None:
@@ -45,6 +52,9 @@ def triple_graph(folder: Path, splits: dict[str, Triples] | None = None, num_ent
         writer.write(f"{split}_edges", np.ascontiguousarray(part[:, [0, 2]]).astype(np.int32))
         writer.write(f"{split}_relation", part[:, 1].astype(np.int32))
     writer.write("node_ids", np.arange(num_entities, dtype=np.int64))
+    for name, features in (("feat", feat), ("relation_feat", relation_feat)):
+        if features is not None:
+            writer.write(name, features.astype(np.float32))
     parent = finish(
         folder,
         writer,
@@ -54,6 +64,8 @@ def triple_graph(folder: Path, splits: dict[str, Triples] | None = None, num_ent
         task_type="triple",
         metric="mrr",
         num_relations=num_relations,
+        feature_dim=0 if feat is None else feat.shape[1],
+        relation_feature_dim=0 if relation_feat is None else relation_feat.shape[1],
         splits={split: len(part) for split, part in splits.items()},
     )
     partition = as_partition(parent)

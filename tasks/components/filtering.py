@@ -75,7 +75,9 @@ class NodeFilter:
                 out[first:last] = sources[name][positions]
 
     def write_node_data(self) -> None:
-        """Copy the rows of kept nodes."""
+        """Copy the rows of kept nodes; relations all stay."""
+        if "relation_feat" in self.store:
+            self.writer.link("relation_feat", self.store)
         for name in NODE_ARRAYS:
             source = self.store.get(name)
             if source is not None:

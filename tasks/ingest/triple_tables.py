@@ -129,9 +129,16 @@ class TripleTables:
         }
 
 
-def write_relations(writer: DatasetWriter, names: pa.Array) -> None:
-    """Write what the numbers of relations mean: texts in their order."""
-    writer.write("relations", {"relation": np.arange(len(names), dtype=np.int32), "name": names})
+def write_relations(writer: DatasetWriter, names: pa.Array, features: Iterator[Array] | None = None) -> None:
+    """Write what the numbers of relations mean: texts in their order. `features`: as of `write_entities`."""
+    with writer.table("relations") as table:
+        first = 0
+        for feat in features if features is not None else (None,):
+            count = len(names) if feat is None else len(feat)
+            columns = {"relation": np.arange(first, first + count, dtype=np.int32), "name": names.slice(first, count)}
+            table.write(columns if feat is None else columns | {"feat": feat})
+            first += count
+        assert first == len(names), (first, len(names))
 
 
 def write_entities(writer: DatasetWriter, kind: str, count: int, features: Iterator[Array] | None = None) -> None:

@@ -16,7 +16,7 @@ from tasks.transpose import transpose
 _CHUNK_BYTES = 1 << 26
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
-_UNCHANGED = tuple(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation"))
+_UNCHANGED = ("relation_feat", *(f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation")))
 _ADJACENCY = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "csr_eids")
 
 
@@ -60,7 +60,7 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     for name in _PAIRS:
         if name in names:
             _gather(order.old_to_new, store[name], writer, name)
-    for name in _UNCHANGED:  # in the order of pairs, which stays
+    for name in _UNCHANGED:  # of relations, and in the order of pairs, which stays
         if name in names:
             writer.link(name, store)
 

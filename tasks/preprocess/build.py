@@ -15,7 +15,7 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.layout import Layout
-from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_splits
+from tasks.preprocess.splits.arrays import training_rows, write_graphs, write_nodes, write_relations, write_splits
 from tasks.preprocess.splits.held_out import HeldOut, Rule
 from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
@@ -59,6 +59,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if snapshot is not None:  # from here on there is nothing but what exists
         store, layout = snapshot.store, snapshot.layout
     write_nodes(store, layout, writer, snapshot)
+    write_relations(store, writer)
     write_graphs(store, layout, writer)
     dealt = None if snapshot is None else write_snapshot_splits(recipe, snapshot, writer)
     splits = dealt.sizes if dealt else write_splits(store, layout, writer)

@@ -20,6 +20,7 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
 | `train_relation`, ... | int32 (n,) | triple tasks: relations; `train_edges` are heads and tails |
+| `relation_feat` | float32 (R, D) | triple tasks: features of relations |
 | `graph_offsets` | int64 (G + 1,) | graph g holds nodes graph_offsets[g] to graph_offsets[g + 1] (graph tasks) |
 | `graph_label` | int64 (G,) or float32 (G, T) | labels of graphs |
 

@@ -182,8 +182,10 @@ class TaskManifest(Manifest):
     """Split to number of nodes, edges, graphs or triples in it."""
     num_relations: int = 0
     """Relations that triples have (triple tasks)."""
+    relation_feature_dim: int = 0
+    """Columns of relations' features."""
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"num_relations", "relation_feature_dim"})
 
     def own_fields(self, kind: type[TaskManifest]) -> dict[str, Any]:
         """Return what manifests of a kind say beyond what every stage leaves behind, for the next stage's manifest."""

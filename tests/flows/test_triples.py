@@ -7,15 +7,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from benchmarks.gnn_graphs import prepare
 from configs.registry import DATASETS
+from configs.schema import Recipe
 from flows.cli import app
 from tasks.ingest.stage import STAGE
 from tasks.stage import run_stage
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tests.flows.conftest import graphmill
 from tests.ingest.triple_files import TRAIN, lines, put_splits
@@ -85,6 +89,30 @@ def test_inspect(place: Path) -> None:
     drawn = CliRunner().invoke(app, ["--home", "home", "inspect", outcome.folder.name, "-o", "plots"])
     assert drawn.exit_code == 0, drawn.output
     assert list(Path("plots").iterdir())
+
+
+def test_features_come_as_far_as_training(place: Path) -> None:
+    alone = ("xan", "knows", "yve"), ("yve", "knows", "xan")  # a small component, which goes
+    put_splits(place / "kg", train=[*TRAIN, *alone])
+    names = {"id": ["ann", "bob", "cy", "dan", "xan", "yve"], "x": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]}
+    pq.write_table(pa.table(names), "kg/x.parquet")
+    pq.write_table(pa.table({"id": ["knows", "likes"], "y": [1.0, 2.0]}), "kg/y.parquet")
+    dataset = {"name": "triples", "path": "kg", "features": "kg/x.parquet", "relation_features": "kg/y.parquet"}
+    recipe = Recipe.model_validate(
+        {
+            "name": "mine",
+            "dataset": dataset,
+            "model": "complex",
+            "components": {"keep": "largest"},
+            "partition": {"name": "random", "num_parts": 2},
+        }
+    )
+    folder = prepare(recipe, Home.open(place / "home"))
+    store = GraphStore.open(folder)
+    assert store.manifest.feature_dim == store.manifest.relation_feature_dim == 1
+    assert [names["x"][node] for node in store["node_ids"]] == store["feat"][:, 0].tolist()
+    assert sorted(store["feat"][:, 0].tolist()) == [10, 20, 30, 40]
+    assert store["relation_feat"].tolist() == [[1], [2]]
 
 
 def test_the_shipped_recipe_runs_from_its_data_to_a_champion(place: Path) -> None:

@@ -247,6 +247,22 @@ def test_features(ingest: Ingest, folder: Path) -> None:
         ingest(name="triples", path=str(folder), features="x.npy")
 
 
+def test_features_of_relations(ingest: Ingest, folder: Path) -> None:
+    put_splits(folder)
+    names = sorted({row[1] for row in (*TRAIN, *VALID, *TEST)})
+    table: dict[str, Any] = {"id": ["nobody", *reversed(names)], "x": list(range(len(names) + 1))}
+    pq.write_table(pa.table(table), folder / "r.parquet")
+    store = ingest(name="triples", path=str(folder), relation_features="r.parquet")
+    assert store.manifest.relation_feature_dim == 1
+    found = store.read("relations", ["name", "feat"]).to_pydict()
+    wanted = dict(zip(table["id"], table["x"], strict=True))
+    assert found["feat"] == [[wanted[name]] for name in found["name"]]
+    put(folder / "relations.txt", "".join(f"{name}\n" for name in names))
+    np.save(folder / "r.npy", np.ones((len(names) + 1, 2), np.float32))
+    with pytest.raises(DataError, match=rf"has {len(names) + 1} rows, .*relations\.txt names {len(names)} relations"):
+        ingest(name="triples", path=str(folder), relation_features="r.npy")
+
+
 def test_features_under_ids(ingest: Ingest, folder: Path) -> None:
     put_splits(folder)
     names = ["nobody", "cy", "ann", "bob", "dan"]

@@ -140,7 +140,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     entities.write(slice(None), rows.numpy())
     drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
     made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
-    return Tables(TripleLearning(kind, options, triples, made, relations, drawn, None, 11), entities)
+    return Tables(TripleLearning(kind, options, triples, made, relations, None, drawn, None, 11), entities)
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
@@ -311,13 +311,8 @@ def test_one_thread_learns_the_same_again(tmp_path: Path) -> None:
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("strategy", [{}, {"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
-def test_a_training_that_stopped_goes_on_to_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
-) -> None:
-    graph = triple_graph(tmp_path / "graph")
-    asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
-    trained(graph, tmp_path / "whole", asked)
+def stopped_at(step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train up to the checkpoint of a step, and no further."""
 
     class StoppedError(Exception):
         pass
@@ -326,14 +321,25 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
 
     def save_and_stop(self: KnowledgeTrainer) -> None:
         saved(self)
-        if self.progress.step == 3:
+        if self.progress.step == step:
             raise StoppedError
 
     with monkeypatch.context() as patch:
         patch.setattr(KnowledgeTrainer, "save_last", save_and_stop)
         with pytest.raises(StoppedError):
-            trained(graph, tmp_path / "halves", asked)
-    assert (tmp_path / "halves" / LAST).exists()
+            trained(graph, work, asked)
+    assert (work / LAST).exists()
+
+
+@pytest.mark.parametrize("strategy", [{}, {"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
+def test_a_training_that_stopped_goes_on_to_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+) -> None:
+    graph = triple_graph(tmp_path / "graph")
+    asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
+    trained(graph, tmp_path / "whole", asked)
+
+    stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
     trained(graph, tmp_path / "halves", asked)
     whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
     assert whole["metric"] == halves["metric"]

@@ -38,6 +38,7 @@ from tasks.storage.parquet_output import ParquetOutput
 from tasks.supervise import report_progress
 
 _ASKED = pa.array(ENDS)
+_NEVER_LEARNT = "its row was never learnt, so these completions mean little"
 _KNOWN = pa.array([*SPLITS, None], pa.string())
 
 
@@ -81,10 +82,13 @@ class Completion:
         return found
 
     def warnings(self) -> list[str]:
-        """Return what to know of the queries: what training never saw has a row that was never learnt."""
+        """Return what to know of the queries: those of what training never saw."""
         is_seen = {"relation": np.zeros(self._manifest.num_relations, np.bool_)}
         is_seen["relation"][self._splits.triples("train").relations] = True
         is_seen["head"] = is_seen["tail"] = self._splits.is_seen
+        of_entities, of_relations = self._manifest.feature_dim, self._manifest.relation_feature_dim
+        widths = {"head": of_entities, "relation": of_relations, "tail": of_entities}
+        has_features = {name: width > 0 and self._model.config.features for name, width in widths.items()}
         found = []
         for place, name in enumerate(ENDS):
             given = self._queries[:, place]
@@ -94,8 +98,8 @@ class Completion:
             text = self._texts.columns[name][int(unseen[0])].as_py()
             others = f" (and {len(unseen) - 1:,} more queries' {name}s)" if len(unseen) > 1 else ""
             found.append(
-                f"{name} {text!r}{others} is in no training triple: its row was never learnt, so these completions "
-                "mean little"
+                f"{name} {text!r}{others} is in no training triple: "
+                + ("only its features are known" if has_features[name] else _NEVER_LEARNT)
             )
         return found
 

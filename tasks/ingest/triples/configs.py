@@ -58,7 +58,7 @@ class TriplesConfig(ComponentConfig):
     """Knowledge graph of your own: triples of head, relation and tail in Parquet, CSV, TSV or N-Triples."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {"path", "triples", "entities", "relations", "types", "features"}
+        {"path", "triples", "entities", "relations", "types", "features", "relation_features"}
     )
 
     title: str = Field(default="triples", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
@@ -105,10 +105,13 @@ class TriplesConfig(ComponentConfig):
     types: str | None = None
     """Table of entity and type (its first two columns): each type is a node type. Without, all are `entity`."""
     features: str | None = None
-    """Numbers of each entity: a `.npy` matrix with rows in the order of `entities` (or, where ids are numbers, the row
-    of that number), or Parquet with a column of ids (`feature_id`) whose other columns are all taken."""
+    """Numbers of each entity, vectors of texts say, which models add what they make of (`model.features`): a `.npy`
+    matrix with rows in the order of `entities` (or, where ids are numbers, the row of that number), or Parquet with a
+    column of ids (`feature_id`) whose other columns are all taken."""
+    relation_features: str | None = None
+    """Numbers of each relation, likewise, in the order of `relations`."""
     feature_id: Column = "id"
-    """Column of the entity's id in `features`."""
+    """Column of the ids in `features` and `relation_features`."""
     split: TripleSplitConfig = TripleSplitConfig()
     """Training, validation and test, where `triples` names files."""
     on_unseen: Literal["error", "drop", "keep"] = "keep"

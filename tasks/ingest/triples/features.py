@@ -1,6 +1,6 @@
-"""Numbers of each entity: a matrix in the order of a list, or a Parquet table under the entities' ids.
+"""Numbers of each entity, or relation: a matrix in the order of a list, or a Parquet table under their ids.
 
-Memory: the matrix of all entities where it comes from a table, a chunk where it lies on disk as one.
+Memory: the matrix of all where it comes from a table, a chunk where it lies on disk as one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _CHUNK_BYTES = 8 << 20
 
 
 class Features(Protocol):
-    """Features of all entities."""
+    """Features of all entities, or relations."""
 
     width: int
 
-    def rows(self, entities: Array) -> Iterator[Array]:
-        """Yield the rows of entities, by the numbers that their names have: (n, width) float32, in portions.
+    def rows(self, owners: Array) -> Iterator[Array]:
+        """Yield the rows of some, by the numbers that their names have: (n, width) float32, in portions.
 
         Raises DataError: a row is missing, or holds what is no finite number.
         """
@@ -46,7 +46,7 @@ def open_features(path: Path, id_column: str, names: Names) -> Features:
         return _Matrix(path, names)
     if path.suffix.lower() in (".parquet", ".pq"):
         return _Table(path, id_column, names)
-    raise DataError("is neither .npy nor .parquet, which features of entities are read from", path=path)
+    raise DataError(f"is neither .npy nor .parquet, which features of {names.plural} are read from", path=path)
 
 
 def _step(width: int) -> int:
@@ -61,29 +61,33 @@ class _Matrix:
         header = NpyFile(path).header()
         check_row(header, path)
         if len(header.shape) != 2:
-            raise DataError(f"has the shape {header.shape}; (entities, columns) is needed", path=path)
+            raise DataError(f"has the shape {header.shape}; ({names.plural}, columns) is needed", path=path)
         self.count, self.width = header.shape
         self.ids: Array | None = None
         if names.listed:
             if self.count != names.count:
-                raise DataError(f"has {self.count:,} rows, {names.path} names {names.count:,} entities", path=path)
+                raise DataError(
+                    f"has {self.count:,} rows, {names.path} names {names.count:,} {names.plural}", path=path
+                )
         elif names.index.is_text:
             raise DataError(
-                "has rows without ids, and the entities are texts: give their list in the order of the rows "
-                "(dataset.entities), or Parquet with a column of ids",
+                f"has rows without ids, and the {names.plural} are texts: give their list in the order of the rows "
+                f"(dataset.{names.plural}), or Parquet with a column of ids",
                 path=path,
             )
         else:
             self.ids = np.asarray(names.keys())
 
-    def rows(self, entities: Array) -> Iterator[Array]:
+    def rows(self, owners: Array) -> Iterator[Array]:
         """See Features."""
         values = NpyFile(self.path).mapped()
-        for part in blocks(len(entities), _step(self.width)):
-            rows = entities[part] if self.ids is None else self.ids[entities[part]]
+        for part in blocks(len(owners), _step(self.width)):
+            rows = owners[part] if self.ids is None else self.ids[owners[part]]
             beyond = np.flatnonzero(rows >= self.count)
             if len(beyond):
-                raise DataError(f"has {self.count:,} rows, and none for the entity {rows[beyond[0]]}", path=self.path)
+                raise DataError(
+                    f"has {self.count:,} rows, and none for the {self.names.what} {rows[beyond[0]]}", path=self.path
+                )
             with np.errstate(over="ignore"):
                 found = values[rows].astype(np.float32)
             wrong = np.argwhere(~np.isfinite(found))
@@ -158,14 +162,14 @@ class _Table:
         )
         return codes
 
-    def rows(self, entities: Array) -> Iterator[Array]:
+    def rows(self, owners: Array) -> Iterator[Array]:
         """See Features."""
-        missing = np.flatnonzero(~self.known[entities])
+        missing = np.flatnonzero(~self.known[owners])
         if len(missing):
-            name = self.names.keys()[int(entities[missing[0]])].as_py()
-            raise DataError(f"has no row for {len(missing):,} entities, {name!r} the first", path=self.path)
-        for part in blocks(len(entities), _step(self.width)):
-            yield self.values[entities[part]]
+            name = self.names.keys()[int(owners[missing[0]])].as_py()
+            raise DataError(f"has no row for {len(missing):,} {self.names.plural}, {name!r} the first", path=self.path)
+        for part in blocks(len(owners), _step(self.width)):
+            yield self.values[owners[part]]
 
 
 def _as_id(ids: pa.Array, row: int, text: bool) -> str:

@@ -56,9 +56,7 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
     entities, relations = _numberings(job)
     with DatasetWriter(context.work) as writer:
         features = _write_entities(job, writer, entities)
-        keys = job.intake.relations.keys().take(pa.array(relations.order)).cast(pa.string())
-        _hint_at_similar(job, "relations", keys)
-        write_relations(writer, keys)
+        relation_features = _write_relations(job, writer, relations)
         with TripleTables(writer, entities.types, job.names("train")) as tables:
             for split, columns in _portions(job, entities, relations):
                 tables.add(split, **columns)
@@ -67,6 +65,7 @@ def ingest_triples(config: TriplesConfig, sources: Sources, context: StageContex
         "dataset": config.title,
         "metric": "mrr",
         "num_relations": len(relations.order),
+        "relation_feature_dim": relation_features,
         "adjusted": job.adjusted,
         **fields,
     }
@@ -110,8 +109,18 @@ def _write_entities(job: Job, writer: DatasetWriter, numbering: Numbering) -> di
     return found
 
 
-def _rows(features: Features | None, entities: Array) -> Iterator[Array] | None:
-    return None if features is None else features.rows(entities)
+def _rows(features: Features | None, owners: Array) -> Iterator[Array] | None:
+    return None if features is None else features.rows(owners)
+
+
+def _write_relations(job: Job, writer: DatasetWriter, numbering: Numbering) -> int:
+    """Write names of relations, and their features; return how many columns these have."""
+    names, path = job.intake.relations, job.sources.relation_features
+    features = None if path is None else open_features(path, job.config.feature_id, names)
+    keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())
+    _hint_at_similar(job, names.plural, keys)
+    write_relations(writer, keys, _rows(features, numbering.order))
+    return 0 if features is None else features.width
 
 
 def _hint_at_similar(job: Job, what: str, keys: pa.Array) -> None:

@@ -54,6 +54,11 @@ class Names:
         """How many there are."""
         return self.index.count
 
+    @property
+    def plural(self) -> str:
+        """What they are, for messages; also the option that lists them."""
+        return {"entity": "entities", "relation": "relations"}[self.what]
+
     def forget(self) -> None:
         """Begin anew, with texts."""
         self.__init__(self.what, self.path, texts=self.texts)  # type: ignore[misc]

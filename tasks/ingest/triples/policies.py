@@ -178,6 +178,8 @@ def check_unseen(job: Job) -> None:
             "such triples); dataset.on_unseen can drop or keep them",
         )
     done = "dropped" if policy == "drop" else "kept"
+    given = {1: job.config.features, 2: job.config.relation_features}
+    has_features = all(path for bit, path in given.items() if (found & bit).any())
     for bit, what in ((1, "an entity"), (2, "a relation")):
         for code, split in enumerate(SPLITS[1:], start=1):
             count = int(np.count_nonzero((found & bit > 0) & (triples.owner == code)))
@@ -185,7 +187,7 @@ def check_unseen(job: Job) -> None:
     job.context.warn(
         f"{np.count_nonzero(found):,} triples of validation and test have an entity or a relation that no training "
         f"triple shows, and are {done} (dataset.on_unseen: {policy})"
-        + ("" if policy == "drop" else "; a model knows nothing of these")
+        + ("" if policy == "drop" else f"; a model knows {'only the features' if has_features else 'nothing'} of these")
     )
     if policy == "drop":
         triples.owner[found > 0] = DROPPED

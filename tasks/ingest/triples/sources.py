@@ -16,6 +16,7 @@ ALL = "all"
 """Stands for the split of triples that are still to be dealt out."""
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".nt": "ntriples"}
 _COMPRESSED = (".gz", ".zst")
+_ROLES = ("entities", "relations", "types", "features", "relation_features")
 _NAMES = {"train": ("train",), "valid": ("valid", "dev", "val", "validation"), "test": ("test",)}
 
 
@@ -29,11 +30,12 @@ class Sources:
     relations: Path | None
     types: Path | None
     features: Path | None
+    relation_features: Path | None
 
     def described(self) -> dict[str, list[tuple[str, Path]]]:
         """Return role to name and path of each file."""
         found = {f"triples {split}": [(path.name, path) for path in paths] for split, paths in self.triples.items()}
-        for role in ("entities", "relations", "types", "features"):
+        for role in _ROLES:
             path = getattr(self, role)
             if path is not None:
                 found[role] = [(path.name, path)]
@@ -48,10 +50,7 @@ def shown(paths: Sequence[Path]) -> str:
 def find_sources(config: TriplesConfig) -> Sources:
     """Find the files that the options name. Raises DataError where one is missing."""
     folder = _Folder(user_path(config.path)) if config.path is not None else None
-    given = {
-        role: _one_file(getattr(config, role)) if getattr(config, role) else None
-        for role in ("entities", "relations", "types", "features")
-    }
+    given = {role: _one_file(getattr(config, role)) if getattr(config, role) else None for role in _ROLES}
     if folder is not None:
         for role in ("entities", "relations"):
             given[role] = given[role] or folder.list_of(role)

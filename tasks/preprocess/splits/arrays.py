@@ -21,6 +21,12 @@ Choose = Callable[[int, int], Array]
 """(first row, number of rows) -> which of them, counted from the first."""
 
 
+def write_relations(store: DatasetStore, writer: ArrayWriter) -> None:
+    """Write `relation_feat`, where relations have features."""
+    if store.manifest.relation_feature_dim:
+        writer.write("relation_feat", store.column("relations", "feat").astype(np.float32))
+
+
 def write_nodes(store: DatasetStore, layout: Layout, writer: ArrayWriter, snapshot: Snapshot | None = None) -> None:
     """Write `node_ids`, `node_type`, `node_time` and (node tasks) `label`; row group by row group.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from models.kernels.dropout import dropout
-from models.kernels.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.row_moves import move_rows, set_lengths
 from models.kernels.row_tables import RowTable
 from models.kernels.similarity import similarities, similarity_gradients
 from models.kernels.threads import num_threads, run_parts
@@ -19,6 +19,7 @@ from models.knowledge import KnowledgeModel, relation_rows
 from models.triple_losses.base import Targets, TripleLoss
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
+from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
@@ -40,12 +41,13 @@ class AllEntitiesEngine:
         loader: AllEntities,
         loss: TripleLoss,
         relations: Relations,
+        projection: Projection | None,
         grid: Grid,
         seed: int,
     ) -> None:
         """Arguments as of `TripleLearning`. Raises RecipeError: the scores of a batch have no room."""
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.grid, self.seed = relations, grid, seed
+        self.relations, self.projection, self.grid, self.seed = relations, projection, grid, seed
         count = grid.tables.num_nodes
         if loader.room * count > _MOST_SCORES or grid.room is not None or grid.tables.num_blocks > 1:
             raise RecipeError(
@@ -71,7 +73,10 @@ class AllEntitiesEngine:
         """Take the step of a batch; return its loss and the number of its queries."""
         asked = self.loader.batch(chunk)
         count = sum(len(some.known) for some in asked)
+        everything = np.arange(table.num_rows)
         entities, share = torch.from_numpy(table.read()), self.options.entity_dropout
+        if self.projection is not None:
+            self.projection.add_to(entities, everything)
         key = derive_key(self.seed, _DROPOUT, chunk)
         if share:
             entities = dropout(entities, share, key=key, inplace=True)
@@ -86,9 +91,11 @@ class AllEntitiesEngine:
         if share:
             by_entities = dropout(by_entities, share, key=key, inplace=True)
         noise = derive_key(self.seed, _ROUNDING, chunk) | 1
-        everything = np.arange(table.num_rows)
         move_rows(table, everything, by_entities, rate, noise)
-        move_rows(self.relations.table, np.concatenate(rows), torch.cat(gradients), rate, noise)
+        if self.projection is not None:
+            self.projection.collect(everything, by_entities)
+            self.projection.step(rate, noise)
+        self.relations.move(np.concatenate(rows), torch.cat(gradients), rate, noise)
         if self.model.has_unit_entities(self.options):
             set_lengths(table, everything)
         return loss, count
@@ -100,10 +107,12 @@ class AllEntitiesEngine:
 
         `dropped`: key of what is dropped of relations' rows.
         """
-        options, model, table = self.options, self.model, self.relations.table
+        options, model = self.options, self.model
         share = len(asked.known) / count
-        rows, asked_of = relation_rows(options, torch.from_numpy(asked.relations), table.num_rows, asked.side)
-        relations, dropout_share = gather_rows(table, rows.numpy()), options.relation_dropout
+        rows, asked_of = relation_rows(
+            options, torch.from_numpy(asked.relations), self.relations.table.num_rows, asked.side
+        )
+        relations, dropout_share = self.relations.read(rows.numpy()), options.relation_dropout
         if dropout_share:
             relations = dropout(relations, dropout_share, key=dropped, inplace=True)
         known = torch.from_numpy(asked.known)

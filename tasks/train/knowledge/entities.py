@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from models.kernels.row_tables import RowTable
 from tasks.arrays import Array, blocks, offsets
+from tasks.train.knowledge.projection import Projection
 from tasks.train.tables.grid import Grid, Saved, block_rows
 
 _ROWS = 1 << 16
@@ -28,9 +30,15 @@ def numbers(nodes: Array, num_nodes: int, num_blocks: int) -> NDArray[np.int64]:
 class GridEntities:
     """Blocks of a grid, one after the other: see `tasks.ranking.entities.EntityBlocks`."""
 
-    def __init__(self, grid: Grid, files: Saved | None = None) -> None:
-        """`files`: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are."""
-        self._grid, self._files = grid, files
+    def __init__(self, grid: Grid, files: Saved | None = None, projection: Projection | None = None) -> None:
+        """Know where rows lie.
+
+        Args:
+            grid: of the training.
+            files: of a checkpoint, of all ranks; None: the blocks of this rank's memory as they are.
+            projection: what features add to rows; None: nothing.
+        """
+        self._grid, self._files, self._projection = grid, files, projection
         self.num_entities = grid.tables.num_nodes
         (self._name,) = grid.tables.widths()
         self.width = grid.tables.widths()[self._name]
@@ -41,7 +49,7 @@ class GridEntities:
         for block in range(self._grid.tables.num_blocks):
             table = self._block(block)
             for part in blocks(table.num_rows, _ROWS):
-                yield first + part.start, np.ascontiguousarray(table.read(part))
+                yield first + part.start, self._rows(table, block, part)
             first += table.num_rows
 
     def copy_to(self, found: Array) -> None:
@@ -51,7 +59,14 @@ class GridEntities:
             table = self._block(block)
             own = found[block::count]
             for part in blocks(table.num_rows, _ROWS):
-                own[part] = table.read(part)
+                own[part] = self._rows(table, block, part)
+
+    def _rows(self, table: RowTable, block: int, part: slice) -> NDArray[np.float32]:
+        rows = np.ascontiguousarray(table.read(part))
+        if self._projection is not None:
+            nodes = block + self._grid.tables.num_blocks * np.arange(part.start, part.stop)
+            self._projection.complete(torch.from_numpy(rows), nodes)
+        return rows
 
     def _block(self, block: int) -> RowTable:
         key = self._name, block

@@ -32,6 +32,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     if train.device == "cuda":
         raise RecipeError("train.device=cuda: knowledge graphs are trained on CPUs; set train.device=auto")
     check_grid(train, manifest, shared=True)
+    given = {"entities": manifest.feature_dim, "relations": manifest.relation_feature_dim}
+    features = " and ".join(f"{count:,} of {name}" for name, count in given.items() if count)
+    if features:
+        context.message(
+            f"features: {features}" + ("" if recipe.model.features else ", not used (model.features=false)")
+        )
     context.message(f"{recipe.model.name}, {train.loader.name} loader, {train.loss.name} loss, {train.strategy.name}")
 
 

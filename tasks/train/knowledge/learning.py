@@ -22,6 +22,7 @@ from models.vectors import Meeting
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
+from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.triples import DrawnEntities, Triples, negatives_shape
 from tasks.train.tables.objective import Ends, Number, Part
@@ -41,6 +42,7 @@ class TripleLearning:
         loader: Triples,
         loss: TripleLoss,
         relations: Relations,
+        projection: Projection | None,
         drawn: DrawnEntities,
         head_chances: Tensor | None,
         seed: int,
@@ -53,12 +55,14 @@ class TripleLearning:
             loader: makes batches.
             loss: of scores.
             relations: the rows of relations, which are learnt too.
+            projection: what entities' features add to their rows; None: nothing.
             drawn: draws entities to compare with.
             head_chances: how often the head is asked for, float32 (R,); None: as the loader's `sides` say.
             seed: of all that is drawn.
         """
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.drawn, self.head_chances, self.seed = relations, drawn, head_chances, seed
+        self.relations, self.projection = relations, projection
+        self.drawn, self.head_chances, self.seed = drawn, head_chances, seed
         self.id_type: Any = loader.data.store["csc_indices"].dtype
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
@@ -93,9 +97,17 @@ class TripleLearning:
             table = batch.tables[block]
             rows, gradients = moved.moves()
             move_rows(table, rows, gradients, rate, noise + 2 * place)
+            if self.projection is not None:
+                self.projection.collect(self.nodes(block, rows), gradients)
             if self.model.has_unit_entities(self.options):
                 set_lengths(table, rows)
-        move_rows(self.relations.table, *batch.of_relations.moves(), rate, noise)
+        if self.projection is not None:
+            self.projection.step(rate, noise)
+        self.relations.move(*batch.of_relations.moves(), rate, noise)
+
+    def nodes(self, block: int, rows: Array) -> Array:
+        """Return the entities that rows of a block belong to."""
+        return block + len(self.drawn.sizes) * rows.astype(np.int64)
 
 
 class _Batch:
@@ -135,7 +147,10 @@ class _Batch:
         table = self.tables[block]
         if block not in self.gradients:
             self.gradients[block] = Gradients(table.width)
-        return self._dropped(self.gradients[block], numbers, gather_rows(table, numbers), self.options.entity_dropout)
+        rows = gather_rows(table, numbers)
+        if self.learning.projection is not None:
+            self.learning.projection.add_to(rows, self.learning.nodes(block, numbers))
+        return self._dropped(self.gradients[block], numbers, rows, self.options.entity_dropout)
 
     def _ends(self, end: Side, some: Tensor | None) -> Rows:
         """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
@@ -194,14 +209,16 @@ class _Batch:
 
         Both ends may ask with the same rows: these are read once, unless other numbers are dropped each time.
         """
-        options, table = self.options, self.learning.relations.table
+        options, relations = self.options, self.learning.relations
         is_shared = some is None and not options.relation_dropout and not options.inverse_relations
         if is_shared and self.relation_rows is not None:
             return self.relation_rows, side
         numbers = torch.from_numpy(self.relation.astype(np.int64))
-        rows, asked_of = relation_rows(options, numbers if some is None else numbers[some], table.num_rows, side)
+        rows, asked_of = relation_rows(
+            options, numbers if some is None else numbers[some], relations.table.num_rows, side
+        )
         taken = rows.numpy()
-        relation = self._dropped(self.of_relations, taken, gather_rows(table, taken), options.relation_dropout)
+        relation = self._dropped(self.of_relations, taken, relations.read(taken), options.relation_dropout)
         if is_shared:
             self.relation_rows = relation
         return relation, asked_of

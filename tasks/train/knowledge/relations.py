@@ -1,4 +1,4 @@
-"""The rows of relations, which every rank has whole and learns by itself: ranks share them from time to time."""
+"""The rows of relations."""
 
 from __future__ import annotations
 
@@ -9,23 +9,49 @@ import torch
 from torch import Tensor
 
 from models.kernels.row_layout import Rule
+from models.kernels.row_moves import gather_rows, move_rows
 from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel
 from tasks.arrays import Array
-from tasks.train.ranks.collectives import average_
+from tasks.train.knowledge.projection import Projection
+from tasks.train.knowledge.shared_rows import SharedRows
 
 
 class Relations:
-    """A table of float32 rows."""
+    """A float32 row for each relation, and with inverse relations one for its way back, behind the others."""
 
-    def __init__(self, model: type[KnowledgeModel], config: Any, num_relations: int, rule: Rule, seed: int) -> None:
-        """Draw the rows as they begin."""
+    def __init__(
+        self,
+        model: type[KnowledgeModel],
+        config: Any,
+        num_relations: int,
+        rule: Rule,
+        seed: int,
+        features: Array | None = None,
+        uses: Array | None = None,
+    ) -> None:
+        """Draw the rows as they begin.
+
+        Args:
+            model: says how.
+            config: the model's options.
+            num_relations: of the data.
+            rule: of the steps.
+            seed: of what is drawn.
+            features: float32 (num_relations, F), which add to the rows; None: there are none.
+            uses: with features, training triples of each relation, (num_relations,).
+        """
         self.table = RowTable.zeros(config.relation_rows(num_relations), config.relation_width, "float32", rule)
         rows = torch.empty(self.table.num_rows, self.table.width)
         model.start_relations(config, rows, torch.Generator().manual_seed(seed))
         self.table.write(slice(None), rows.numpy())
-        self._shared = self.state()
-        """As all ranks had them last."""
+        self._own = SharedRows(self.table)
+        self._projection: Projection | None = None
+        if features is not None and uses is not None:
+            # A way back takes another map: the other half of the columns.
+            ways = self.table.num_rows // num_relations
+            found = np.kron(np.eye(ways, dtype=np.float32), features)
+            self._projection = Projection(found, np.tile(uses, ways), self.table.width, rule)
 
     def begin_with(self, rows: Tensor, places: Array) -> None:
         """Replace rows by others, float32 (m, width); `places` (m,) says which, -1: none."""
@@ -33,35 +59,42 @@ class Relations:
         own = self.table.read()
         own[places[some]] = rows[torch.from_numpy(some)].numpy()
         self.table.write(slice(None), own)
-        self._shared = self.state()
+        self._own = SharedRows(self.table)
 
-    def share(self, num_ranks: int) -> None:
-        """Move rows by all that any of so many ranks has moved them by, as if one had trained; all call it together.
+    def read(self, numbers: Array) -> Tensor:
+        """Return some rows, float32 (n, width)."""
+        rows = gather_rows(self.table, numbers)
+        if self._projection is not None:
+            self._projection.add_to(rows, numbers)
+        return rows
 
-        So do the sums of squares that Adagrad remembers. What momentum and Adam remember fades, and is averaged.
-        Validation MRR of FB15k-237 in 4 x 4 blocks after 30 epochs is .328 on two ranks, .329 on one; with the mean of
-        rows and sums it is .327 on two.
-        """
-        tables = self.state()
-        average_(list(tables.values()))
-        fades = self.table.rule.name in ("momentum", "adam")
-        for name, mean in tables.items():
-            before = self._shared[name]
-            if name == "values" or not fades:
-                mean.sub_(before).mul_(num_ranks).add_(before)
-            self.table.arrays()[name][:] = mean.numpy()
-        self._shared = tables
+    def move(self, numbers: Array, gradients: Tensor, rate: float, noise: int) -> None:
+        """Move rows down their gradients: see `move_rows`."""
+        move_rows(self.table, numbers, gradients, rate, noise)
+        if self._projection is not None:
+            self._projection.collect(numbers, gradients)
+            self._projection.step(rate, noise)
 
     def rows(self) -> Tensor:
-        """Return a copy of the rows, float32 (R, width)."""
-        return torch.from_numpy(self.table.read())
+        """Return a copy of all rows, float32 (R, width), as scores are taken of them when training is over."""
+        rows = torch.from_numpy(self.table.read())
+        if self._projection is not None:
+            self._projection.complete(rows, np.arange(len(rows)))
+        return rows
 
-    def state(self) -> dict[str, Tensor]:
+    def _parts(self) -> dict[str, SharedRows]:
+        return {"own": self._own} | ({} if self._projection is None else {"projection": self._projection.rows})
+
+    def share(self, num_ranks: int) -> None:
+        """See `SharedRows.share`."""
+        for part in self._parts().values():
+            part.share(num_ranks)
+
+    def state(self) -> dict[str, Any]:
         """Return all that a checkpoint has to hold."""
-        return {name: torch.from_numpy(array.copy()) for name, array in self.table.arrays().items()}
+        return {name: part.state() for name, part in self._parts().items()}
 
-    def restore(self, state: dict[str, Tensor]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned."""
-        for name, array in self.table.arrays().items():
-            array[:] = state[name].numpy()
-        self._shared = self.state()
+        for name, part in self._parts().items():
+            part.restore(state[name])

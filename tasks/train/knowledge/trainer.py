@@ -23,6 +23,7 @@ from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesEngine
 from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
+from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
 from tasks.train.knowledge.validation import Validation
 from tasks.train.loaders.all_entities import AllEntities
@@ -67,7 +68,19 @@ class KnowledgeTrainer(BlockTrainer):
         """Return what takes the steps."""
         manifest, seed = self.store.manifest, self.job.seed
         rule = Rule(self.config.optimizer)
-        self.relations = Relations(self.model, self.options, manifest.num_relations, rule, derive_key(seed, _RELATIONS))
+        takes = self.options.features
+        self.relations = Relations(
+            self.model,
+            self.options,
+            manifest.num_relations,
+            rule,
+            derive_key(seed, _RELATIONS),
+            self.store.get("relation_feat") if takes else None,
+            np.bincount(self.store["train_relation"], minlength=manifest.num_relations),
+        )
+        degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
+        features = self.store.get("feat") if takes else None
+        self.projection = None if features is None else Projection(features, degree, self.options.dim, rule)
         if self._earlier is not None:
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
@@ -80,14 +93,17 @@ class KnowledgeTrainer(BlockTrainer):
         if self.ranks.is_main:
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
         if isinstance(self.loader, AllEntities):
-            return AllEntitiesEngine(self.model, self.options, self.loader, loss, self.relations, self.grid, seed)
+            return AllEntitiesEngine(
+                self.model, self.options, self.loader, loss, self.relations, self.projection, self.grid, seed
+            )
         chances = None
         if self.config.loader.sides == "bernoulli":
             chances = torch.from_numpy(head_chances(self.store))
-        degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
         loss.entities_a_drawn = manifest.num_nodes / self.config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, self.config.loader.power)
-        learning = TripleLearning(self.model, self.options, self.loader, loss, self.relations, drawn, chances, seed)
+        learning = TripleLearning(
+            self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
+        )
         return CpuEngine(learning, self.grid, run_parts)
 
     def start(self, key: Key, table: RowTable) -> None:
@@ -129,9 +145,11 @@ class KnowledgeTrainer(BlockTrainer):
         return products_in(self.config.products)
 
     def after_round(self) -> None:
-        """Share relations' rows."""
+        """Share what all ranks have whole."""
         if self.ranks.world_size > 1:
             self.relations.share(self.ranks.world_size)
+            if self.projection is not None:
+                self.projection.rows.share(self.ranks.world_size)
 
     # ---- validation
 
@@ -150,7 +168,7 @@ class KnowledgeTrainer(BlockTrainer):
             files = self.grid.save()
         metrics: dict[str, float] = {}
         if self.validation is not None:
-            entities = GridEntities(self.grid, None if self._in_memory else files)
+            entities = GridEntities(self.grid, None if self._in_memory else files, self.projection)
             metrics = self.validation.measure(entities, self.relations.rows())
         metrics = from_main(metrics)
         score = from_main(self.validation.score(metrics) if self.validation else 0.0)
@@ -159,7 +177,11 @@ class KnowledgeTrainer(BlockTrainer):
             progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
             self.stale = 0
             self.grid.version = progress.step
-            self.best = {"files": files or self.grid.save(), "relations": self.relations.rows()}
+            self.best = {
+                "files": files or self.grid.save(),
+                "relations": self.relations.rows(),
+                "projection": self._projection_state(),
+            }
             self.save_last()
             return
         progress.evaluations_without_gain += 1
@@ -183,6 +205,7 @@ class KnowledgeTrainer(BlockTrainer):
         """Return what a checkpoint has to hold beside the blocks."""
         return {
             "relations": self.relations.state(),
+            "projection": self._projection_state(),
             "best": self.best,
             "plateau": [self.rate_drops, self.stale],
         }
@@ -190,8 +213,13 @@ class KnowledgeTrainer(BlockTrainer):
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned."""
         self.relations.restore(state["relations"])
+        if self.projection is not None:
+            self.projection.rows.restore(state["projection"])
         self.best = state["best"]
         self.rate_drops, self.stale = state["plateau"]
+
+    def _projection_state(self) -> dict[str, Any] | None:
+        return None if self.projection is None else self.projection.rows.state()
 
     def kept_files(self, state: dict[str, Any]) -> Saved:
         """Return the files of the best rows."""
@@ -203,7 +231,9 @@ class KnowledgeTrainer(BlockTrainer):
         self.journal.write_progress("making the model of the best rows", force=True)
         num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
         table = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
-        best = GridEntities(self.grid, self.best["files"])
+        if self.projection is not None:
+            self.projection.rows.restore(self.best["projection"])
+        best = GridEntities(self.grid, self.best["files"], self.projection)
         best.copy_to(table)
         model = set_around_table(self.job.model, graph_facts(self.store.manifest), torch.from_numpy(table))
         assert isinstance(model, KnowledgeModel)
