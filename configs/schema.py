@@ -116,6 +116,8 @@ class EvaluateConfig(ConfigModel):
         unknown = set(value) - {"train", "valid", "test"}
         if unknown or not value:
             raise ValueError(f"splits are train, valid and test, not {', '.join(sorted(unknown)) or 'none'}")
+        if len(set(value)) < len(value):
+            raise ValueError(f"splits are named once each, not {', '.join(value)}")
         return value
 
     @field_validator("label_shares")

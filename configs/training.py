@@ -247,6 +247,12 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
                 f"loss={self.loss.name} compares with drawn entities, and loader={self.loader.name} draws none; take "
                 "loss=softmax or loss=logistic, or loader=triples"
             )
+        unused = [name for name in getattr(self.loss, "of_drawn", ()) if _is_changed(self.loss, name)]
+        if against_all and unused:
+            raise ValueError(
+                f"loss={self.loss.name}: {' and '.join(unused)} weigh drawn entities, and loader={self.loader.name} "
+                "draws none; leave them out, or take loader=triples"
+            )
         if against_all and self.num_ranks * self.num_machines > 1:
             raise ValueError(
                 f"loader={self.loader.name} compares with all entities in one process: set num_ranks=1 and "
@@ -275,6 +281,10 @@ class FactorTrainConfig(TrainBase):
 _SECTIONS: tuple[type[TrainBase], ...] = (TrainConfig, TableTrainConfig, KnowledgeTrainConfig, FactorTrainConfig)
 SECTIONS = {section.family: section for section in _SECTIONS}
 """The section `train` of each family."""
+
+
+def _is_changed(options: ComponentConfig, name: str) -> bool:
+    return bool(getattr(options, name) != type(options).model_fields[name].default)
 
 
 def train_section(model: type[ComponentConfig]) -> type[TrainBase]:

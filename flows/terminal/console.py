@@ -37,7 +37,7 @@ def _console(terminal: bool, *, stderr: bool) -> Console:
     from rich.console import Console
 
     width = None if terminal else _NO_TERMINAL_WIDTH
-    return Console(stderr=stderr, highlight=False, soft_wrap=not terminal, width=width)
+    return Console(stderr=stderr, emoji=False, highlight=False, soft_wrap=not terminal, width=width)
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]], width: int = 9) -> None:

@@ -15,11 +15,15 @@ class TripleLossConfig(ComponentConfig):
 
     against_all: ClassVar[bool] = True
     """Whether it takes scores of all entities, some of which are true, and not of drawn ones alone."""
+    of_drawn: ClassVar[tuple[str, ...]] = ()
+    """Options of drawn entities, which mean nothing where none is drawn."""
 
 
 @TRIPLE_LOSSES.options("softmax", "softmax")
 class SoftmaxConfig(TripleLossConfig):
     """Cross entropy: the true entity against the others, as classes (arXiv:1705.10744)."""
+
+    of_drawn: ClassVar[tuple[str, ...]] = ("negative_weight",)
 
     name: str = "softmax"
     negative_weight: Annotated[float, Field(gt=0, le=1e12)] | Literal["all"] = "all"
@@ -31,6 +35,8 @@ class SoftmaxConfig(TripleLossConfig):
 @TRIPLE_LOSSES.options("logistic", "logistic")
 class LogisticConfig(TripleLossConfig):
     """Each triple by itself is true or false: binary cross entropy of the scores (arXiv:1606.06357)."""
+
+    of_drawn: ClassVar[tuple[str, ...]] = ("adversarial", "negative_weight")
 
     name: str = "logistic"
     margin: float = Field(default=0.0, ge=-1000, le=1000)

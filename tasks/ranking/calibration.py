@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.knowledge import Side
 from models.logistic import fit_logistic
 from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
@@ -47,7 +48,7 @@ def fit_calibration(
         found, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
         is_there = found != NOBODY
         scores.append(score[is_there])
-        holds.append(_are_among(found, *known_of(validation, ends, triples.relations, side))[is_there])
+        holds.append(_are_among(validation, found, ends, triples.relations, side)[is_there])
     x = torch.from_numpy(np.concatenate(scores)).double()[:, None]
     y = torch.from_numpy(np.concatenate(holds))[:, None]
     if not y.any() or y.all():
@@ -61,9 +62,9 @@ def fit_calibration(
     return torch.tensor([slope, float(fitted.bias[0]) - slope * centre])
 
 
-def _are_among(found: Array, starts: Array, known: Array) -> Array:
-    """Return which of the entities (n, k) are among those of their row: bool (n, k)."""
-    rows = np.repeat(np.arange(len(found)), np.diff(starts))
-    base = int(max(found.max(initial=0), known.max(initial=0))) + 1
-    given = np.arange(len(found))[:, None] * base + found
-    return np.asarray(np.isin(given, rows * base + known) & (found >= 0))
+def _are_among(known: KnownTriples, found: Array, ends: Array, relations: Array, side: Side) -> Array:
+    """Return which entities (n, k) complete their row's query in one of the triples: bool (n, k); NOBODY does not."""
+    entities = np.where(found == NOBODY, 0, found).reshape(-1)
+    given, relation = (np.repeat(np.asarray(column, np.int64), found.shape[1]) for column in (ends, relations))
+    triples = (given, relation, entities) if side == "tail" else (entities, relation, given)
+    return known.contain(*triples).reshape(found.shape) & (found != NOBODY)

@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.arrays import Array, blocks, offsets
+from tasks.arrays import Array, blocks
 
 _ROWS_AT_A_TIME = 1 << 20
-Known = tuple[NDArray[np.int64], Array]
-"""Where each query's entities begin and the last one's end, (n + 1,), and the entities, ascending within a query."""
+
+
+class Known(NamedTuple):
+    """The entities that are known to complete n queries: a view of all triples, however many complete one.
+
+    Those of query i are `triples[low[i]:high[i]] - base[i]`, ascending.
+    """
+
+    low: NDArray[np.int64]
+    """(n,)."""
+    high: NDArray[np.int64]
+    """(n,)."""
+    base: NDArray[np.uint64]
+    """(n,)."""
+    triples: NDArray[np.uint64]
+    """Of any length, sorted."""
+
+    def part(self, rows: slice) -> Known:
+        """Return those of some queries."""
+        return Known(self.low[rows], self.high[rows], self.base[rows], self.triples)
+
+    @classmethod
+    def none(cls, count: int) -> Known:
+        """Return that nothing is known of so many queries."""
+        places = np.zeros(count, np.int64)
+        return cls(places, places, np.zeros(count, np.uint64), np.zeros(0, np.uint64))
 
 
 @dataclass(frozen=True)
@@ -60,7 +85,7 @@ class KnownTriples:
         return cls(num_entities, num_relations, by_head, by_tail)
 
     def tails(self, heads: Array, relations: Array) -> Known:
-        """Return the known tails of queries (head, relation, ?), (n,) each: int64 (n + 1,) and int32 or int64."""
+        """Return the known tails of queries (head, relation, ?), (n,) each."""
         return self._find(self.by_head, heads, relations)
 
     def heads(self, relations: Array, tails: Array) -> Known:
@@ -83,13 +108,8 @@ class KnownTriples:
         _check_below(relations, self.num_relations, "relations")
         base = _numbers(relations, given, np.zeros(len(given), np.uint64), self.num_entities)
         low = np.searchsorted(numbers, base)
-        counts = np.searchsorted(numbers, base + np.uint64(self.num_entities)) - low  # at most N^2 R: no overflow
-        starts = offsets(counts)
-        found = np.empty(starts[-1], np.int32 if self.num_entities < 1 << 31 else np.int64)
-        if len(found):
-            places = np.arange(len(found)) + np.repeat(low - starts[:-1], counts)
-            found[:] = numbers[places] - np.repeat(base, counts)
-        return starts, found
+        high = np.searchsorted(numbers, base + np.uint64(self.num_entities))  # at most N^2 R: no overflow
+        return Known(low, high, base, numbers)
 
 
 def _numbers(relation: Array, given: Array, asked: Array, num_entities: int) -> NDArray[np.uint64]:

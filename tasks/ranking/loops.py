@@ -5,7 +5,7 @@
 | `tiles` float32 (t, w, LANES), flat | column j of a tile lies at (tile * w + j) * LANES; 0 fills the last tile |
 | `counted` uint64 (t,) | a bit for each entity of a tile that counts |
 | `queries`, `scales` float32 (g, w, GROUP), flat | likewise; scales may be None |
-| `known` | known entities, ascending within a query; query i's begin at starts[i] and end at starts[i + 1] |
+| `lows`, `highs`, `bases`, `known` | query i's known entities are known[lows[i]:highs[i]] - bases[i], ascending |
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _add(similarity, lanes, score, queries, scales, at, second, x, y):  # type: 
 
 @njit(inline="always")
 def _first_not_below(known, low, high, number):  # type: ignore[no-untyped-def]
-    """Return where the first of known[low:high] is that is `number` or more; `high` if none is."""
+    """Return where the first of known[low:high] is that is `number` or more; `high` if none is. All are uint64."""
     while low < high:
         middle = (low + high) >> 1
         if known[middle] < number:
@@ -103,25 +103,28 @@ def _first_not_below(known, low, high, number):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _without_known(bits, known, places, i, stop, begin, size):  # type: ignore[no-untyped-def]
-    """Return a tile's bits without query i's known entities, and go on to those of later tiles."""
-    place = places[i]
-    while place < stop and known[place] < begin + size:
-        bits &= ~(_ONE << np.uint64(known[place] - begin))
+    """Return a tile's bits without query i's known entities, and go on to those of later tiles.
+
+    The tile's first entity is `begin` in the numbers of `known`.
+    """
+    place, end = places[i], begin + np.uint64(size)
+    while place < stop and known[place] < end:
+        bits &= ~(_ONE << (known[place] - begin))
         place += 1
     places[i] = place
     return bits
 
 
 @njit(inline="always")
-def _find_known(known, starts, first_query, num_queries, first, places):  # type: ignore[no-untyped-def]
+def _find_known(known, lows, highs, bases, first_query, num_queries, first, places):  # type: ignore[no-untyped-def]
     for i in range(first_query, first_query + num_queries):
-        places[i] = _first_not_below(known, starts[i], starts[i + 1], first)
+        places[i] = _first_not_below(known, lows[i], highs[i], bases[i] + np.uint64(first))
 
 
 @njit(cache=True, nogil=True)
 def compare_tiles(  # type: ignore[no-untyped-def]
-    low, high, similarity, lanes, size, steps, width, first, tiles, counted, queries, scales, starts, known,
-    places, truth, true_scores, counts
+    low, high, similarity, lanes, size, steps, width, first, tiles, counted, queries, scales, lows, highs, bases,
+    known, places, truth, true_scores, counts
 ):  # fmt: skip
     """Count how the entities of tiles, the first of which is `first`, compare with the true ones of groups low to high.
 
@@ -132,7 +135,7 @@ def compare_tiles(  # type: ignore[no-untyped-def]
             that are NaN or infinite.
     """
     scores = np.empty(GROUP * size, np.float32)
-    _find_known(known, starts, low * GROUP, (high - low) * GROUP, first, places)
+    _find_known(known, lows, highs, bases, low * GROUP, (high - low) * GROUP, first, places)
     for tile in range(len(counted)):
         begin = first + tile * size
         for group in range(low, high):
@@ -140,7 +143,7 @@ def compare_tiles(  # type: ignore[no-untyped-def]
             _score_group(similarity, lanes, size, steps, width, queries, at, scales, tiles, tile * width * size, scores)
             for k in range(GROUP):
                 i = group * GROUP + k
-                bits = _without_known(counted[tile], known, places, i, starts[i + 1], begin, size)
+                bits = _without_known(counted[tile], known, places, i, highs[i], bases[i] + np.uint64(begin), size)
                 own = truth[i] - begin
                 if 0 <= own < size:
                     bits &= ~(_ONE << np.uint64(own))
@@ -201,8 +204,8 @@ def _replace_last(best, numbers, score, number):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def keep_best(  # type: ignore[no-untyped-def]
-    low, high, similarity, lanes, size, steps, width, first, tiles, counted, queries, scales, starts, known, places,
-    best, numbers, bad
+    low, high, similarity, lanes, size, steps, width, first, tiles, counted, queries, scales, lows, highs, bases,
+    known, places, best, numbers, bad
 ):  # fmt: skip
     """Keep the k best entities of each query, a heap whose root is the worst of them; ties by the smaller number.
 
@@ -211,7 +214,7 @@ def keep_best(  # type: ignore[no-untyped-def]
         bad: int64 (g GROUP,): scores that are NaN or infinite.
     """
     scores = np.empty(GROUP * size, np.float32)
-    _find_known(known, starts, low * GROUP, (high - low) * GROUP, first, places)
+    _find_known(known, lows, highs, bases, low * GROUP, (high - low) * GROUP, first, places)
     for tile in range(len(counted)):
         begin = first + tile * size
         for group in range(low, high):
@@ -219,7 +222,7 @@ def keep_best(  # type: ignore[no-untyped-def]
             _score_group(similarity, lanes, size, steps, width, queries, at, scales, tiles, tile * width * size, scores)
             for k in range(GROUP):
                 i = group * GROUP + k
-                bits = _without_known(counted[tile], known, places, i, starts[i + 1], begin, size)
+                bits = _without_known(counted[tile], known, places, i, highs[i], bases[i] + np.uint64(begin), size)
                 found = load(lanes, scores, k * size, size)
                 bad[i] += num_bits(lanes_not_finite(found) & bits)
                 bits &= lanes_above(found, best[i, 0]) | lanes_equal(found, best[i, 0])
@@ -229,20 +232,3 @@ def keep_best(  # type: ignore[no-untyped-def]
                     score, number = scores[k * size + lane], begin + lane
                     if _comes_before(score, number, best[i, 0], numbers[i, 0]):
                         _replace_last(best[i], numbers[i], score, number)
-
-
-@njit(cache=True, nogil=True)
-def is_ascending(starts, numbers, bound):  # type: ignore[no-untyped-def]
-    """Whether each query's numbers ascend, and all are from 0 to below `bound`."""
-    fine = True
-    for i in range(len(starts) - 1):
-        fine &= starts[i] <= starts[i + 1]
-    if not fine:
-        return False
-    for i in range(len(starts) - 1):
-        before = np.int64(0)
-        for at in range(starts[i], starts[i + 1]):
-            number = np.int64(numbers[at])
-            fine &= before <= number < bound
-            before = number
-    return fine

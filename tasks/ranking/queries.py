@@ -14,7 +14,7 @@ from models.kernels.threads import even_rows, num_threads, run_rows
 from tasks.arrays import Array, blocks
 from tasks.ranking.entities import EntityBlocks, Rows, float_rows
 from tasks.ranking.known_triples import Known
-from tasks.ranking.loops import is_ascending, pack_tiles, score_rows
+from tasks.ranking.loops import pack_tiles, score_rows
 from tasks.ranking.terms import GROUP, KINDS, LANES, SQUARE, Kind, Similarity
 
 _GROUPS_AT_ONCE = 16
@@ -89,11 +89,10 @@ class Contest:
         self.num_padded = self.num_groups * GROUP
         scale = queries.scale
         self._packed = _in_groups(queries.vectors), None if scale is None else _in_groups(scale)
-        starts, known_entities = known or (np.zeros(1, np.int64), np.zeros(0, np.int32))
+        known = Known.none(len(queries)) if known is None else known
         # Those that fill the last group have none.
-        self._starts = np.full(self.num_padded + 1, starts[-1], np.int64)
-        self._starts[: len(starts)] = starts
-        self._known, self._places = known_entities, np.empty(self.num_padded, np.int64)
+        places = (self.padded(column, 0) for column in (known.low, known.high, known.base))
+        self._known = *places, known.triples, np.empty(self.num_padded, np.int64)
         self._tiles_at_once = max(1, packed_bytes // (4 * LANES.count * max(queries.width, 1)))
         threads = num_threads()
         each = min(_GROUPS_AT_ONCE, -(-self.num_groups // (2 * threads)) if threads > 1 else _GROUPS_AT_ONCE)
@@ -112,7 +111,7 @@ class Contest:
         tiles = np.empty(self._tiles_at_once * size * width, np.float32)
         bits = np.empty(self._tiles_at_once, np.uint64)
         shape = Similarity(self.queries.kind), LANES, size, self.queries.steps, width
-        own = (*self._packed, self._starts, self._known, self._places, *state)
+        own = (*self._packed, *self._known, *state)
         for first, block in checked_blocks(entities, width):
             for rows in blocks(len(block), self._tiles_at_once * size):
                 part, begin = block[rows], first + rows.start
@@ -136,11 +135,7 @@ def contests(
     query_bytes = row_bytes * (1 if queries.scale is None else 2) + _STATE_BYTES + state_bytes
     batch = max(1, (memory - packed) // query_bytes // GROUP) * GROUP
     for rows in blocks(len(queries), batch):
-        own = None
-        if known is not None:
-            starts = known[0][rows.start : rows.stop + 1]
-            own = starts - starts[0], known[1][starts[0] : starts[-1]]
-        yield rows, Contest(queries.part(rows), own, entities, packed)
+        yield rows, Contest(queries.part(rows), None if known is None else known.part(rows), entities, packed)
 
 
 def true_scores(queries: Queries, truth: NDArray[np.int64], entities: EntityBlocks) -> Rows:
@@ -182,11 +177,8 @@ def check_arguments(queries: Queries, entities: EntityBlocks, known: Known | Non
         raise ValueError(f"`counted` is bool ({entities.num_entities},), not {counted.dtype} {counted.shape}")
     if known is None:
         return
-    starts, numbers = known
-    if len(starts) != len(queries) + 1 or starts[0] != 0 or starts[-1] != len(numbers):
-        raise ValueError(f"known entities need {len(queries) + 1} offsets, from 0 to {len(numbers)}")
-    if not is_ascending(starts, numbers, entities.num_entities):
-        raise ValueError(f"known entities of a query ascend, from 0 to below {entities.num_entities}")
+    if not len(known.low) == len(known.high) == len(known.base) == len(queries):
+        raise ValueError(f"known entities are those of {len(known.low)} queries, not of {len(queries)}")
 
 
 def check_numbers(numbers: Array, num_queries: int, num_entities: int, what: str) -> None:

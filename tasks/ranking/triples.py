@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.knowledge import KnowledgeModel, Side, made_queries
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known, KnownTriples
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import MEMORY, rank_candidates, rank_queries
 from tasks.ranking.ranks import Ranks
 
+_ROWS_OF_A_QUERY = 6
+"""As long as an entity's: the known end's, the relation's, the query, its scale, and what they are computed from."""
 SIDES: tuple[Side, Side] = ("head", "tail")
 
 
@@ -37,8 +39,8 @@ class Triples:
         """Return how many there are."""
         return len(self.edges)
 
-    def taken(self, rows: Array) -> Triples:
-        """Return some of them: bool (n,), or numbers (m,)."""
+    def taken(self, rows: Array | slice) -> Triples:
+        """Return some of them: bool (n,), or numbers (m,), or a part."""
         candidates = None if self.candidates is None else self.candidates[rows]
         return Triples(self.edges[rows], self.relations[rows], candidates)
 
@@ -80,14 +82,20 @@ class TripleRanker:
         return Ranks.joined([self._side(triples, entities, relations, side) for side in sides])
 
     def _side(self, triples: Triples, entities: EntityBlocks, relations: Tensor, side: Side) -> Ranks:
+        """Rank the triples' heads, or tails, as many at a time as half of the memory has room for."""
+        most = max(1, self.memory // 2 // (_ROWS_OF_A_QUERY * 4 * entities.width))
+        parts = [self._some(triples.taken(rows), entities, relations, side) for rows in blocks(len(triples), most)]
+        return Ranks.joined(parts or [self._some(triples, entities, relations, side)])
+
+    def _some(self, triples: Triples, entities: EntityBlocks, relations: Tensor, side: Side) -> Ranks:
         own, other = (0, 1) if side == "head" else (1, 0)
         truth = np.asarray(triples.edges[:, own], np.int64)
         queries = self.queries(triples.edges[:, other], triples.relations, entities, relations, side)
         if triples.candidates is not None:
             given = np.asarray(triples.candidates[:, :, own], np.int64)
-            return rank_candidates(queries, truth, given, lambda wanted: gather(entities, wanted), self.memory)
+            return rank_candidates(queries, truth, given, lambda wanted: gather(entities, wanted), self.memory // 2)
         known = known_of(self.known, triples.edges[:, other], triples.relations, side)
-        return rank_queries(queries, truth, entities, known, self.counted, self.memory)
+        return rank_queries(queries, truth, entities, known, self.counted, self.memory // 2)
 
     def queries(self, ends: Array, relations: Array, entities: EntityBlocks, table: Tensor, side: Side) -> Queries:
         """Return queries for the end `side`, made of the other ends, int (n,), and relations, int (n,)."""

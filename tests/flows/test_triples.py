@@ -71,6 +71,14 @@ def test_check_lists_mistakes(place: Path) -> None:
     assert "there is no such file" in found["mistakes"][0]["message"]
 
 
+def test_check_prints_names_as_they_are(place: Path) -> None:
+    put_splits(place / "kg", train=[*TRAIN, (":heart:", "[red]", "bob")])
+    Path("kg/entities.txt").write_text("ann\nbob\ncy\ndan\n")
+    code, _, shown = check({"name": "triples", "path": "kg"})
+    assert code == 2
+    assert "unknown entity ':heart:'" in shown
+
+
 def test_check_a_generated_graph(place: Path) -> None:
     code, found, shown = check({"name": "synthetic_triples"})
     assert code == 0

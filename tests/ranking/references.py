@@ -26,8 +26,13 @@ def score_all(kind: str, queries: Any, entities: Any, scale: Any = None) -> Any:
 def known_sets(known: Known | None, count: int) -> list[set[int]]:
     if known is None:
         return [set() for _ in range(count)]
-    starts, entities = known
-    return [set(entities[starts[i] : starts[i + 1]].tolist()) for i in range(count)]
+    return [set(entities) for entities in lists_of(known)]
+
+
+def lists_of(known: Known) -> list[list[int]]:
+    """The entities that complete each query, in their order."""
+    columns = zip(known.low, known.high, known.base, strict=True)
+    return [(known.triples[low:high] - base).astype(np.int64).tolist() for low, high, base in columns]
 
 
 def allowed(known: Known | None, counted: Any, shape: tuple[int, int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ import pytest
 
 from tasks.ranking import known_triples
 from tasks.ranking.known_triples import KnownTriples
+from tests.ranking.references import lists_of
 
 
 def drawn(count: int, num_entities: int, num_relations: int, seed: int) -> tuple[Any, Any]:
@@ -28,20 +29,27 @@ def test_entities_of_queries(num_entities: int, num_relations: int, monkeypatch:
     assert len(known.by_head) == len(known.by_tail) == len(triples)  # repetitions are kept once
     given, relations = (grid.ravel() for grid in np.meshgrid(np.arange(num_entities), np.arange(num_relations)))
     for find, ends in ((known.tails, (0, 2)), (known.heads, (2, 0))):
-        starts, entities = find(given, relations) if ends == (0, 2) else find(relations, given)
-        assert starts.dtype == np.int64
-        assert entities.dtype == np.int32
-        for i, (entity, relation) in enumerate(zip(given, relations, strict=True)):
+        found = lists_of(find(given, relations) if ends == (0, 2) else find(relations, given))
+        for entities, entity, relation in zip(found, given, relations, strict=True):
             wanted = sorted(one[ends[1]] for one in triples if one[ends[0]] == entity and one[1] == relation)
-            assert entities[starts[i] : starts[i + 1]].tolist() == wanted
+            assert entities == wanted
 
 
 def test_no_triples_and_no_queries() -> None:
     known = KnownTriples.of([], 5, 2)
-    starts, entities = known.tails(np.array([4]), np.array([1]))
-    assert (starts.tolist(), entities.tolist()) == ([0, 0], [])
-    starts, entities = KnownTriples.of([drawn(9, 5, 2, 0)], 5, 2).heads(np.zeros(0, int), np.zeros(0, int))
-    assert (starts.tolist(), entities.tolist()) == ([0], [])
+    assert lists_of(known.tails(np.array([4]), np.array([1]))) == [[]]
+    assert lists_of(KnownTriples.of([drawn(9, 5, 2, 0)], 5, 2).heads(np.zeros(0, int), np.zeros(0, int))) == []
+
+
+def test_what_completes_queries_takes_no_memory() -> None:
+    """Of a hub with 20,000 entities that 5,000 queries ask for: all lists share what the triples are kept in."""
+    tails = np.arange(1, 20_001)
+    edges = np.stack([np.zeros_like(tails), tails], 1)
+    triples = KnownTriples.of([(edges, np.zeros(len(tails), np.int32))], 20_001, 1)
+    found = triples.tails(np.zeros(5000, np.int64), np.zeros(5000, np.int64))
+    assert found.triples is triples.by_head
+    assert sum(column.nbytes for column in found[:3]) == 5000 * 24
+    assert found.high[-1] - found.low[-1] == 20_000
 
 
 def test_the_largest_numbers_fit() -> None:
@@ -50,9 +58,8 @@ def test_the_largest_numbers_fit() -> None:
     last = num_entities - 1
     edges = np.array([[last, last], [0, 0], [last, 5]])
     known = KnownTriples.of([(edges, np.zeros(3, np.int32))], num_entities, num_relations)
-    starts, entities = known.tails(np.array([last, 0]), np.array([0, 0]))
-    assert (starts.tolist(), entities.tolist(), entities.dtype) == ([0, 2, 3], [5, last, 0], np.int64)
-    assert known.heads(np.array([0]), np.array([last]))[1].tolist() == [last]
+    assert lists_of(known.tails(np.array([last, 0]), np.array([0, 0]))) == [[5, last], [0]]
+    assert lists_of(known.heads(np.array([0]), np.array([last]))) == [[last]]
     with pytest.raises(ValueError, match="exceed 64 bits"):
         KnownTriples.of([], 1 << 32, 1)
 

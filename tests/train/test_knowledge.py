@@ -376,6 +376,10 @@ def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
         recipe(train={"loader": "one_vs_all", "loss": "margin"})
     with pytest.raises(ValueError, match="num_ranks=1"):
         recipe(train={"loader": "k_vs_all", "num_ranks": 2})
+    with pytest.raises(ValueError, match="adversarial and negative_weight weigh drawn entities"):
+        recipe(train={"loader": "k_vs_all", "loss": {"name": "logistic", "adversarial": 1, "negative_weight": 3}})
+    with pytest.raises(ValueError, match="named once each, not valid, valid"):
+        recipe(evaluate={"splits": ["valid", "valid"]})
     with pytest.raises(ValueError, match="learns from triples"):
         Recipe.model_validate({"name": "demo", "dataset": "synthetic", "model": "transe"})
     graph = triple_graph(tmp_path / "graph")

@@ -16,7 +16,7 @@ from models.kernels.threads import run_each
 from models.knowledge import Side
 from tasks.arrays import Array, blocks, offsets
 from tasks.inference.triples import TripleSplits
-from tasks.ranking.known_triples import KnownTriples
+from tasks.ranking.known_triples import Known, KnownTriples
 from tasks.ranking.ranks import Ranks
 from tasks.ranking.triples import SIDES, Triples, known_of
 
@@ -49,18 +49,18 @@ class AssociationControl:
         asked = self._train.by_head if side == "tail" else self._train.by_tail
         lists = *self._has[0], *self._has[1], self._train.by_head, self._train.by_tail, asked
         parts = list(blocks(len(truth), _ROWS_AT_A_TIME))
-        starts, known = np.zeros(len(truth) + 1, np.int64), np.zeros(0, np.int64)
+        known = Known.none(len(truth))
         candidates = None
         if triples.candidates is not None:
             candidates = np.asarray(triples.candidates[:, :, own], np.int64)
         else:
-            starts, known = known_of(self._splits.known, given, triples.relations, side)
+            known = known_of(self._splits.known, given, triples.relations, side)
 
         def rank(number: int) -> None:
             part = parts[number]
             room = np.zeros((2, self._num_entities), np.int64), np.empty((2, self._num_entities), np.int64)
             some = None if candidates is None else candidates[part]
-            rows = given[part], triples.relations[part], truth[part], starts[part.start : part.stop + 1], known
+            rows = given[part], triples.relations[part], truth[part], *known.part(part)
             _rank(*rows, some, self._num_entities, *lists, *room, *out[:, part])
 
         run_each(rank, len(parts))
@@ -122,8 +122,9 @@ def _score(likeness, nearest, relation, numbers, num_entities, scores, scored): 
 
 @njit(cache=True, nogil=True)
 def _rank(  # type: ignore[no-untyped-def]
-    given, relations, truth, known_starts, known, candidates, num_entities, head_starts, head_others, head_relations,
-    tail_starts, tail_others, tail_relations, by_head, by_tail, asked, room, numbers, better, equal, compared
+    given, relations, truth, lows, highs, bases, known, candidates, num_entities,
+    head_starts, head_others, head_relations, tail_starts, tail_others, tail_relations, by_head, by_tail, asked,
+    room, numbers, better, equal, compared
 ):  # fmt: skip
     """Rank each truth; `room` (2, N) of zeros and `numbers` (2, N) are to work in."""
     likeness, scores = room
@@ -155,10 +156,11 @@ def _rank(  # type: ignore[no-untyped-def]
                 same += scores[scored[k]] == own
             if own == 0:
                 same = num_entities - found
-            for place in range(known_starts[i], known_starts[i + 1]):
-                if known[place] != truth[i]:
-                    above -= scores[known[place]] > own
-                    same -= scores[known[place]] == own
+            for place in range(lows[i], highs[i]):
+                entity = np.int64(known[place] - bases[i])
+                if entity != truth[i]:
+                    above -= scores[entity] > own
+                    same -= scores[entity] == own
                     others -= 1
             better[i], equal[i], compared[i] = above, same - 1, others - 1
         for k in range(count):

@@ -44,10 +44,10 @@ class FrequencyControl:
             given = np.asarray(triples.candidates[:, :, own], np.int64)
             _rank_given(truth, triples.relations, given, keys, counts, num_entities, *out)
             return Ranks(*out)
-        starts, known = known_of(self._splits.known, np.asarray(triples.edges[:, other]), triples.relations, side)
+        known = known_of(self._splits.known, np.asarray(triples.edges[:, other]), triples.relations, side)
         ascending = _sorted_within(counts, self._starts[side])
         arrays = keys, counts, self._starts[side], ascending
-        _rank_all(truth, triples.relations, starts, known, *arrays, num_entities, *out)
+        _rank_all(truth, triples.relations, *known, *arrays, num_entities, *out)
         return Ranks(*out)
 
 
@@ -72,7 +72,20 @@ def _count_of(keys, counts, key):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _rank_all(  # type: ignore[no-untyped-def]
-    truth, relations, known_starts, known, keys, counts, starts, ascending, num_entities, better, equal, candidates
+    truth,
+    relations,
+    lows,
+    highs,
+    bases,
+    known,
+    keys,
+    counts,
+    starts,
+    ascending,
+    num_entities,
+    better,
+    equal,
+    candidates,
 ):
     for i in range(len(truth)):
         base = relations[i] * num_entities
@@ -83,9 +96,10 @@ def _rank_all(  # type: ignore[no-untyped-def]
         # Of those that are not counted at all, all have 0.
         same = num_entities - above if own == 0 else not_below - above
         others = num_entities
-        for place in range(known_starts[i], known_starts[i + 1]):
-            if known[place] != truth[i]:
-                count = _count_of(keys, counts, base + known[place])
+        for place in range(lows[i], highs[i]):
+            entity = np.int64(known[place] - bases[i])
+            if entity != truth[i]:
+                count = _count_of(keys, counts, base + entity)
                 above -= count > own
                 same -= count == own
                 others -= 1
