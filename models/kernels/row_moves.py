@@ -19,15 +19,20 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.kernels.memory import empty
 from models.kernels.roots import LEAST, rough_reciprocal_root
 from models.kernels.rounding import put
 from models.kernels.row_tables import RowTable
 from models.kernels.skipgram import WHOLE_ROW
 from models.kernels.skipgram_loops import SCRAMBLE, ask_for, following
 from models.kernels.skipgram_rules import move_row
+from models.kernels.threads import even_rows, run_rows
 from models.kernels.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
 
+_ODD = np.uint64(1)
 _TINY, _THREE, _HALF = np.float32(LEAST), np.float32(3), np.float32(0.5)
+_WORTH_THREADS = 8192
+"""Gradients: to wake threads takes as long as to move a thousand rows."""
 _FLOATS_AHEAD = 1024
 """Rows as many as make so many columns are asked for ahead, and two at least: flat from 512 to 4096."""
 
@@ -35,10 +40,10 @@ _FLOATS_AHEAD = 1024
 def gather_rows(table: RowTable, rows: NDArray[Any]) -> Tensor:
     """Return rows of a table, int32 or int64 (n,), as float32 (n, width)."""
     assert rows.ndim == 1, "row numbers"
-    found = np.empty(len(rows) * table.width, np.float32)
+    found = empty((len(rows), table.width), torch.float32)
     for column, lanes, count in tiles(table.width):
-        _gather(lanes, table.stride, table.width, column, count, table.values, rows, found)
-    return torch.from_numpy(found).view(len(rows), table.width)
+        _gather(lanes, table.stride, table.width, column, count, table.values, rows, found.view(-1).numpy())
+    return found
 
 
 @njit(cache=True, nogil=True)
@@ -71,10 +76,23 @@ def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: floa
     flat = gradients.detach().contiguous().view(-1).numpy()
     ahead = max(2, _FLOATS_AHEAD // stride)
     by_element = True if rule.name == "elementwise_adagrad" else None
-    _move_rows(
-        *_lanes(size), size, table.width, stride, table.values, rows, order, flat, table.moment,
-        table.scalars, np.float32(-rate), constants, np.uint64(noise), np.zeros(stride, np.float32), ahead, by_element
+    run_rows(
+        _move_rows, _whole_rows(rows, order), *_lanes(size), size, table.width, stride, table.values, rows, order, flat,
+        table.moment, table.scalars, np.float32(-rate), constants, np.uint64(noise), ahead, by_element
     )  # fmt: skip
+
+
+def _whole_rows(rows: NDArray[Any], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return bounds in the order for threads: no two of them have gradients of one row."""
+    if len(order) < _WORTH_THREADS:
+        return np.array([0, len(order)])
+    bounds = even_rows(len(order))
+    for place in range(1, len(bounds) - 1):
+        at = max(int(bounds[place]), int(bounds[place - 1]))
+        while 0 < at < len(order) and rows[order[at]] == rows[order[at - 1]]:
+            at += 1
+        bounds[place] = at
+    return bounds
 
 
 def _order(rows: NDArray[Any]) -> NDArray[np.int64]:
@@ -96,12 +114,14 @@ def _lanes(size: int) -> tuple[Lanes, Lanes]:
 
 @njit(cache=True, nogil=True)
 def _move_rows(  # type: ignore[no-untyped-def]
-    lanes, partly, size, width, stride, table, rows, order, gradients, moment, scalars, rate, constants, noise, summed,
-    ahead, by_element
+    low, high, lanes, partly, size, width, stride, table, rows, order, gradients, moment, scalars, rate, constants,
+    noise, ahead, by_element
 ):  # fmt: skip
-    """Move rows in ascending order; `summed` is room for a row's gradient."""
-    count, parts, at, state = len(order), stride // size, 0, noise
-    while at < count:
+    """Move rows in ascending order, those whose gradients are from `low` to below `high` in it."""
+    count, parts, at = len(order), stride // size, low
+    summed = np.zeros(stride, np.float32)
+    while at < high:
+        state = following((noise + np.uint64(at) * SCRAMBLE) | _ODD)
         row = np.int64(rows[order[at]])
         soon = order[min(at + ahead, count - 1)]
         ask_for(lanes, size, parts, table, np.int64(rows[soon]) * stride)
@@ -113,7 +133,6 @@ def _move_rows(  # type: ignore[no-untyped-def]
         while at < count and np.int64(rows[order[at]]) == row:
             _add(lanes, partly, size, parts, width, summed, gradients, order[at])
             at += 1
-        state = following(state)
         if by_element is not None:
             _move_by_element(lanes, size, table, row * stride, summed, moment, rate, state)
         else:

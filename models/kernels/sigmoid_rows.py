@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.kernels.exponentials import exp, log
+from models.kernels.threads import even_rows, run_rows
 from models.kernels.vector import (
     Lanes,
     has_kernels,
@@ -36,8 +37,7 @@ def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial:
     gradient of 0.
 
     Args:
-        scores: float32 (n, K), contiguous. On the CPU they go through one loop on the caller's thread, anything else
-            through torch.
+        scores: float32 (n, K), contiguous. On the CPU they go through one loop, anything else through torch.
         weight: of a row.
         margin: added to scores.
         adversarial: 0: all scores that count have the same share.
@@ -45,10 +45,10 @@ def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial:
     if not has_kernels(scores) or scores.dtype != torch.float32:
         return _plain(scores, weight, margin, adversarial)
     assert scores.is_contiguous(), "gradients take the place of scores that lie one behind the other"
-    room = np.full(2 * _LANES, -np.inf, np.float32)
-    sharp = np.float32(adversarial) if adversarial else None
-    arguments = (*scores.shape, storage(scores), np.float32(weight), np.float32(margin), sharp, room)
-    return float(_false_loss(Lanes(_LANES), *arguments))
+    sharp, losses = np.float32(adversarial) if adversarial else None, np.empty(len(scores))
+    arguments = scores.shape[1], storage(scores), np.float32(weight), np.float32(margin), sharp, losses
+    run_rows(_false_loss, even_rows(len(scores)), Lanes(_LANES), *arguments)
+    return float(losses.sum())
 
 
 def _plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> float:
@@ -83,12 +83,12 @@ def _slopes(lanes, x, shares):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _false_loss(lanes, rows, width, scores, weight, margin, sharp, room):  # type: ignore[no-untyped-def]
-    """Do so row by row; `room`: -infinity in two vectors' floats, for scores that make no whole vector."""
+def _false_loss(low, high, lanes, width, scores, weight, margin, sharp, losses):  # type: ignore[no-untyped-def]
+    """Do so row by row."""
     whole = width - width % _LANES
     left = width - whole
-    loss = 0.0
-    for i in range(rows):
+    room = np.full(2 * _LANES, -np.inf, np.float32)  # two vectors, for scores that make no whole one
+    for i in range(low, high):
         at = i * width
         most = _LEAST
         for k in range(left):
@@ -118,5 +118,4 @@ def _false_loss(lanes, rows, width, scores, weight, margin, sharp, room):  # typ
             for k in range(left):
                 scores[at + whole + k] = room[_LANES + k]
             summed = summed + found
-        loss += total(summed)
-    return loss
+        losses[i] = total(summed)

@@ -8,6 +8,7 @@ from numba import njit
 from torch import Tensor
 
 from models.kernels.exponentials import exp
+from models.kernels.threads import even_rows, run_rows
 from models.kernels.vector import (
     Lanes,
     has_kernels,
@@ -30,8 +31,8 @@ def softmax_(scores: Tensor, beside: Tensor | None = None) -> Tensor:
     """Put e^s / (sum e^s + e^beside) in the place of scores, and return the logarithms of the sums, (n,).
 
     Args:
-        scores: float32 (n, K), contiguous; a score of -infinity gets a share of 0. On the CPU they go through one loop
-            on the caller's thread, anything else through torch.
+        scores: float32 (n, K), contiguous; a score of -infinity gets a share of 0. On the CPU they go through one loop,
+            anything else through torch.
         beside: a score more of each row, (n,), whose share is left out.
     """
     if not has_kernels(scores) or scores.dtype != torch.float32:
@@ -42,7 +43,7 @@ def softmax_(scores: Tensor, beside: Tensor | None = None) -> Tensor:
     whole = width - width % _LANES
     extra = None if beside is None else storage(beside)
     shapes = Lanes(_LANES), Lanes(_LANES, partly=True)
-    _softmax(*shapes, width, whole, storage(scores), extra, storage(sums))
+    run_rows(_softmax, even_rows(len(sums)), *shapes, width, whole, storage(scores), extra, storage(sums))
     return sums
 
 
@@ -62,9 +63,9 @@ def _power(x, most):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _softmax(lanes, partly, width, whole, scores, beside, sums):  # type: ignore[no-untyped-def]
+def _softmax(low, high, lanes, partly, width, whole, scores, beside, sums):  # type: ignore[no-untyped-def]
     left = width - whole
-    for i in range(len(sums)):
+    for i in range(low, high):
         at = i * width
         most = _LEAST if beside is None else max(beside[i], _LEAST)
         largest = splat(lanes, most)

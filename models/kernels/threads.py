@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Barrier, Lock
+from contextlib import contextmanager
+from threading import Barrier, Lock, local
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,31 @@ from numpy.typing import NDArray
 CHUNKS_A_THREAD = 4
 """Ranges a thread, so that one that is held up leaves its share to the others."""
 
+_alone = local()
 _starting = Lock()
 _pools: dict[str, tuple[ThreadPoolExecutor, int]] = {}
 
 
 def num_threads() -> int:
-    """Return how many threads kernels may use: torch's number."""
-    return torch.get_num_threads()
+    """Return how many threads kernels may use: torch's number, or what it was before `kernels_alone`."""
+    return getattr(_alone, "threads", None) or torch.get_num_threads()
+
+
+@contextmanager
+def kernels_alone() -> Iterator[None]:
+    """Leave all threads to kernels and parts; torch's operations take the caller's meanwhile.
+
+    Torch's own threads wait busily for the next operation. Where small operations take turns with kernels that is half
+    of the processor: a training of ComplEx took 383 CPU seconds with them, and 200 without.
+    """
+    before = torch.get_num_threads()
+    _alone.threads = before
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        _alone.threads = None
 
 
 def even_rows(count: int) -> NDArray[np.int64]:
@@ -111,7 +130,7 @@ def _executor(name: str, size: int) -> ThreadPoolExecutor:
 
 def _start(name: str, size: int) -> ThreadPoolExecutor:
     """Start threads in which torch takes one thread."""
-    pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix=name), num_threads(), Barrier(size)
+    pool, threads, met = ThreadPoolExecutor(size, thread_name_prefix=name), torch.get_num_threads(), Barrier(size)
 
     def prepare() -> None:
         torch.get_num_threads()  # what a thread asks torch first makes it take over the process's number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from configs.errors import RecipeError
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import move_rows, set_lengths
 from models.kernels.row_tables import RowTable
-from models.kernels.similarity import similarities, similarity_gradients
-from models.kernels.threads import num_threads, run_parts
+from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
 from models.knowledge import KnowledgeModel, relation_rows
 from models.triple_losses.base import Targets, TripleLoss
 from tasks.arrays import Array
@@ -117,37 +115,17 @@ class AllEntitiesEngine:
             relations = dropout(relations, dropout_share, key=dropped, inplace=True)
         known = torch.from_numpy(asked.known)
         queries = model.queries(options, entities[known], relations, asked_of)
-        scores = torch.empty(len(known), len(entities))
-        parts = np.linspace(0, len(entities), num_threads() + 1).astype(int).tolist()
         kind, vectors, scale = options.similarity, queries.vectors, queries.scale
-        slices = [slice(low, high) for low, high in itertools.pairwise(parts)]
-
-        def score(i: int) -> None:
-            scores[:, slices[i]] = similarities(kind, vectors, entities[slices[i]], scale)
-
-        run_parts(score, len(slices))
+        scores = all_similarities(kind, vectors, entities, scale)
         smoothing = getattr(self.loader.config, "label_smoothing", 0.0)
         targets = Targets(torch.from_numpy(asked.rows), torch.from_numpy(asked.columns), smoothing)
         own = scores.clone() if kind == "l2" else None
         loss, by_scores = self.loss.of_all(scores, targets)
         by_scores *= share
-        by_vectors = [torch.empty(0)] * len(slices)
-        by_scale: list[Tensor | None] = [None] * len(slices)
-
-        def back(i: int) -> None:
-            part = slices[i]
-            given = None if own is None else own[:, part].contiguous()
-            slopes = by_scores[:, part].contiguous()
-            by_vectors[i], found, by_scale[i] = similarity_gradients(
-                kind, vectors, entities[part], slopes, scale, given
-            )
-            by_entities[part] += found
-
-        run_parts(back, len(slices))
-        scales = [found for found in by_scale if found is not None]
-        total_scale = torch.stack(scales).sum(0) if scales else None
+        by_vectors, found, by_scale = all_similarity_gradients(kind, vectors, entities, by_scores, scale, own)
+        by_entities += found
         by_known, by_relations = model.query_gradients(
-            options, entities[known], relations, asked_of, torch.stack(by_vectors).sum(0), total_scale
+            options, entities[known], relations, asked_of, by_vectors, by_scale
         )
         penalty = self._hold_back(asked, entities, relations, by_entities, by_known, by_relations, count)
         by_entities.index_add_(0, known, by_known)

@@ -14,9 +14,8 @@ from models.kernels.similarity import (
     Kind,
     pair_similarities,
     pair_similarity_gradients,
-    similarities,
-    similarity_gradients,
 )
+from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
 from models.knowledge import Queries
 from tasks.arrays import Array
 from tasks.train.loaders.triples import hide_drawn
@@ -108,7 +107,7 @@ class Comparison:
         kind, vectors, scale = self.kind, self.queries.vectors, self.queries.scale
         for part, others in self.groups:
             own = None if scale is None else scale[part]
-            self._scores.append(similarities(kind, vectors[part], others.values, own))
+            self._scores.append(all_similarities(kind, vectors[part], others.values, own))
         found = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
             hide_drawn(found[part].numpy(), self.true.numbers[part], others.numbers)
@@ -145,7 +144,7 @@ class Comparison:
             by_scale = None if by_scale is None or found[2] is None else by_scale + found[2]
         for (part, others), scores in zip(self.groups, self._scores, strict=True):
             own = None if scale is None else scale[part]
-            found = similarity_gradients(
+            found = all_similarity_gradients(
                 kind, vectors[part], others.values, by_others[part], own, scores, by_query[part]
             )
             others.add(found[1])

@@ -3,6 +3,11 @@
 Each end that is asked for gives a query, made of the other end and the relation. Queries are compared with their true
 entities row by row, and with the drawn ones, which some of them share, as a product; gradients come back the same way.
 All are added up before a row moves.
+
+Batches are learnt one after the other; threads share the products of each. Threads that learnt batches of their own at
+once would read rows that others are about to move: validation MRR of ComplEx on WN18RR after 10 epochs of batches of
+256 was .446 with one thread, .450 with two on each batch, and .423 with two batches at once. Nor were they faster: most
+of what is left is short, and threads then wait for Python's lock.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +14,7 @@ from configs.registry import LOADERS, TRIPLE_LOSSES
 from models.kernels.product_precision import products_in
 from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
-from models.kernels.threads import run_parts
+from models.kernels.threads import kernels_alone
 from models.knowledge import KnowledgeModel
 from tasks.sampling.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
@@ -31,7 +32,7 @@ from tasks.train.loaders.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.block_trainer import BlockTrainer
-from tasks.train.tables.cpu import CpuEngine
+from tasks.train.tables.cpu import CpuEngine, one_by_one
 from tasks.train.tables.grid import Saved
 from tasks.train.tables.objective import Engine
 from tasks.train.tables.settings import Settings, TableSizes
@@ -104,7 +105,7 @@ class KnowledgeTrainer(BlockTrainer):
         learning = TripleLearning(
             self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
         )
-        return CpuEngine(learning, self.grid, run_parts)
+        return CpuEngine(learning, self.grid, one_by_one)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""
@@ -140,9 +141,11 @@ class KnowledgeTrainer(BlockTrainer):
         rate = super().rate(chunk)
         return rate * self.config.plateau.factor**self.rate_drops if self.config.plateau else rate
 
-    def taking_steps(self) -> AbstractContextManager[object]:
+    @contextmanager
+    def taking_steps(self) -> Iterator[None]:
         """Have products computed as the recipe says; validation's are not."""
-        return products_in(self.config.products)
+        with products_in(self.config.products), kernels_alone():
+            yield
 
     def after_round(self) -> None:
         """Share what all ranks have whole."""

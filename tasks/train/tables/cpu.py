@@ -17,11 +17,17 @@ from tasks.train.tables.pools import Pool, drawn_chunk
 Run = Callable[[Callable[[int], None], int], None]
 
 
+def one_by_one(call: Callable[[int], None], count: int) -> None:
+    """Call call(0), ..., call(count - 1): of steps that use all threads themselves."""
+    for number in range(count):
+        call(number)
+
+
 class CpuEngine:
     """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Engine`."""
 
     def __init__(self, objective: Learning, grid: Grid, run: Run = run_each) -> None:
-        """`run`: calls a function for each of some numbers on all threads; `run_parts` where steps use torch."""
+        """`run`: calls a function for each of some numbers, on all threads or one by one."""
         self.objective, self.grid, self.run = objective, grid, run
 
     def compile(self) -> None:

@@ -1,0 +1,83 @@
+"""Similarities, steps of rows and losses of rows on several threads: as on one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from models.kernels.row_layout import Precision, Rule
+from models.kernels.row_moves import gather_rows, move_rows
+from models.kernels.row_tables import RowTable
+from models.kernels.sigmoid_rows import false_loss_
+from models.kernels.similarity import Kind, similarities, similarity_gradients
+from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
+from models.kernels.softmax_rows import softmax_
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("queries", "candidates"), [(129, 101), (5, 200), (200, 7), (0, 70), (70, 0)])
+@pytest.mark.parametrize(
+    ("kind", "scaled"), [("dot", False), ("l1", False), ("l1", True), ("l2", False), ("complex", False)]
+)
+def test_similarities(kind: Kind, scaled: bool, queries: int, candidates: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    q, c, s = (torch.randn(n, 18, generator=generator) for n in (queries, candidates, queries))
+    scale = s if scaled else None
+    wanted = similarities(kind, q, c, scale)
+    slopes = torch.randn(queries, candidates, generator=generator)
+    known = wanted if kind == "l2" else None
+    pulled = similarity_gradients(kind, q, c, slopes, scale, known)
+    beside = torch.randn(queries, 18, generator=generator)
+    with threads(count):
+        scores = all_similarities(kind, q, c, scale)
+        found = all_similarity_gradients(kind, q, c, slopes, scale, known)
+        added = all_similarity_gradients(kind, q, c, slopes, scale, known, beside.clone())
+    torch.testing.assert_close(scores, wanted, rtol=1e-5, atol=1e-5)
+    assert scores.is_contiguous()
+    for one, other in zip(found, pulled, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(added[0], pulled[0] + beside, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("distinct", [1, 3, 5000])
+def test_rows_move_to_the_bit_as_on_one_thread(precision: Precision, distinct: int) -> None:
+    rows = np.random.default_rng(1).integers(distinct, size=9001)
+    gradients = torch.randn(9001, 33, generator=torch.Generator().manual_seed(2))
+    found = []
+    for count in (1, 3, 8):
+        table = RowTable.zeros(distinct, 33, precision, Rule("adagrad"))
+        with threads(count):
+            for step in range(3):
+                move_rows(table, rows, gradients, 0.1, 1 + 2 * step)
+            found.append(gather_rows(table, rows))
+    assert float(found[0].abs().max()) > 0
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_losses_of_rows() -> None:
+    scores = torch.randn(101, 77, generator=torch.Generator().manual_seed(4))
+    results = []
+    for count in (1, 3):
+        shares, slopes = scores.clone(), scores.clone()
+        with threads(count):
+            results.append((softmax_(shares), shares, torch.tensor(false_loss_(slopes, 0.5, 1.0, 0.7)), slopes))
+    for one, other in zip(*results, strict=True):
+        assert torch.equal(one, other)
