@@ -20,8 +20,9 @@ def show_completions(asked: str, completions: Sequence[dict[str, Any]]) -> None:
         return
     question = " ".join("?" if end == asked else str(completions[0][end]) for end in _ENDS)
     marks = any(row["known"] for row in completions)
-    shown = table("rank", question, "score", "probability", *(["known"] if marks else []), right=_FIGURES)
+    figures = [name for name in _FIGURES if completions[0][name] is not None]
+    shown = table("rank", question, *figures[1:], *(["known"] if marks else []), right=tuple(figures))
     for row in completions:
-        cells = str(row["rank"]), str(row[asked]), f"{row['score']:.4f}", f"{row['probability']:.4f}"
+        cells = str(row["rank"]), str(row[asked]), *(f"{row[name]:.4f}" for name in figures[1:])
         shown.add_row(*cells, *([row["known"] or ""] if marks else []))
     out().print(shown, markup=False)

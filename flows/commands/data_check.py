@@ -113,7 +113,7 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
         with found.recording_mistakes():
             ingested = _ingest(recipe, home, place, collector, found)
             if ingested.manifest.task == "triple":
-                found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest))
+                found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest), None)
             if found.ok:
                 _preprocess(recipe, home, place, collector, found, ingested)
     return found
@@ -166,6 +166,8 @@ def _preprocess(
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     found.splits = graph.manifest.splits
     dataset = DatasetStore(ingested.folder, ingested.manifest)
+    if graph.manifest.task == "triple" and recipe.snapshot.as_of is not None:
+        found.relations, found.edges = _relation_counts(dataset, graph), {}
     labels = split_labels(graph)
     if labels is not None and graph.manifest.task_type in ("multiclass", "binary"):
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
@@ -182,11 +184,14 @@ def _preprocess(
         found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
 
 
-def _relation_counts(dataset: DatasetStore) -> dict[str, dict[str, int]]:
-    """Return how many triples each relation has in each split."""
+def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:
+    """Return how many triples each relation has in each split, of the snapshot `graph` where there is one."""
     names = dataset.read("relations", ["name"])["name"].to_pylist()
     counts = {split: np.zeros(len(names), np.int64) for split in dataset.manifest.splits}
     for split, count in counts.items():
+        if graph is not None:
+            count += np.bincount(graph[f"{split}_relation"], minlength=len(names))
+            continue
         for _, rows in dataset.row_groups(f"split/{split}", ["relation"]):
             count += np.bincount(rows["relation"].to_numpy(), minlength=len(names))
     order = np.argsort(-sum(counts.values(), np.zeros(len(names), np.int64)), kind="stable")

@@ -143,9 +143,22 @@ class VectorFile:
         missing = np.flatnonzero(rows < 0)
         if len(missing):
             name = wanted[int(missing[0])].as_py()
-            listed = ", ".join(map(str, example))
-            raise DataError(f"has no node {name!r}; it has {self.num_rows:,} such as {listed}", path=self.path)
+            some = ", ".join(map(repr, example))
+            raise DataError(
+                f"has no node {name!r}{self._with_type(name)}; it has {self.num_rows:,} such as {some}",
+                path=self.path,
+            )
         return rows, vectors
+
+    def _with_type(self, name: Any) -> str:
+        """Return which ids of several types are `TYPE:name`, in words."""
+        found = [
+            whole
+            for _, ids, _ in self.chunks()
+            if pa.types.is_string(ids.type)
+            for whole in ids.filter(compute.ends_with(ids, f":{name}")).to_pylist()
+        ]
+        return f"; is it {' or '.join(map(repr, found[:3]))}?" if found else ""
 
     def names(self, rows: Array) -> dict[int, Any]:
         """Return the ids of rows, int64 (n,) ascending."""

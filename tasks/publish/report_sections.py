@@ -94,7 +94,8 @@ def data_section(parents: Mapping[str, Parent]) -> Section:
     report = graph.manifest.report
     section.facts += _held_out_facts(report)
     section.facts += _vector_facts(report)
-    section.facts += [("edges for message passing", f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
+    words = "directed edges between entities" if graph.manifest.task == "triple" else "edges for message passing"
+    section.facts += [(words, f"{graph.manifest.num_edges:,}"), *_degree_facts(report)]
     section.facts += _component_facts(report)
     section.draw(run_plots.degrees(report), "Degrees of the nodes, in powers of two")
     section.draw(run_plots.component_sizes(report), "Sizes of the connected components, in powers of two")
@@ -111,11 +112,12 @@ def _label_facts(data: DatasetManifest) -> Facts:
 def _type_tables(data: DatasetManifest) -> list[Table]:
     """Return nodes by type and edges by relation, where there are several."""
     tables = []
+    predicted = None if data.task == "triple" else data.target_type
     if len(data.node_types) > 1:
         node_rows = []
         for kind in data.node_types:
             columns = ", ".join(f"{one.column} ({one.dim})" if one.dim > 1 else one.column for one in kind.features)
-            name = f"{kind.name} (is predicted)" if kind.name == data.target_type else kind.name
+            name = f"{kind.name} (is predicted)" if kind.name == predicted else kind.name
             node_rows.append((name, columns, f"{kind.num_nodes:,}"))
         tables.append(Table("Nodes by type", ("type", "features", "nodes"), node_rows, figures=1))
     if len(data.edge_types) > 1:

@@ -41,8 +41,8 @@ def no_times(recipe: Recipe) -> RecipeError:
     """Return the error of data without times."""
     return RecipeError(
         f"snapshot.as_of={recipe.snapshot.as_of}: the data of dataset.name={recipe.dataset.name} has no times of nodes "
-        "or edges, so nothing tells what existed then; name a time column (dataset.nodes.time or dataset.edges.time of "
-        "tables), or leave snapshot.as_of out"
+        "or edges, so nothing tells what existed then; name a time column (dataset.time of triples, "
+        "dataset.nodes.time or dataset.edges.time of tables), or leave snapshot.as_of out"
     )
 
 

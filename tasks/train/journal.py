@@ -60,6 +60,8 @@ class Journal:
         self.work, self.progress = work, progress
         self.total_steps, self.epochs, self.world_size = total_steps, epochs, world_size
         self.writes = writes
+        self.note = ""
+        """Said where there is nothing else to say."""
         self.resumed_from_epoch = progress.epoch
         self._began = self._written_at = time.monotonic()
         self._first_step = progress.step
@@ -111,7 +113,7 @@ class Journal:
             "rate": self.world_size * seeds / seconds if seconds else None,
             "unit": self.unit,
             "eta_seconds": self._seconds_left(),
-            "note": note,
+            "note": note or self.note,
         }
         path = self.work / PROGRESS
         draft = path.with_suffix(".draft")

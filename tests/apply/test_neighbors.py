@@ -151,6 +151,12 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         list(nearest(path, [3, 4711], 1))
     with pytest.raises(DataError, match="'x' is no id here: the ids of this data are whole numbers"):
         list(nearest(path, ["x"], 1))
+    typed = tmp_path / "typed.parquet"
+    names = ["drug:a", "gene:a", "gene:b"]
+    pq.write_table(pa.table({"id": names, "x": pa.FixedSizeListArray.from_arrays(np.ones(6, np.float32), 2)}), typed)
+    for name, hint in (("a", "; is it 'drug:a' or 'gene:a'\\?"), ("b", "; is it 'gene:b'\\?"), ("c", "; it has 3")):
+        with pytest.raises(DataError, match=f"has no node '{name}'{hint}"):
+            list(nearest(typed, [name], 1))
     path.with_name("vectors.ids.parquet").rename(tmp_path / "elsewhere")
     with pytest.raises(DataError, match=r"its ids are missing: vectors\.ids\.parquet"):
         list(nearest(path, [3], 1))

@@ -71,6 +71,8 @@ def test_one_query_is_shown_and_told(ring: Trained) -> None:
     assert (told["rows"], told["asked"], told["output"]) == (4, "tail", None)
     assert [row["tail"] for row in told["completions"]] == [row.split()[1] for row in rows]
     assert told["completions"][0]["known"] in ("train", "valid", "test")
+    between = ring("predict", *MODEL, "--head", "t3", "--tail", "t4", "-k", "1", "--known", "mark")
+    assert between.stdout.splitlines()[0].split() == ["rank", "t3", "?", "t4", "score", "known"]
 
 
 def test_a_file_of_queries(ring: Trained) -> None:

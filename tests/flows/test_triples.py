@@ -21,6 +21,7 @@ from tasks.ingest.stage import STAGE
 from tasks.stage import run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.manifests import SPLITS
 from tests.flows.conftest import graphmill
 from tests.ingest.triple_files import TRAIN, lines, put_splits
 
@@ -57,6 +58,19 @@ def test_check_counts_relations(place: Path) -> None:
     assert found["adjusted"] == {"valid.txt: valid triples with a relation that training never shows kept": 1}
     assert "the data is good: ingest and preprocess take it" in shown
     assert "relation  train  valid  test" in shown
+
+
+def test_check_counts_what_a_snapshot_has(place: Path) -> None:
+    rows = [(f"e{i}", "old" if i < 15 else "new", f"e{i + 1}", 2000 + i) for i in range(30)]
+    Path("t.csv").write_text("head,relation,tail,year\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    dataset = {"name": "triples", "triples": "t.csv", "time": "year"}
+    content = {"name": "mine", "dataset": dataset, "model": "complex", "snapshot": {"as_of": "2019"}}
+    Path("mine.yaml").write_text(yaml.safe_dump(content))
+    found = json.loads(CliRunner().invoke(app, ["--home", "home", "check", "mine.yaml", "--json"]).stdout)
+    assert found["ok"]
+    totals = {name: sum(counts.values()) for name, counts in found["relations"].items()}
+    assert totals == {"old": 15, "new": 5}
+    assert {split: sum(counts[split] for counts in found["relations"].values()) for split in SPLITS} == found["splits"]
 
 
 def test_check_lists_mistakes(place: Path) -> None:

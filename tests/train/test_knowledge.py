@@ -303,10 +303,15 @@ def test_little_memory_for_ranking_changes_no_rank(tmp_path: Path) -> None:
     assert best(tmp_path / "1MB")["metric"] == best(tmp_path / "1GB")["metric"]
 
 
-def test_one_thread_learns_the_same_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("strategy", [{}, {"blocks": 3}], ids=str)
+@pytest.mark.parametrize("name", ["complex", "rotate"])
+def test_as_many_threads_learn_the_same_again(tmp_path: Path, name: str, strategy: Any, threads: int) -> None:
     graph = triple_graph(tmp_path / "graph")
+    loader = {"batch_size": 128, "negatives": 100}
+    train = {"epochs": 4, "eval_every": 2, "threads": threads, "loader": loader, "strategy": strategy}
     for work in ("one", "two"):
-        trained(graph, tmp_path / work, recipe(train={"epochs": 4, "eval_every": 2}))
+        trained(graph, tmp_path / work, recipe(model={"name": name}, train=train))
     one, two = (best(tmp_path / work)["model"] for work in ("one", "two"))
     assert all(torch.equal(one[name], two[name]) for name in one)
 

@@ -7,7 +7,7 @@
 | `asked` | which of the three was asked for |
 | `rank` | from 1, among what counts |
 | `score` | raw, as the model ranks |
-| `probability` | that the triple is among the recorded ones: `tasks.ranking.calibration` |
+| `probability` | that the triple is among the recorded ones: `tasks.ranking.calibration`; null of relations |
 | `known` | `train`, `valid` or `test` where that split has the triple, else null |
 """
 
@@ -113,6 +113,7 @@ class Completion:
     def _named(self, answers: Answers) -> pa.Table:
         heads, relations, tails = answers.triples.T
         slope, shift = self._model.calibration.double().tolist()
+        probability = sigmoid(slope * answers.score.astype(np.float64) + shift)
         return pa.table(
             {
                 "query": answers.query,
@@ -122,7 +123,7 @@ class Completion:
                 "asked": _ASKED.take(pa.array(answers.asked)),
                 "rank": pa.array(answers.rank, pa.int32()),
                 "score": answers.score,
-                "probability": sigmoid(slope * answers.score.astype(np.float64) + shift),
+                "probability": pa.array(probability, mask=answers.asked == ENDS.index("relation")),
                 "known": _KNOWN.take(pa.array(answers.known)),
             }
         )

@@ -17,6 +17,7 @@ Memory: 21 bytes a node of the data set, and 9 bytes an edge of one shard, whose
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -200,12 +201,17 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: Layout) -> Snapsh
     births = entity_births(store, source, triples) if triples else node_births(store, source, tables)
     kept = np.flatnonzero(births <= until)
     if not len(kept):
-        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {int(births.min())}")
+        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {_shown(births, unit)}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
     view = _view(manifest, source, kept, all_edges=recipe.snapshot.split == "time")
     layout = Layout(view, source.symmetrize, source.add_loops)
     return Snapshot(unit, until, source, layout, DatasetStore(store.folder, view), births, kept, new_id)
+
+
+def _shown(births: Array, unit: TimeUnit) -> str:
+    first = int(births.min())
+    return str(datetime.fromtimestamp(first, UTC).date()) if unit == "seconds" else str(first)
 
 
 def has_times(manifest: DatasetManifest, table: str) -> bool:

@@ -179,6 +179,7 @@ class KnowledgeTrainer(BlockTrainer):
         if score > progress.best_metric:
             progress.best_metric, progress.best_epoch, progress.evaluations_without_gain = score, progress.epoch, 0
             self.stale = 0
+            self._say_best()
             self.grid.version = progress.step
             self.best = {
                 "files": files or self.grid.save(),
@@ -189,8 +190,15 @@ class KnowledgeTrainer(BlockTrainer):
             return
         progress.evaluations_without_gain += 1
         self.stale += 1
+        self._say_best()
         if config.plateau and self.stale >= config.plateau.patience:
             self.rate_drops, self.stale = self.rate_drops + 1, 0
+
+    def _say_best(self) -> None:
+        if self.validation is not None:
+            best = abs(self.progress.best_metric)
+            name = self.validation.evaluator.metric
+            self.journal.note = f"best valid {name} {best:.4f}, of epoch {self.progress.best_epoch}"
 
     @property
     def _in_memory(self) -> bool:
