@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -144,7 +144,8 @@ class KnowledgeTrainer(BlockTrainer):
     @contextmanager
     def taking_steps(self) -> Iterator[None]:
         """Have products computed as the recipe says; validation's are not."""
-        with products_in(self.config.products), kernels_alone():
+        are_long = isinstance(self.loader, AllEntities)  # torch's threads have enough to do with all entities
+        with products_in(self.config.products), nullcontext() if are_long else kernels_alone():
             yield
 
     def after_round(self) -> None:
