@@ -199,8 +199,11 @@ def _curves(
         ax.plot(x, values, color=color, linewidth=1.4, marker=mark, markersize=3, label=key)
     if best is not None and x_name == "epoch":
         ax.axvline(best, color=COLORS[5], linestyle="--", linewidth=1, label=f"best (epoch {best})")
-    ax.set(title=title, xlabel=x_name)
-    legend(ax, min(3, len(ax.get_legend_handles_labels()[0])))
+    entries = len(ax.get_legend_handles_labels()[0])
+    columns = min(3, entries)
+    ax.set_title(title, pad=6 if entries < 3 else 6 + 13 * -(-entries // columns))  # above a legend that is as wide
+    ax.set_xlabel(x_name)
+    legend(ax, columns)
     return canvas
 
 

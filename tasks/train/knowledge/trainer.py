@@ -157,12 +157,15 @@ class KnowledgeTrainer(BlockTrainer):
 
     # ---- validation
 
+    def count_epochs(self) -> None:
+        """Count whole passes."""
+        chunks = min(self.settings.total_chunks, self.progress.step * self.settings.chunks_a_pool)
+        self._epoch_before, self.progress.epoch = self.progress.epoch, chunks // self.loader.chunks_an_epoch
+
     def after_pool(self) -> None:
         """Rank validation triples, where they are due; keep the best rows."""
         progress, config, settings = self.progress, self.config, self.settings
-        before, chunks = progress.epoch, min(settings.total_chunks, progress.step * settings.chunks_a_pool)
-        progress.epoch = chunks // self.loader.chunks_an_epoch
-        is_due = progress.epoch // config.eval_every > before // config.eval_every
+        is_due = progress.epoch // config.eval_every > self._epoch_before // config.eval_every
         if not is_due and progress.step < settings.num_pools:
             return
         self.journal.write_progress("ranking validation triples", force=True)

@@ -132,6 +132,9 @@ class BlockTrainer:
         """Return what a checkpoint has to hold beside the blocks."""
         return {}
 
+    def count_epochs(self) -> None:
+        """Set `progress.epoch` after a pool, where epochs mean something."""
+
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned."""
 
@@ -212,6 +215,7 @@ class BlockTrainer:
                 loss, pairs = self._train_chunks(chunks) if whole else self._train_pool(chunks)
             self._check_loss(loss)
             progress.step += 1
+            self.count_epochs()
             for totals in (progress.epoch_totals, progress.run_totals):
                 totals[-3] += pairs
                 totals[-1] += time.perf_counter() - began
