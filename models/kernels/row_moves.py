@@ -86,12 +86,8 @@ def _whole_rows(rows: NDArray[Any], order: NDArray[np.int64]) -> NDArray[np.int6
     """Return bounds in the order for threads: no two of them have gradients of one row."""
     if len(order) < _WORTH_THREADS:
         return np.array([0, len(order)])
-    bounds = even_rows(len(order))
-    for place in range(1, len(bounds) - 1):
-        at = max(int(bounds[place]), int(bounds[place - 1]))
-        while 0 < at < len(order) and rows[order[at]] == rows[order[at - 1]]:
-            at += 1
-        bounds[place] = at
+    bounds, ascending = even_rows(len(order)), rows[order]
+    bounds[1:-1] = np.searchsorted(ascending, ascending[bounds[1:-1]])
     return bounds
 
 

@@ -72,12 +72,12 @@ def _products(queries: Tensor, candidates: Tensor, slopes: Tensor, by_queries: T
     if by_queries is None:
         by_queries = queries.new_zeros(queries.shape)
     by_candidates = empty((len(candidates), candidates.shape[1]), candidates.dtype)
-    parts = [*_parts(len(queries)), *_parts(len(candidates))]
-    of_queries = len(_parts(len(queries)))
+    of_queries = _parts(len(queries))
+    parts = [*of_queries, *_parts(len(candidates))]
 
     def multiply(number: int) -> None:
         rows = parts[number]
-        if number < of_queries:
+        if number < len(of_queries):
             by_queries[rows].addmm_(slopes[rows], candidates)
         else:
             torch.mm(slopes[:, rows].T, queries, out=by_candidates[rows])

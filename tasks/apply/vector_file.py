@@ -154,7 +154,7 @@ class VectorFile:
         """Return which ids of several types are `TYPE:name`, in words."""
         found = [
             whole
-            for _, ids, _ in self.chunks()
+            for ids in self._file.names(self.rows_at_a_time)
             if pa.types.is_string(ids.type)
             for whole in ids.filter(compute.ends_with(ids, f":{name}")).to_pylist()
         ]

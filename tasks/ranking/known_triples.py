@@ -33,6 +33,15 @@ class Known(NamedTuple):
         """Return those of some queries."""
         return Known(self.low[rows], self.high[rows], self.base[rows], self.triples)
 
+    def lies_below(self, num_entities: int) -> bool:
+        """Whether lists lie within the triples, and their first and last entities are below so many, in their order."""
+        if not ((self.low >= 0) & (self.low <= self.high) & (self.high <= len(self.triples))).all():
+            return False
+        some = self.low < self.high
+        base = self.base[some]
+        first, last = self.triples[self.low[some]], self.triples[self.high[some] - 1]
+        return bool(((base <= first) & (first <= last) & (last - base < np.uint64(num_entities))).all())
+
     @classmethod
     def none(cls, count: int) -> Known:
         """Return that nothing is known of so many queries."""

@@ -179,6 +179,8 @@ def check_arguments(queries: Queries, entities: EntityBlocks, known: Known | Non
         return
     if not len(known.low) == len(known.high) == len(known.base) == len(queries):
         raise ValueError(f"known entities are those of {len(known.low)} queries, not of {len(queries)}")
+    if not known.lies_below(entities.num_entities):
+        raise ValueError(f"known entities of a query ascend, from 0 to below {entities.num_entities}")
 
 
 def check_numbers(numbers: Array, num_queries: int, num_entities: int, what: str) -> None:

@@ -33,7 +33,8 @@ from tests.apply.test_vector_formats import read as read_vectors
 from tests.apply.test_worker import Case
 from tests.finished import dataset
 from tests.knowledge_graphs import planted_triples, triple_graph
-from tests.train.test_knowledge import compared, recipe, trained
+from tests.train.knowledge_trainings import recipe, trained
+from tests.train.test_knowledge import compared
 
 N, DRUGS = 120, 50
 RELATIONS = ["next", "previous", "fifth", "treats", "opposite of"]

@@ -16,7 +16,7 @@ from tasks.train.strategies.base import Ranks
 from tests.knowledge_graphs import triple_graph
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
-from tests.train.test_knowledge import recipe as knowledge_recipe
+from tests.train.knowledge_trainings import recipe as knowledge_recipe
 from tests.train.test_tables import recipe, written
 from tests.train.two_processes import run_ranks
 

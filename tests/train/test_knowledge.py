@@ -19,47 +19,15 @@ from models.kernels.row_layout import Rule
 from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel, made_queries
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
-from tasks.train.job import BEST, LAST
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import Relations
-from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.loaders.triples import DrawnEntities, TripleData, Triples, head_chances
-from tasks.train.strategies.base import Ranks
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import planted_triples, triple_graph
-from tests.train.in_process import make_job, own_settings
+from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, stopped_at, trained
 
 SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
-FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}
-LOADER: dict[str, Any] = {"batch_size": 64, "negatives": 32}
-
-
-def recipe(**changes: Any) -> Recipe:
-    train = {**FAST, "loader": LOADER, **changes.pop("train", {})}
-    model = {"name": "complex", "dim": 32, **changes.pop("model", {})}
-    return Recipe.model_validate(
-        {"name": "demo", "dataset": "synthetic_triples", "model": model, "train": train, **changes}
-    )
-
-
-def trained(graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None) -> KnowledgeTrainer:
-    with own_settings():
-        trainer = KnowledgeTrainer(make_job(asked, graph, work), ranks or Ranks())
-        trainer.run()
-        trainer.finish()
-    return trainer
-
-
-def best(work: Path) -> dict[str, Any]:
-    return checkpoint.load(work / BEST)
-
-
-def best_mrr(work: Path) -> float:
-    return float(best(work)["metric"])
-
-
 # ---- gradients
 
 
@@ -312,28 +280,7 @@ def test_as_many_threads_learn_the_same_again(tmp_path: Path, name: str, strateg
     train = {"epochs": 4, "eval_every": 2, "threads": threads, "loader": loader, "strategy": strategy}
     for work in ("one", "two"):
         trained(graph, tmp_path / work, recipe(model={"name": name}, train=train))
-    one, two = (best(tmp_path / work)["model"] for work in ("one", "two"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def stopped_at(step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train up to the checkpoint of a step, and no further."""
-
-    class StoppedError(Exception):
-        pass
-
-    saved = KnowledgeTrainer.save_last
-
-    def save_and_stop(self: KnowledgeTrainer) -> None:
-        saved(self)
-        if self.progress.step == step:
-            raise StoppedError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KnowledgeTrainer, "save_last", save_and_stop)
-        with pytest.raises(StoppedError):
-            trained(graph, work, asked)
-    assert (work / LAST).exists()
+    check_same(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.parametrize("strategy", [{}, {"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
@@ -346,9 +293,7 @@ def test_a_training_that_stopped_goes_on_to_the_same_rows(
 
     stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
     trained(graph, tmp_path / "halves", asked)
-    whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
-    assert whole["metric"] == halves["metric"]
-    assert all(torch.equal(whole["model"][name], halves["model"][name]) for name in whole["model"])
+    check_same(tmp_path / "whole", tmp_path / "halves")
 
 
 def test_training_stops_where_validation_does_not_get_better(tmp_path: Path) -> None:

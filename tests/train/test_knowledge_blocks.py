@@ -11,7 +11,7 @@ import pytest
 from models.knowledge import Side
 from tasks.train.knowledge.learning import _Batch
 from tests.knowledge_graphs import triple_graph
-from tests.train.test_knowledge import best_mrr, recipe, trained
+from tests.train.knowledge_trainings import best_mrr, recipe, trained
 
 
 def test_queries_meet_all_blocks_equally_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

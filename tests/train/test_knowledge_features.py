@@ -11,17 +11,16 @@ import torch
 from numpy.typing import NDArray
 
 from models.kernels.row_layout import Rule
+from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks
-from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.triples import TripleRanker
-from tasks.ranking.triples import Triples as Asked
-from tasks.storage.manifests import SPLITS
 from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.relations import Relations
 from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.tables.objective import Ends
 from tests.knowledge_graphs import Triples, triple_graph
-from tests.train.test_knowledge import batch_of, best, recipe, stopped_at, trained
+from tests.train.knowledge_trainings import best, check_same, recipe, stopped_at, trained
+from tests.train.test_knowledge import batch_of
 
 
 def features(rows: int, columns: int, seed: int = 0) -> NDArray[np.float32]:
@@ -87,17 +86,10 @@ def ring_of_features(unseen: int = 12, entities: int = 120) -> tuple[dict[str, T
 
 def mrr_of_test(trainer: KnowledgeTrainer, work: Path) -> float:
     """Of the model that was written, whose rows are those of the nodes in their order."""
-    state, store = best(work)["model"], trainer.store
-    manifest = store.manifest
-    known = KnownTriples.of(
-        ((np.asarray(store[f"{name}_edges"]), np.asarray(store[f"{name}_relation"], np.int64)) for name in SPLITS),
-        manifest.num_nodes,
-        manifest.num_relations,
-    )
-    ranker = TripleRanker(trainer.model, trainer.options, known, memory=10**8)
-    asked = Asked(np.asarray(store["test_edges"]), np.asarray(store["test_relation"], np.int64), None)
-    ranks = ranker.ranks(asked, TableBlocks(state["encoder.embedding.weight"]), state["relations"])
-    return float((1 / ranks.mean).mean())
+    state, splits = best(work)["model"], TripleSplits(trainer.store)
+    ranker = TripleRanker(trainer.model, trainer.options, splits.known, memory=10**8)
+    table = TableBlocks(state["encoder.embedding.weight"])
+    return float((1 / ranker.ranks(splits.triples("test"), table, state["relations"]).mean).mean())
 
 
 def test_entities_without_triples_are_known_by_their_features(tmp_path: Path) -> None:
@@ -139,6 +131,4 @@ def test_a_training_with_features_that_stopped_goes_on_to_the_same_rows(
     trained(graph, tmp_path / "whole", asked)
     stopped_at(3, graph, tmp_path / "halves", asked, monkeypatch)
     trained(graph, tmp_path / "halves", asked)
-    whole, halves = (best(tmp_path / work) for work in ("whole", "halves"))
-    assert whole["metric"] == halves["metric"]
-    assert all(torch.equal(whole["model"][name], halves["model"][name]) for name in whole["model"])
+    check_same(tmp_path / "whole", tmp_path / "halves")

@@ -72,21 +72,9 @@ def _count_of(keys, counts, key):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _rank_all(  # type: ignore[no-untyped-def]
-    truth,
-    relations,
-    lows,
-    highs,
-    bases,
-    known,
-    keys,
-    counts,
-    starts,
-    ascending,
-    num_entities,
-    better,
-    equal,
-    candidates,
-):
+    truth, relations, lows, highs, bases, known, keys, counts, starts, ascending, num_entities,
+    better, equal, candidates
+):  # fmt: skip
     for i in range(len(truth)):
         base = relations[i] * num_entities
         own = _count_of(keys, counts, base + truth[i])

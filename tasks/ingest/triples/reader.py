@@ -172,7 +172,7 @@ def plan_table(path: Path, kind: str, config: TriplesConfig, say: Callable[[str]
     """Return how a CSV or TSV is to be read: its first line tells whether it has names."""
     delimiter, quotes = config.delimiter or ("\t" if kind == "tsv" else ","), kind == "csv"
     first = first_cells(path, delimiter, quotes)
-    if any("\r" in cell for cell in first):
+    if any("\r" in cell and "\n" not in cell for cell in first):
         raise DataError("lines end with carriage returns alone; write line feeds: tr '\\r' '\\n'", path=path)
     header = config.header
     if header is None:
