@@ -45,6 +45,7 @@ def predict_nodes(
     k: int | None = None,
     known: str | None = None,
     type: str | None = None,
+    any_type: bool | None = None,
     output: str | None = None,
     format: str | None = None,
     recipe: str | None = None,
@@ -65,7 +66,8 @@ def predict_nodes(
         queries: file of such triples, with the columns `head`, `relation` and `tail`, one of them empty in each row.
         k: completions of each; default 10.
         known: what becomes of completions that are triples of the data: `leave-out` (the default) or `mark`.
-        type: complete by entities of this type only.
+        type: complete by entities of this type only; none: of the types that the relation has had at that end.
+        any_type: complete by entities of all types.
         output: file to write; default `NAME-vVERSION-predictions.parquet` in the current folder.
         format: `parquet` or `npy`, of completions `parquet` or `csv`; default by the output's ending.
         recipe: name or file of a recipe with other data, of which the `dataset` and the `snapshot` matter; none: the
@@ -78,7 +80,7 @@ def predict_nodes(
         What was written, by which model version, from which data: small plain values.
     """
     given = given_files(nodes=nodes, pairs=pairs, graphs=graphs, queries=queries)
-    asked = Asked(head, relation, tail, k, known, type)
+    asked = Asked(head, relation, tail, k, known, type, any_type)
     request = OutputRequest("predictions", output, format, given, asked=asked)
     return _run(model, request, Data(recipe, overrides, snapshot), home)
 

@@ -124,8 +124,9 @@ class KnowledgeModel(RowsModel):
         self.relations: Tensor
         self.register_buffer("relations", torch.zeros(config.relation_rows(facts.num_relations), config.relation_width))
         self.calibration: Tensor
-        self.register_buffer("calibration", torch.tensor([1.0, 0.0]))
-        """float32 (2,): a and b of the probability 1 / (1 + e^-(a score + b)) that a triple holds."""
+        self.register_buffer("calibration", torch.tensor([1.0, 0.0]).repeat(facts.num_relations, 2, 1))
+        """float32 (R, 2, 2): for heads and for tails of each relation, a and b of the probability
+        1 / (1 + e^-(a score + b)) that a triple holds."""
         self.layers = nn.ModuleList()
         self.finish = nn.Identity()
         self.head = nn.Identity()

@@ -44,7 +44,16 @@ KnownOption = Annotated[
     str | None,
     typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out"),
 ]
-TypeOption = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Complete by entities of this type.")]
+TypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Complete by entities of this type.",
+        show_default="those that the relation has had",
+    ),
+]
+AnyTypeOption = Annotated[bool | None, typer.Option("--any-type", help="Complete by entities of all types.")]
 DataArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECIPE|KEY=VALUE", help="Recipe of other data, and changes; default: the training's own."),
@@ -177,6 +186,7 @@ def predict(
     k: MostOption = None,
     known: KnownOption = None,
     type: TypeOption = None,
+    any_type: AnyTypeOption = None,
     output: OutputOption = None,
     format: FormatOption = None,
     trust_code: TrustOption = None,
@@ -205,6 +215,7 @@ def predict(
         "k": k,
         "known": known,
         "type": type,
+        "any_type": any_type,
         "output": output,
         "format": format,
         "recipe": recipe,

@@ -18,11 +18,13 @@ from models.knowledge import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import Asked
+from tasks.apply.completion.types import OF_RELATION, EntityTypes
 from tasks.apply.formats import ENDINGS
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.neighbors import nearest
 from tasks.arrays import Array
 from tasks.inference.triples import TripleSplits
+from tasks.ranking.triples import Triples
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
@@ -38,6 +40,8 @@ from tests.train.test_knowledge import compared
 
 N, DRUGS = 120, 50
 RELATIONS = ["next", "previous", "fifth", "treats", "opposite of"]
+TREATS = 3
+"""A relation from drugs to genes in all training triples; the others are between all."""
 UNSEEN = 33
 """Stands in no training triple."""
 MODELS: dict[str, dict[str, Any]] = {
@@ -67,9 +71,11 @@ class Knowledge(Case):
         triples, _ = planted_triples(N)
         tenth = len(triples) // 10
         splits = dict(zip(("valid", "test", "train"), np.split(triples, [tenth, 2 * tenth]), strict=True))
-        splits["train"] = splits["train"][(splits["train"][:, [0, 2]] != UNSEEN).all(1)]
-        graph = triple_graph(folder / "graph", splits, N)
         self.dense = np.random.default_rng(5).permutation(N).astype(np.int64)
+        heads, relations, tails = splits["train"].T
+        treats = (self.dense[heads] < DRUGS) & (self.dense[tails] >= DRUGS)
+        splits["train"] = splits["train"][(heads != UNSEEN) & (tails != UNSEEN) & ((relations != TREATS) | treats)]
+        graph = triple_graph(folder / "graph", splits, N)
         np.save(graph.folder / "node_ids.npy", self.dense)
         types = {"node_types": ("drug", "gene"), "target_type": "drug", "type_offsets": (0, DRUGS, N)}
         self.graph = Parent(graph.manifest.model_copy(update=types), graph.folder)
@@ -135,15 +141,17 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Knowledge:
     return Knowledge(tmp_path_factory.mktemp("plain"), MODELS["both ways"])
 
 
-def expected(case: Knowledge, query: tuple[int, int, int], k: int, *, mark: bool, drugs: bool = False) -> list[Any]:
-    """Completions of a query by the scores of all triples: triple, score and split."""
+def expected(case: Knowledge, query: tuple[int, int, int], k: int, *, mark: bool, types: str = "") -> list[Any]:
+    """Completions of a query by the scores of all triples: triple, score and split; `types`: letters d and g."""
     tails, heads = case.scores()
     place = query.index(ASKED)
+    types = types or ("dg" if query[1] != TREATS else "d" if place == 0 else "g")
     found = []
     for number in range(len(RELATIONS) if place == 1 else N):
         triple = tuple(number if one == ASKED else one for one in query)
         known = case.triples.get(triple)  # type: ignore[call-overload]
-        if (known is None or mark) and not (drugs and place != 1 and not case.is_drug(number)):
+        counts = place == 1 or ("d" if case.is_drug(number) else "g") in types
+        if (known is None or mark) and counts:
             found.append((triple, (heads if place == 0 else tails)[triple], known if mark else None))
     return sorted(found, key=lambda one: -one[1])[:k]
 
@@ -173,8 +181,8 @@ def test_completions_are_the_best_of_all(case: Knowledge, mark: bool) -> None:
     given = {"queries": query_file(case, QUERIES, case.folder / "q.parquet")}
     done = case.serve(given=given, asked=Asked(k=9, known="mark" if mark else None))
     rows = case.table().to_pylist()
-    slope, shift = case.knowledge.calibration.tolist()
-    assert (slope, shift) != (1, 0)
+    calibration = case.knowledge.calibration.double().numpy()
+    assert (calibration != [1, 0]).all()
     place = 0
     for number, query in enumerate(QUERIES):
         wanted = expected(case, query, 9, mark=mark)
@@ -190,6 +198,7 @@ def test_completions_are_the_best_of_all(case: Knowledge, mark: bool) -> None:
             if query[1] == ASKED:
                 assert row["probability"] is None, "fitted to entities that complete triples"
             else:
+                slope, shift = calibration[query[1], 0 if query[0] == ASKED else 1]
                 assert row["probability"] == pytest.approx(1 / (1 + np.exp(-(slope * score + shift))), abs=1e-4)
             assert row["known"] == known
     assert place == len(rows) == done["rows"]
@@ -211,12 +220,30 @@ def test_a_query_on_the_command_line(plain: Knowledge) -> None:
 def test_one_type_of_entities(plain: Knowledge) -> None:
     for query in ((4, 0, ASKED), (ASKED, 3, 17)):
         given = {"queries": query_file(plain, [query], plain.folder / "typed.parquet")}
-        plain.serve(given=given, asked=Asked(type="drug", k=N))
-        wanted = expected(plain, query, N, mark=False, drugs=True)
-        end = completing.ENDS[query.index(ASKED)]
-        assert plain.table().column(end).to_pylist() == [plain.name(one[0][query.index(ASKED)]) for one in wanted]
-    with pytest.raises(RecipeError, match="no entity type 'drugs' \\(did you mean 'drug'"):
+        for asked, types in (({"type": "drug"}, "d"), ({"type": "gene"}, "g"), ({"any_type": True}, "dg"), ({}, "")):
+            plain.serve(given=given, asked=Asked(k=N, **asked))
+            wanted = expected(plain, query, N, mark=False, types=types)
+            end = completing.ENDS[query.index(ASKED)]
+            assert plain.table().column(end).to_pylist() == [plain.name(one[0][query.index(ASKED)]) for one in wanted]
+    with pytest.raises(RecipeError, match="--type 'drugs' is no entity type of this graph \\(did you mean 'drug'"):
         plain.ask(head="d3", relation="next", type="drugs")
+
+
+def test_types_in_a_file_of_queries(plain: Knowledge) -> None:
+    path = plain.folder / "types.csv"
+    path.write_text("head,relation,type\nd3,next,gene\nd3,next,drug\nd3,treats,\n")
+    plain.serve(given={"queries": path}, asked=Asked(k=5))
+    table = plain.table().to_pylist()
+    kinds = [{row["tail"].split(":")[0] for row in table if row["query"] == number} for number in range(3)]
+    assert kinds == [{"gene"}, {"drug"}, {"gene"}]
+
+
+def test_a_relation_of_no_training_triple_has_had_no_type() -> None:
+    train = Triples(np.array([[0, 2], [1, 2]]), np.array([0, 0]))
+    types = EntityTypes([np.array([0, 1]), np.array([2, 3])], train, 2)
+    found = list(types.counted(np.array([0, 1, 0]), np.array([OF_RELATION, OF_RELATION, 0]), "tail"))
+    counted = {int(row): None if mask is None else mask.tolist() for rows, mask in found for row in rows}
+    assert counted == {0: [False, False, True, True], 1: None, 2: [True, True, False, False]}
 
 
 def test_small_batches_answer_the_same(plain: Knowledge, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +323,13 @@ def test_forms_of_files(plain: Knowledge) -> None:
         ("head,relation\n", "has no rows"),
         ("head,relation\nd3,next\nd4,nexst\n", r"\(row 1, column relation\): 'nexst' is no relation"),
         ("relation,tail\nnext,d3\nnext,q\n", r"\(row 1, column tail\): 'q' is no entity"),
+        (
+            "relation,tail\nnext,q\nnext,d3\nnext,p\nnext,q\n",
+            r"\(row 0, .*'q' is no entity.*; not there either: p$",
+        ),
+        ("head,relation\nd3,a\nd3,b\nd3,c\n", r"\(row 0, .*'a' is no relation.*; not there either: b, c$"),
+        ("head,relation,type\nd3,next,\nd3,next,genes\n", r"\(row 1, column type\): 'genes' is no entity type.*'gene'"),
+        ("head,tail,type\nd3,g4,gene\n", r"\(row 0, column type\): has a type, and a relation is asked for"),
     ],
 )
 def test_files_that_ask_nothing(plain: Knowledge, text: str, message: str) -> None:
@@ -390,4 +424,4 @@ def test_given_entities_and_their_neighbours(plain: Knowledge) -> None:
 def test_load_published_reads_what_write_model_wrote(plain: Knowledge) -> None:
     again = load_published(plain.model_folder)
     assert isinstance(again, KnowledgeModel)
-    assert not torch.equal(again.calibration, torch.tensor([1.0, 0.0]))
+    assert torch.equal(again.calibration, plain.knowledge.calibration)

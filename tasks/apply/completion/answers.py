@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from models.knowledge import KnowledgeModel, Side, made_queries
 from tasks.apply.completion.asked import ENDS
+from tasks.apply.completion.types import OF_RELATION, EntityTypes
 from tasks.arrays import Array, blocks
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.checks import check_finite
@@ -62,7 +63,7 @@ class Completer:
         k: int,
         *,
         marks_known: bool = False,
-        counted: NDArray[np.bool_] | None = None,
+        types: EntityTypes | None = None,
         memory: int = MEMORY,
     ) -> None:
         """Read what is known.
@@ -72,10 +73,10 @@ class Completer:
             splits: the graph's triples.
             k: completions of a query, at most.
             marks_known: keep completions that are triples of a split, and say of which; else they are left out.
-            counted: bool (N,), entities that may complete triples; None: all.
+            types: those of the entities; None: all entities may complete triples.
             memory: bytes that ranking may use.
         """
-        self._model, self._k, self._counted, self._memory = model, k, counted, memory
+        self._model, self._k, self._types, self._memory = model, k, types, memory
         self._entities = TableBlocks(model.table)
         manifest = splits.store.manifest
         self._num_relations = manifest.num_relations
@@ -89,27 +90,46 @@ class Completer:
         each = max(self._k, self._num_relations if asks_relations else 1)
         return max(1, min(_MOST_QUERIES, _SCORES // each))
 
-    def answer(self, queries: NDArray[np.int64], first: int = 0) -> Answers:
-        """Return the completions of queries (n, 3): heads, relations and tails, one of each is ASKED.
+    def answer(self, queries: NDArray[np.int64], kinds: NDArray[np.int64] | None = None, first: int = 0) -> Answers:
+        """Return the completions of queries.
 
-        `first`: number of the first query.
+        Args:
+            queries: (n, 3), heads, relations and tails, one of each is ASKED.
+            kinds: (n,), type of the entities that may complete each, as `EntityTypes` has it; None: OF_RELATION.
+            first: number of the first query.
         """
+        kinds = np.full(len(queries), OF_RELATION) if kinds is None else kinds
         parts = []
         for place, name in enumerate(ENDS):
             rows = np.flatnonzero(queries[:, place] == ASKED)
             if len(rows):
                 own = queries[rows]
-                found, scores = self._relations(own) if name == "relation" else self._ends(own, name)  # type: ignore[arg-type]
+                if name == "relation":
+                    found, scores = self._relations(own)
+                else:
+                    found, scores = self._ends(own, kinds[rows], name)  # type: ignore[arg-type]
                 parts.append(self._made(own, rows + first, place, found, scores))
         return Answers.joined(parts)
 
-    def _ends(self, queries: NDArray[np.int64], side: Side) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _ends(
+        self, queries: NDArray[np.int64], kinds: NDArray[np.int64], side: Side
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the best entities and their scores, (n, k) each; NOBODY fills up."""
+        most = min(self._k, self._entities.num_entities)
+        if self._types is None:
+            return self._best(queries, most, None, side)
+        found = np.empty((len(queries), most), np.int64), np.empty((len(queries), most), np.float32)
+        for rows, counted in self._types.counted(queries[:, 1], kinds, side):
+            found[0][rows], found[1][rows] = self._best(queries[rows], most, counted, side)
+        return found
+
+    def _best(
+        self, queries: NDArray[np.int64], most: int, counted: NDArray[np.bool_] | None, side: Side
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         ends, relations = queries[:, 2 if side == "head" else 0], queries[:, 1]
         known = None if self._left_out is None else known_of(self._left_out, ends, relations, side)
-        most = min(self._k, self._entities.num_entities)
         made = self._made_queries(self._rows(ends), relations, side)
-        return top_entities(made, self._entities, most, known, self._counted, self._memory)
+        return top_entities(made, self._entities, most, known, counted, self._memory)
 
     def _relations(self, queries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the best relations between two entities, likewise: all are scored as queries for the tail."""

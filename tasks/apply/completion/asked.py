@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -31,7 +30,9 @@ class Asked:
     known: str | None = None
     """Of `Known`: what becomes of completions that are triples of the data; None: they are left out."""
     type: str | None = None
-    """Entities of this type only; None: of all."""
+    """Entities of this type only; None: of those that the relation has had at that end."""
+    any_type: bool | None = None
+    """Whether entities of all types may complete."""
 
     @property
     def most(self) -> int:
@@ -47,7 +48,7 @@ class Asked:
         """Refuse options where the model completes no triples. Raises RecipeError naming the first."""
         for one in fields(self):
             if getattr(self, one.name) is not None:
-                option = f"-{one.name}" if one.name == "k" else f"--{one.name}"
+                option = "-k" if one.name == "k" else f"--{one.name.replace('_', '-')}"
                 raise RecipeError(f"{option} is for models of knowledge graphs; this is a model of {task}s")
 
     def check(self, *, has_file: bool, is_shown: bool) -> None:
@@ -71,12 +72,8 @@ class Asked:
             raise RecipeError(f"-k {self.most}: there must be a place at least")
         if is_shown and self.most > _MOST_SHOWN:
             raise RecipeError(f"-k {self.most}: of more than {_MOST_SHOWN:,} write a file: --output FILE.parquet")
-        if self.type is not None and not has_file and "relation" not in given:
-            raise RecipeError("--type is for entities, and a relation is asked for; leave it out")
-
-    def check_type(self, types: Sequence[str]) -> None:
-        """Refuse a type that the graph has not. Raises RecipeError."""
-        if self.type is not None and self.type not in types:
-            raise RecipeError(
-                f"no entity type {self.type!r}{did_you_mean(self.type, types)}; there are {', '.join(types)}"
-            )
+        types = [option for option, is_given in (("--type", self.type), ("--any-type", self.any_type)) if is_given]
+        if len(types) > 1:
+            raise RecipeError("--type and --any-type: leave one out")
+        if types and not has_file and "relation" not in given:
+            raise RecipeError(f"{types[0]} is for entities, and a relation is asked for; leave it out")

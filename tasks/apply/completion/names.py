@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from configs.errors import UserError
-from configs.matching import did_you_mean
+from configs.matching import did_you_mean, listed
 from tasks.apply.given import ids_are_texts
 from tasks.arrays import Array
 from tasks.storage.dataset_store import DatasetStore
@@ -19,6 +19,7 @@ from tasks.storage.ids import IdMap
 Refusal = Callable[[int, str], UserError]
 """Makes an error of a text's row and what is wrong with it."""
 _UNKNOWN, _LEFT_OUT = -1, -2
+_MOST_NAMED = 5
 _ALIKE = 3
 """Letters at a name's beginning or end that a near one shares, where there are many names to look through."""
 
@@ -30,10 +31,26 @@ def find_relations(texts: pa.Array, names: pa.Array, refusal: Refusal) -> NDArra
     if len(missing):
         row = int(missing[0])
         near = did_you_mean(texts[row].as_py(), names.to_pylist())
-        raise refusal(
-            row, f"is no relation of this graph{near}; there are {len(names):,}, such as {names[0].as_py()!r}"
-        )
+        there = f"there are {len(names):,}, such as {names[0].as_py()!r}"
+        raise refusal(row, f"is no relation of this graph{near}; {there}{_others(texts, missing)}")
     return found
+
+
+def find_types(texts: pa.Array, types: Sequence[str], refusal: Refusal) -> NDArray[np.int64]:
+    """Return the numbers of entity types, int64 (n,). Raises UserError naming one that is not there."""
+    found = np.asarray(compute.fill_null(compute.index_in(texts, value_set=pa.array(types)), _UNKNOWN), np.int64)
+    missing = np.flatnonzero(found < 0)
+    if len(missing):
+        row = int(missing[0])
+        near = did_you_mean(texts[row].as_py(), types)
+        raise refusal(row, f"is no entity type of this graph{near}; there are {listed(types)}{_others(texts, missing)}")
+    return found
+
+
+def _others(texts: pa.Array, wrong: Array) -> str:
+    """Return what to say of wrong names after the first."""
+    names = compute.unique(texts.take(pa.array(wrong))).to_pylist()[1:]
+    return f"; not there either: {listed(names, _MOST_NAMED)}" if names else ""
 
 
 class EntityNames:
@@ -68,7 +85,8 @@ class EntityNames:
             at = np.flatnonzero(wrong[rows])
             if len(at):
                 row = int(at[0])
-                raise refusal(row, message(texts[row].as_py(), int(found[rows[row]])))
+                others = _others(texts, at[found[rows[at]] == _UNKNOWN]) if found[rows[row]] == _UNKNOWN else ""
+                raise refusal(row, message(texts[row].as_py(), int(found[rows[row]])) + others)
         return found[rows]
 
     def _of_type(self, texts: pa.Array, kind: str) -> NDArray[np.int64]:

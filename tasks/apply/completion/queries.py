@@ -15,12 +15,16 @@ from configs.matching import listed
 from tasks.apply.completion.asked import ENDS, Asked
 from tasks.ingest.tables.files import TableFiles
 
+TYPE = "type"
+
 
 @dataclass(frozen=True)
 class Queries:
     """Texts (n,) of heads, relations and tails; null is what is asked for, one of the three in each row."""
 
     columns: dict[str, pa.Array]
+    types: pa.Array
+    """Texts (n,): the type that each asks for, or null."""
     path: Path | None = None
     """The file that they stand in."""
 
@@ -29,8 +33,9 @@ class Queries:
         return len(self.columns["head"])
 
     def refusal(self, name: str, row: int, message: str) -> UserError:
-        """Return an error about a query's head, relation or tail."""
-        text = f"{self.columns[name][row].as_py()!r} {message}"
+        """Return an error about a query's head, relation, tail or type."""
+        texts = self.types if name == TYPE else self.columns[name]
+        text = f"{texts[row].as_py()!r} {message}"
         if self.path is None:
             return RecipeError(f"--{name} {text}")
         return DataError(text, path=self.path, row=row, column=name)
@@ -38,11 +43,15 @@ class Queries:
 
 def asked_query(asked: Asked) -> Queries:
     """Return the query on the command line."""
-    return Queries({name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS})
+    columns = {name: pa.array([getattr(asked, name)], pa.string()) for name in ENDS}
+    return Queries(columns, pa.nulls(1, pa.string()))
 
 
 def read_queries(path: Path) -> Queries:
-    """Read queries from Parquet, CSV or TSV. Raises DataError: a row has not exactly one cell empty."""
+    """Read queries from Parquet, CSV or TSV.
+
+    Raises DataError: a row has not exactly one of head, relation and tail empty, or asks for a relation of some type.
+    """
     files = TableFiles((str(path),))
     there = [name for name in ENDS if name in files.column_names()]
     if len(there) < 2:
@@ -51,22 +60,27 @@ def read_queries(path: Path) -> Queries:
             "that is asked for is empty, or one of them is missing",
             path=path,
         )
-    parts: dict[str, list[pa.Array]] = {name: [] for name in there}
-    for batch in files.batches(there, there):
-        for name in there:
+    wanted = [*there, *({TYPE} & set(files.column_names()))]
+    parts: dict[str, list[pa.Array]] = {name: [] for name in wanted}
+    for batch in files.batches(wanted, wanted):
+        for name in wanted:
             parts[name].append(_texts(batch.column(name)))
     columns = {name: pa.concat_arrays(part) if part else pa.nulls(0, pa.string()) for name, part in parts.items()}
     count = len(columns[there[0]])
     if not count:
         raise DataError("has no rows", path=path)
-    columns = {name: columns.get(name, pa.nulls(count, pa.string())) for name in ENDS}
+    columns = {name: columns.get(name, pa.nulls(count, pa.string())) for name in (*ENDS, TYPE)}
+    types = columns.pop(TYPE)
     empty = sum(np.asarray(column.is_null()).astype(np.int64) for column in columns.values())
     wrong = np.flatnonzero(np.asarray(empty) != 1)
     if len(wrong):
         row = int(wrong[0])
         given = ", ".join(name for name in ENDS if columns[name][row].is_valid) or "nothing"
         raise DataError(f"gives {given}: one of head, relation and tail has to be empty", path=path, row=row)
-    return Queries(columns, path)
+    wrong = np.flatnonzero(np.asarray(compute.and_(types.is_valid(), columns["relation"].is_null())))
+    if len(wrong):
+        raise DataError("has a type, and a relation is asked for", path=path, row=int(wrong[0]), column=TYPE)
+    return Queries(columns, types, path)
 
 
 def _texts(cells: pa.Array) -> pa.Array:

@@ -23,11 +23,13 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from numpy.typing import NDArray
 
+from configs.errors import RecipeError
 from models.knowledge import KnowledgeModel
 from tasks.apply.completion.answers import ASKED, Answers, Completer
 from tasks.apply.completion.asked import ENDS, Asked
-from tasks.apply.completion.names import EntityNames, find_relations
-from tasks.apply.completion.queries import Queries, asked_query, read_queries
+from tasks.apply.completion.names import EntityNames, Refusal, find_relations, find_types
+from tasks.apply.completion.queries import TYPE, Queries, asked_query, read_queries
+from tasks.apply.completion.types import ANY, OF_RELATION, EntityTypes
 from tasks.arrays import blocks
 from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
@@ -49,20 +51,17 @@ class Completion:
         """Look up what the queries name. Raises UserError: it is not in the graph."""
         assert isinstance(opened.model, KnowledgeModel)
         self._model, self._manifest = opened.model, opened.store.manifest
-        asked.check_type(self._manifest.node_types)
         self._splits = TripleSplits(opened.store)
         self._entities = EntityNames(opened.ids, opened.dataset, self._manifest.node_types)
         self._relations = relation_names(opened.dataset)
-        counted = None
-        if asked.type is not None and len(self._manifest.node_types) > 1:
-            counted = np.zeros(self._manifest.num_nodes, np.bool_)
-            counted[opened.ids.nodes_of_type(asked.type)] = True
         self._asked = asked
         self._texts = asked_query(asked) if queries is None else read_queries(queries)
-        self._queries = self._numbers(self._texts)
-        self._completer = Completer(
-            self._model, self._splits, asked.most, marks_known=asked.marks_known, counted=counted
-        )
+        self._queries, self._kinds = self._numbers(self._texts), self._kinds_of(self._texts)
+        types = None
+        if self._entities.are_typed:
+            own = [opened.ids.nodes_of_type(kind) for kind in self._manifest.node_types]
+            types = EntityTypes(own, self._splits.triples("train"), self._manifest.num_relations)
+        self._completer = Completer(self._model, self._splits, asked.most, marks_known=asked.marks_known, types=types)
 
     def _numbers(self, texts: Queries) -> NDArray[np.int64]:
         """Return the queries as numbers, (n, 3)."""
@@ -79,6 +78,21 @@ class Completion:
                 found[rows, place] = find_relations(own, self._relations, refusal)  # type: ignore[arg-type]
             else:
                 found[rows, place] = self._entities.find(own, refusal)  # type: ignore[arg-type]
+        return found
+
+    def _kinds_of(self, texts: Queries) -> NDArray[np.int64]:
+        """Return the type of what may complete each query, (n,), as `EntityTypes` has it."""
+        types = self._manifest.node_types
+
+        def find(names: pa.Array, refusal: Refusal) -> NDArray[np.int64]:
+            return find_types(names, types, refusal)
+
+        asked = self._asked
+        found = np.full(len(texts), ANY if asked.any_type else OF_RELATION, np.int64)
+        if asked.type is not None:
+            found[:] = find(pa.array([asked.type]), lambda _, message: RecipeError(f"--type {asked.type!r} {message}"))
+        rows = np.flatnonzero(np.asarray(texts.types.is_valid()))
+        found[rows] = find(texts.types.take(pa.array(rows)), lambda row, m: texts.refusal(TYPE, int(rows[row]), m))
         return found
 
     def warnings(self) -> list[str]:
@@ -107,13 +121,15 @@ class Completion:
         """Yield the completions, those of some queries at a time."""
         asks_relations = bool((self._queries[:, 1] == ASKED).any())
         for part in blocks(len(self._queries), self._completer.at_once(asks_relations)):
-            yield self._named(self._completer.answer(self._queries[part], part.start))
+            yield self._named(self._completer.answer(self._queries[part], self._kinds[part], part.start))
             report_progress(part.stop, len(self._queries), "queries", "predictions")
 
     def _named(self, answers: Answers) -> pa.Table:
         heads, relations, tails = answers.triples.T
-        slope, shift = self._model.calibration.double().tolist()
-        probability = sigmoid(slope * answers.score.astype(np.float64) + shift)
+        asks_relation = answers.asked == ENDS.index("relation")
+        ends = np.where(answers.asked == ENDS.index("tail"), 1, 0)
+        slope, shift = self._model.calibration[relations, ends].double().numpy().T
+        probability = sigmoid(slope * answers.score + shift)
         return pa.table(
             {
                 "query": answers.query,
@@ -123,7 +139,7 @@ class Completion:
                 "asked": _ASKED.take(pa.array(answers.asked)),
                 "rank": pa.array(answers.rank, pa.int32()),
                 "score": answers.score,
-                "probability": pa.array(probability, mask=answers.asked == ENDS.index("relation")),
+                "probability": pa.array(probability, mask=asks_relation),
                 "known": _KNOWN.take(pa.array(answers.known)),
             }
         )

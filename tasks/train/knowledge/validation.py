@@ -19,7 +19,7 @@ from tasks.storage.manifests import SPLITS
 from tasks.train.job import AnyJob
 from tasks.train.knowledge.entities import numbers
 
-_CALIBRATED = 2000
+_CALIBRATED = 5000
 """Validation triples that probabilities are fitted to."""
 
 
@@ -68,6 +68,6 @@ class Validation:
         return self.evaluator.score(metrics)
 
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
-        """Return the two numbers that make probabilities of scores: see `fit_calibration`."""
+        """Return what makes probabilities of scores: see `fit_calibration`."""
         ranker = TripleRanker(self.model, self.options, self._others, memory=self.memory)
         return fit_calibration(ranker, self._calibrated, self._valid, entities, relations)
