@@ -1,6 +1,7 @@
 """How fast rows of knowledge graphs are trained on one CPU thread, against PyKEEN.
 
-    python -m benchmarks.knowledge [--peers DIR] [--graph fb15k-237] [--negatives 64,256] [--rounds 5] [--quick]
+    python -m benchmarks.knowledge [--peers DIR] [--graph fb15k-237] [--models RotatE] [--negatives 64,256] [--rounds 5]
+        [--quick]
 
 TransE (l1, --width columns), ComplEx and RotatE (as many complex ones): training triples a CPU second, with so many
 drawn entities each; drawing, scores, gradients and steps of Adagrad count, validation does not. Both sides are
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
             if side is not None:
                 sides[name] = side
                 facts["versions"].update(side.versions)
-        for model, count in product(MODELS, args.negatives):
+        for model, count in product(args.models, args.negatives):
             jobs = [("graphmill", job_name(model, count, variant)) for variant in VARIANTS]
             jobs += [(name, job_name(model, count)) for name in PEERS]
             some = measure(sides, [job for job in jobs if job[0] in sides], args.rounds, args.seconds)
@@ -101,6 +102,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="fb15k-237", help="a folder of GRAPHMILL_DATA/knowledge")
     parser.add_argument("--peers", type=Path, help="a folder that has pykeen")
+    parser.add_argument("--models", type=some_models, default=MODELS, help="of TransE,ComplEx,RotatE")
     parser.add_argument("--negatives", type=even_numbers, default="64,256", help="drawn entities of a triple")
     parser.add_argument("--width", type=int, default=200, help="columns, real or complex")
     parser.add_argument("--rounds", type=int, default=5)
@@ -114,6 +116,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.quick:
         args.negatives, args.rounds, args.seconds = [64], 2, 0.3
     return args
+
+
+def some_models(text: str) -> list[str]:
+    """Read `TransE,RotatE`."""
+    found = text.split(",")
+    if not set(found) <= set(MODELS):
+        raise argparse.ArgumentTypeError(f"{text!r} are not of {','.join(MODELS)}")
+    return found
 
 
 def even_numbers(text: str) -> list[int]:

@@ -103,13 +103,7 @@ class RunRecord(BaseModel):
 
     def scores(self) -> list[tuple[str, dict[str, float]]]:
         """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
-        rows = []
-        for split, values in self.metrics.items():
-            rows.append((split, values))
-            for name, splits in self.controls.items():
-                if split in splits:
-                    rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
-        return rows
+        return score_rows(self.metrics, self.controls)
 
     def rows_text(self, name: str) -> str:
         """Return the rows of a stage, with what they are."""
@@ -124,6 +118,19 @@ class RunRecord(BaseModel):
     def write(self, home: Home) -> None:
         """Write the record, whole or not at all."""
         write_atomic(record_path(home, self.id), self.model_dump_json(indent=1).encode())
+
+
+def score_rows(
+    metrics: dict[str, dict[str, float]], controls: dict[str, dict[str, dict[str, float]]]
+) -> list[tuple[str, dict[str, float]]]:
+    """Return rows of a table: each split's metrics, and below it those of the controls on that split."""
+    rows = []
+    for split, values in metrics.items():
+        rows.append((split, values))
+        for name, splits in controls.items():
+            if split in splits:
+                rows.append((f"{split} · {CONTROLS[name].row}", splits[split]))
+    return rows
 
 
 def new_record(

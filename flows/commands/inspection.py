@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from configs.matching import did_you_mean
 from configs.schema import STAGES
 from flows.commands.plan import flatten
 from flows.commands.runs import find_run, run_time
-from flows.run_records import RunRecord, all_runs
+from flows.run_records import RunRecord, all_runs, score_rows
 from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
 from flows.terminal.invocation import graphmill_command
@@ -20,9 +21,9 @@ from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest, is_at_once
 
-_LIST_SHOWN = 8
+_LIST_SHOWN, _RECORDS_SHOWN = 8, 20
 # Shown in a table or a line of their own.
-_APART = {"files", "warnings", "config", "parents", "tables", "arrays", "report", "metrics", "stage", "key"}
+_APART = {"files", "warnings", "config", "parents", "tables", "arrays", "report", "metrics", "controls", "stage", "key"}
 
 _OF_EPOCHS = {"strategy", "seeds_per_second", "edges_per_second", "epochs_run", "best_epoch"}
 
@@ -101,7 +102,7 @@ def show_run(home: Home, record: RunRecord) -> None:
         figures = (format_seconds(stage["build_seconds"]), record.rows_text(name), format_bytes(stage["bytes"]))
         stages.add_row(name, stage["status"], stage["key"], *figures)
     console.print(stages)
-    show_metrics(console, "metric", record)
+    show_metrics(console, "metric", record.scores())
     connect(home)
     print_facts(console, where_to_look(home, record))
     if record.stages:
@@ -116,6 +117,8 @@ def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
 
 def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
+    from flows.commands.run import show_metrics
+
     manifest, console = found.manifest, out()
     console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
     console.print(str(found.folder), markup=False, soft_wrap=True)
@@ -125,15 +128,11 @@ def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
             facts.add_row(name, _text(name, getattr(manifest, name)))
     console.print(facts, markup=False)
     values = manifest.model_dump(mode="json")
-    _show_metrics(console, values.get("metrics"))
+    show_metrics(console, "metric", score_rows(values.get("metrics", {}), values.get("controls", {})))
     _show_tables(console, values.get("tables"))
     _show_arrays(console, values.get("arrays"))
     for title in ("config", "report"):
-        if values.get(title):
-            shown = table(title, "value")
-            for name, value in flatten(values[title]).items():
-                shown.add_row(name, _text(name, value))
-            console.print(shown, markup=False)
+        _show_values(console, title, values.get(title, {}))
     keys = _parent_keys(home, manifest.parents)
     for name, digest in manifest.parents.items():
         way = graphmill_command("inspect", keys[name]) if name in keys else f"digest {digest[:24]}, of no run here"
@@ -162,13 +161,34 @@ def _text(name: str, value: Any) -> str:
     return f"{name_of} ({_text('', value.model_dump(exclude={'name'}))})" if name_of else str(value)
 
 
-def _show_metrics(console: Any, metrics: dict[str, dict[str, float]] | None) -> None:
-    if metrics:
-        shown = table("split", "metric", "value", right=("value",))
-        for split, values in metrics.items():
-            for name, value in values.items():
-                shown.add_row(split, name, f"{value:.4f}")
-        console.print(shown)
+def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
+    """Print nested values, a line each, and below them a table of each list of records."""
+    lists = dict(_record_lists(values))
+    shown = table(title, "value")
+    for name, value in flatten(values).items():
+        if not any(name.startswith(f"{path}.") for path in lists):
+            shown.add_row(name, _text(name, value))
+    if shown.rows:
+        console.print(shown, markup=False)
+    for path, records in lists.items():
+        names = list(dict.fromkeys(name for record in records for name in record))
+        figures = [name for name in names if all(isinstance(record.get(name, 0), int | float) for record in records)]
+        rows = table(*names, right=figures)
+        for record in records[:_RECORDS_SHOWN]:
+            rows.add_row(*(_text(name, record.get(name)) for name in names))
+        more = len(records) - _RECORDS_SHOWN
+        console.print(f"{path}" + (f", {_RECORDS_SHOWN} of {len(records):,}" if more > 0 else ""), markup=False)
+        console.print(rows, markup=False)
+
+
+def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the lists of records among nested values, by their path."""
+    for name, value in values.items():
+        path = f"{above}{name}"
+        if isinstance(value, dict):
+            yield from _record_lists(value, f"{path}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            yield path, value
 
 
 def _show_tables(console: Any, tables: dict[str, dict[str, Any]] | None) -> None:

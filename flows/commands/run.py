@@ -250,7 +250,7 @@ def failure_json(home: Home, recipe: str, error: BaseException) -> dict[str, Any
 
 def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
     """Print metrics, what the stages did, and where to look."""
-    show_metrics(console, record.recipe, record)
+    show_metrics(console, record.recipe, record.scores())
     stages = table("stage", "", "time", "peak memory", "rows", "size", right=("time", "peak memory", "rows", "size"))
     for name, stage in record.stages.items():
         stages.add_row(
@@ -270,12 +270,12 @@ def show_outcome(console: Console, home: Home, record: RunRecord) -> None:
             console.print(f"warning   {name}: {warning}", style="yellow", markup=False)
 
 
-def show_metrics(console: Console, head: str, record: RunRecord) -> None:
-    """Print a run's metrics, if there are any: a row a split and control."""
-    if record.metrics:
-        names = telling(name for values in record.metrics.values() for name in values)
+def show_metrics(console: Console, head: str, rows: list[tuple[str, dict[str, float]]]) -> None:
+    """Print metrics, if there are any: a row a split and control."""
+    if rows:
+        names = telling(name for _, values in rows for name in values)
         metrics = table(head, *names, right=names)
-        for row, values in record.scores():
+        for row, values in rows:
             metrics.add_row(row, *(f"{values[name]:.4f}" if name in values else "" for name in names))
         console.print(metrics)
 

@@ -240,6 +240,16 @@ def test_plan_of_an_unknown_home_estimates(done: Done, tmp_path: Path) -> None:
     assert real / 3 < steps["preprocess"]["bytes"] < real * 3
 
 
+def test_inspect_shows_metrics_beside_controls_and_lists_as_tables(done: Done) -> None:
+    shown = done("inspect", "tiny", "evaluate")
+    assert shown.returncode == 0, shown.stderr
+    lines = shown.stdout.splitlines()
+    splits = [line for line in lines if line.startswith(("valid", "test"))]
+    assert [line.split()[0] for line in splits if "·" not in line] == ["valid", "test"]
+    assert any("·" in line for line in splits)
+    assert not any(".0." in line.split()[0] for line in lines if line), "records of a list are rows of a table"
+
+
 def test_inspect_shows_a_manifest_and_draws(done: Done, tmp_path: Path) -> None:
     shown = done("inspect", "tiny", "partition", "-o", str(tmp_path / "plots"), "--verify")
     assert shown.returncode == 0, shown.stderr
