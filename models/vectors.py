@@ -114,6 +114,7 @@ Meeting = Mapping[str, tuple[RowTable, RowTable]]
 """By pairing: the tables, or blocks of them, that hold the rows of centres and of contexts."""
 DeviceMeeting = Mapping[str, tuple[DeviceTable, DeviceTable]]
 """A meeting on a device."""
+AnyMeeting = Meeting | DeviceMeeting
 
 
 class SampledModel(VectorModel):
@@ -166,7 +167,7 @@ class SampledModel(VectorModel):
         return own is not none
 
     @classmethod
-    def loss(cls, config: Any, tables: Meeting | DeviceMeeting, samples: Samples) -> float:
+    def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
         """Return the mean loss of the positive samples; arguments as in `learn`."""
         raise AssertionError(f"{cls.__name__} defines no loss")
 

@@ -68,10 +68,17 @@ def relu_dropout(
 
 
 def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None) -> Tensor:
-    """y_i = k_i x_i / (1 - rate), each k_i 1 with probability 1 - rate, else 0; arguments as of `relu_dropout`."""
+    """y_i = k_i x_i / (1 - rate), each k_i 1 with probability 1 - rate, else 0; arguments as of `relu_dropout`.
+
+    On other devices a key's bits are others than on the CPU, and the same each time too.
+    """
     _check(rate)
-    if not training or rate == 0 or not has_kernels(x):
+    if not training or rate == 0 or (key is None and not has_kernels(x)):
         return F.dropout(x, rate, training, inplace)
+    if not has_kernels(x):
+        generator = torch.Generator(x.device).manual_seed(_draw(key))
+        kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
+        return (x.mul_(kept) if inplace else x * kept).div_(1 - rate)
     return _Dropout.apply(x, rate, inplace, _draw(key))  # type: ignore[no-untyped-call]
 
 

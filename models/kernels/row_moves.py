@@ -19,6 +19,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.kernels.device_moves import device_rows, move_device_rows, set_device_lengths
+from models.kernels.device_tables import DeviceTable
 from models.kernels.memory import empty
 from models.kernels.roots import LEAST, rough_reciprocal_root
 from models.kernels.rounding import put
@@ -37,9 +39,11 @@ _FLOATS_AHEAD = 1024
 """Rows as many as make so many columns are asked for ahead, and two at least: flat from 512 to 4096."""
 
 
-def gather_rows(table: RowTable, rows: NDArray[Any]) -> Tensor:
+def gather_rows(table: RowTable | DeviceTable, rows: NDArray[Any]) -> Tensor:
     """Return rows of a table, int32 or int64 (n,), as float32 (n, width)."""
     assert rows.ndim == 1, "row numbers"
+    if isinstance(table, DeviceTable):
+        return device_rows(table, rows)
     found = empty((len(rows), table.width), torch.float32)
     for column, lanes, count in tiles(table.width):
         _gather(lanes, table.stride, table.width, column, count, table.values, rows, found.view(-1).numpy())
@@ -56,11 +60,18 @@ def _gather(lanes, stride, width, column, count, table, rows, found):  # type: i
         store(lanes, found, i * width + column, row, count)
 
 
-def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: float, noise: int) -> None:
+def all_rows(table: RowTable | DeviceTable) -> Tensor:
+    """Return a copy of all rows, float32 (num_rows, width), where they lie."""
+    if isinstance(table, DeviceTable):
+        return table.values[:, : table.width].float().clone()
+    return torch.from_numpy(table.read())
+
+
+def move_rows(table: RowTable | DeviceTable, rows: NDArray[Any], gradients: Tensor, rate: float, noise: int) -> None:
     """Move rows down their gradients: each row once, by the sum of its gradients in their order.
 
     Args:
-        table: rows, which move as its rule says.
+        table: rows, which move as its rule says; on a device by other functions, to nearly the same.
         rows: their numbers, int32 or int64 (n,), in any order, some more than once.
         gradients: float32 (n, width).
         rate: learning rate.
@@ -69,6 +80,9 @@ def move_rows(table: RowTable, rows: NDArray[Any], gradients: Tensor, rate: floa
     assert rows.ndim == 1, "row numbers"
     assert gradients.shape == (len(rows), table.width), "a gradient for each row"
     assert gradients.dtype == torch.float32, "gradients are float32"
+    if isinstance(table, DeviceTable):
+        move_device_rows(table, rows, gradients, rate, noise)
+        return
     order = _order(rows)
     stride, rule = table.stride, table.rule
     size = min(stride & -stride, WHOLE_ROW)
@@ -165,12 +179,15 @@ def _add(lanes, partly, size, parts, width, summed, gradients, number):  # type:
         store(lanes, summed, column, load(lanes, summed, column, size) + row, size)
 
 
-def set_lengths(table: RowTable, rows: NDArray[Any]) -> None:
+def set_lengths(table: RowTable | DeviceTable, rows: NDArray[Any]) -> None:
     """Give rows, int32 or int64 (n,), the length 1; rows of zeros stay. A row that is there twice is the same after it.
 
     bfloat16 is rounded to the nearest.
     """
     assert rows.ndim == 1, "row numbers"
+    if isinstance(table, DeviceTable):
+        set_device_lengths(table, rows)
+        return
     stride = table.stride
     size = min(stride & -stride, WHOLE_ROW)
     _set_lengths(Lanes(size), size, stride, table.values, np.unique(rows))

@@ -30,7 +30,7 @@ _LEAST = np.float32(-3.0e38)
 _ONE = np.float32(1)
 
 
-def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial: float = 0.0) -> float:
+def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial: float = 0.0) -> Tensor:
     """Return the sum over rows of weight * sum_k w_k log(1 + e^(s_k + margin)), its gradient in the scores' place.
 
     w are the shares of e^(adversarial s) in their sum, constants to the gradient; a score of -infinity has none, and a
@@ -48,10 +48,10 @@ def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial:
     sharp, losses = np.float32(adversarial) if adversarial else None, np.empty(len(scores))
     arguments = scores.shape[1], storage(scores), np.float32(weight), np.float32(margin), sharp, losses
     run_rows(_false_loss, even_rows(len(scores)), Lanes(_LANES), *arguments)
-    return float(losses.sum())
+    return torch.tensor(losses.sum(), dtype=torch.float32)
 
 
-def _plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> float:
+def _plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> Tensor:
     counts = torch.isfinite(scores)
     if adversarial:
         shares = torch.softmax(torch.where(counts, adversarial * scores, scores), 1).nan_to_num_(0)
@@ -61,7 +61,7 @@ def _plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> 
     scores += margin
     loss = (shares * softplus(scores)).sum()
     scores.sigmoid_().mul_(shares)
-    return float(loss)
+    return loss
 
 
 @njit(inline="always")

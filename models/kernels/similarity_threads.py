@@ -1,4 +1,4 @@
-"""`models.kernels.similarity` on all threads: some queries or some candidates each."""
+"""`models.kernels.similarity` on all threads, some queries or some candidates each; on a device at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST = 32
 def all_similarities(kind: Kind, queries: Tensor, candidates: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return the scores (G, K): see `similarities`. Threads take some queries each."""
     parts = _parts(len(queries))
-    if len(parts) == 1:
+    if len(parts) == 1 or queries.device.type != "cpu":
         return similarities(kind, queries, candidates, scale)
     scores = empty((len(queries), len(candidates)), queries.dtype)
 
@@ -44,7 +44,7 @@ def all_similarity_gradients(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients: see `similarity_gradients`. Threads take some candidates each."""
     parts = _parts(len(candidates))
-    if len(parts) == 1:
+    if len(parts) == 1 or queries.device.type != "cpu":
         return similarity_gradients(kind, queries, candidates, slopes, scale, scores, by_queries)
     if kind == "dot":
         return *_products(queries, candidates, slopes, by_queries), None

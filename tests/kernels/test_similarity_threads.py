@@ -78,6 +78,6 @@ def test_losses_of_rows() -> None:
     for count in (1, 3):
         shares, slopes = scores.clone(), scores.clone()
         with threads(count):
-            results.append((softmax_(shares), shares, torch.tensor(false_loss_(slopes, 0.5, 1.0, 0.7)), slopes))
+            results.append((softmax_(shares), shares, false_loss_(slopes, 0.5, 1.0, 0.7), slopes))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)

@@ -13,6 +13,7 @@ from tasks.train import checkpoint
 from tasks.train.job import BEST, LAST
 from tasks.train.knowledge.trainer import KnowledgeTrainer
 from tasks.train.strategies.base import Ranks
+from tasks.train.tables.place import Place
 from tests.train.in_process import make_job, own_settings
 
 FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}
@@ -27,9 +28,11 @@ def recipe(**changes: Any) -> Recipe:
     )
 
 
-def trained(graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None) -> KnowledgeTrainer:
+def trained(
+    graph: Any, work: Path, asked: Recipe, ranks: Ranks | None = None, place: Place | None = None
+) -> KnowledgeTrainer:
     with own_settings():
-        trainer = KnowledgeTrainer(make_job(asked, graph, work), ranks or Ranks())
+        trainer = KnowledgeTrainer(make_job(asked, graph, work), ranks or Ranks(), place)
         trainer.run()
         trainer.finish()
     return trainer
@@ -50,7 +53,9 @@ def check_same(one: Path, two: Path) -> None:
     assert all(torch.equal(first["model"][name], second["model"][name]) for name in first["model"])
 
 
-def stopped_at(step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def stopped_at(
+    step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: pytest.MonkeyPatch, place: Place | None = None
+) -> None:
     """Train up to the checkpoint of a step, and no further."""
 
     class StoppedError(Exception):
@@ -66,5 +71,5 @@ def stopped_at(step: int, graph: Any, work: Path, asked: Recipe, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(KnowledgeTrainer, "save_last", save_and_stop)
         with pytest.raises(StoppedError):
-            trained(graph, work, asked)
+            trained(graph, work, asked, place=place)
     assert (work / LAST).exists()

@@ -18,10 +18,10 @@ from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import BlockGridConfig
 from tasks.train.tables import block_trainer, grid, place
 from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.cpu import CpuEngine
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Grid, Tables
-from tasks.train.tables.place import Place, choose_place
+from tasks.train.tables.learning_engine import LearningEngine
+from tasks.train.tables.place import Place, choose_place, why_no_gpu
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_device_room
 from tasks.train.tables.trainer import Trainer
 from tests.support import node_graph
@@ -47,22 +47,22 @@ def options(device: str) -> Any:
 
 @pytest.mark.usefixtures("with_gpu")
 def test_a_gpu_is_taken_where_it_is_asked_for() -> None:
-    chosen = choose_place(options("cuda"), SkipGram, 1)
+    chosen = choose_place(options("cuda"), 1, why_no_gpu(SkipGram))
     assert (chosen.device, chosen.memory, chosen.workers) == (torch.device("cuda", 1), 400, 1)
     for other in ("auto", "cpu"):
-        assert choose_place(options(other), SkipGram, 0) == Place(CPU)
+        assert choose_place(options(other), 0) == Place(CPU)
     with pytest.raises(RecipeError, match="num_ranks is above the 2 GPUs"):
-        choose_place(options("cuda"), SkipGram, 2)
+        choose_place(options("cuda"), 2, why_no_gpu(SkipGram))
 
 
 def test_without_a_gpu_the_cpu_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with own_settings():
         torch.set_num_threads(3)
-        chosen = choose_place(options("auto"), SkipGram, 0)
+        chosen = choose_place(options("auto"), 0, why_no_gpu(SkipGram))
         assert (chosen, chosen.workers) == (Place(CPU), 3)
     with pytest.raises(RecipeError, match="torch sees no GPU"):
-        choose_place(options("cuda"), SkipGram, 0)
+        choose_place(options("cuda"), 0, why_no_gpu(SkipGram))
 
 
 @pytest.mark.usefixtures("with_gpu")
@@ -70,20 +70,20 @@ def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.Mon
     class OnCpus(SampledModel):
         """Defines no steps for GPUs."""
 
-    assert choose_place(options("auto"), OnCpus, 0) == Place(CPU)
+    assert choose_place(options("auto"), 0, why_no_gpu(OnCpus)) == Place(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: this model learns on CPUs only; set train.device=cpu"):
-        choose_place(options("cuda"), OnCpus, 0)
+        choose_place(options("cuda"), 0, why_no_gpu(OnCpus))
     monkeypatch.setattr(place, "has_triton", lambda: False)
-    assert choose_place(options("auto"), SkipGram, 0) == Place(CPU)
+    assert choose_place(options("auto"), 0, why_no_gpu(SkipGram)) == Place(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: .* Triton, which is not installed; set train.device=cpu"):
-        choose_place(options("cuda"), SkipGram, 0)
+        choose_place(options("cuda"), 0, why_no_gpu(SkipGram))
 
 
 def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job: Any = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     with own_settings():
         made = Trainer(job, Ranks())
-        assert isinstance(made.engine, CpuEngine)
+        assert isinstance(made.engine, LearningEngine)
         made.place = Place(CPU, 10_000)
         assert made._device_memory() == 10_000 - 8 * 300
         for others, expected in (([None], None), ([5000, 3000], 3000)):

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
+from models.kernels.device_tables import DeviceTable
 from models.kernels.dropout import dropout
-from models.kernels.row_moves import move_rows, set_lengths
+from models.kernels.row_moves import all_rows, move_rows, set_lengths
 from models.kernels.row_tables import RowTable
 from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
 from models.knowledge import KnowledgeModel, relation_rows
@@ -22,6 +23,7 @@ from tasks.train.knowledge.relations import Relations
 from tasks.train.loaders.all_entities import AllEntities, Asked
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
+from tasks.train.tables.learning_engine import Meet
 from tasks.train.tables.pools import Pool
 
 _ROUNDING, _DROPOUT = 3, 4
@@ -42,10 +44,11 @@ class AllEntitiesEngine:
         projection: Projection | None,
         grid: Grid,
         seed: int,
+        meet: Meet | None = None,
     ) -> None:
-        """Arguments as of `TripleLearning`. Raises RecipeError: the scores of a batch have no room."""
+        """Arguments as of `TripleLearning` and `LearningEngine`. Raises RecipeError: a batch's scores have no room."""
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
-        self.relations, self.projection, self.grid, self.seed = relations, projection, grid, seed
+        self.relations, self.projection, self.seed, self.meet = relations, projection, seed, meet or grid.meeting
         count = grid.tables.num_nodes
         if loader.room * count > _MOST_SCORES or grid.room is not None or grid.tables.num_blocks > 1:
             raise RecipeError(
@@ -56,7 +59,7 @@ class AllEntitiesEngine:
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Train the batches one after the other."""
-        table = self.grid.meeting(0, 0)["entities"][0]
+        table = self.meet(0, 0)["entities"][0]
         total, count = 0.0, 0
         for chunk, rate in zip(chunks, rates, strict=True):
             loss, queries = self._learn(table, chunk, float(rate))
@@ -67,12 +70,12 @@ class AllEntitiesEngine:
         """No pool has queries against all entities."""
         raise AssertionError("all entities lie in one block")
 
-    def _learn(self, table: RowTable, chunk: int, rate: float) -> tuple[float, int]:
+    def _learn(self, table: RowTable | DeviceTable, chunk: int, rate: float) -> tuple[float, int]:
         """Take the step of a batch; return its loss and the number of its queries."""
         asked = self.loader.batch(chunk)
         count = sum(len(some.known) for some in asked)
-        everything = np.arange(table.num_rows)
-        entities, share = torch.from_numpy(table.read()), self.options.entity_dropout
+        entities, share = all_rows(table), self.options.entity_dropout
+        everything = np.arange(len(entities))
         if self.projection is not None:
             self.projection.add_to(entities, everything)
         key = derive_key(self.seed, _DROPOUT, chunk)
@@ -113,12 +116,13 @@ class AllEntitiesEngine:
         relations, dropout_share = self.relations.read(rows.numpy()), options.relation_dropout
         if dropout_share:
             relations = dropout(relations, dropout_share, key=dropped, inplace=True)
-        known = torch.from_numpy(asked.known)
+        known = torch.from_numpy(asked.known).to(entities.device)
         queries = model.queries(options, entities[known], relations, asked_of)
         kind, vectors, scale = options.similarity, queries.vectors, queries.scale
         scores = all_similarities(kind, vectors, entities, scale)
         smoothing = getattr(self.loader.config, "label_smoothing", 0.0)
-        targets = Targets(torch.from_numpy(asked.rows), torch.from_numpy(asked.columns), smoothing)
+        true_rows, true = (torch.from_numpy(one).to(entities.device) for one in (asked.rows, asked.columns))
+        targets = Targets(true_rows, true, smoothing)
         own = scores.clone() if kind == "l2" else None
         loss, by_scores = self.loss.of_all(scores, targets)
         by_scores *= share
@@ -147,7 +151,7 @@ class AllEntitiesEngine:
         options, model, loss = self.options, self.model, 0.0
         if options.penalty == "none":
             return loss
-        known, true = torch.from_numpy(asked.known), torch.from_numpy(asked.columns)
+        known, true = (torch.from_numpy(one).to(entities.device) for one in (asked.known, asked.columns))
         if weight := options.entity_penalty / count:
             found, gradient = model.penalty(options, entities[known])
             by_known += gradient * weight

@@ -8,14 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.kernels.device_tables import DeviceTable
 from models.kernels.dropout import dropout
 from models.kernels.memory import empty
+from models.kernels.row_tables import RowTable
 from models.kernels.similarity import (
     Kind,
     pair_similarities,
     pair_similarity_gradients,
 )
 from models.kernels.similarity_threads import all_similarities, all_similarity_gradients
+from models.kernels.vector import has_kernels
 from models.knowledge import Queries
 from tasks.arrays import Array
 from tasks.train.loaders.triples import hide_drawn
@@ -27,19 +30,22 @@ class Gradients:
     It holds no `Rows`: these hold it, and in a circle both would stay until Python's collector comes by.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, table: RowTable | DeviceTable) -> None:
         """Begin with none."""
         self.num_read = 0
         """Rows."""
         self._moved: list[tuple[Array, slice, float, int]] = []
-        self._values, self._used = torch.empty(0, width), 0
+        device = table.values.device if isinstance(table, DeviceTable) else None
+        self._values, self._used = torch.empty(0, table.width, device=device), 0
 
     def place(self, numbers: Array, share: float, key: int) -> slice:
         """Return where those of rows lie that have none yet; see `Rows`."""
         start, self._used = self._used, self._used + len(numbers)
         if self._used > len(self._values):
             # What was read is of one end; the other needs as much.
-            larger = empty((2 * max(self.num_read, self._used), self._values.shape[1]), torch.float32)
+            shape = 2 * max(self.num_read, self._used), self._values.shape[1]
+            on_cpu = self._values.device.type == "cpu"
+            larger = empty(shape, torch.float32) if on_cpu else self._values.new_empty(shape)
             larger[:start] = self._values[:start]
             self._values = larger
         place = slice(start, self._used)
@@ -110,7 +116,7 @@ class Comparison:
             self._scores.append(all_similarities(kind, vectors[part], others.values, own))
         found = self._beside_known() if self.known is not None else self._drawn()
         for part, others in self.groups if self.with_true else ():
-            hide_drawn(found[part].numpy(), self.true.numbers[part], others.numbers)
+            _hide(found[part], self.true.numbers[part], others.numbers)
         self._true_scores = pair_similarities(kind, vectors, self.true.values, scale)
         # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
         return self._true_scores.clone() if kind == "l2" else self._true_scores, found
@@ -121,12 +127,12 @@ class Comparison:
     def _beside_known(self) -> Tensor:
         assert self.known is not None
         vectors = self.queries.vectors
-        found = torch.empty(len(vectors), self._scores[0].shape[1] + 1)
+        found = vectors.new_empty(len(vectors), self._scores[0].shape[1] + 1)
         for (part, _), scores in zip(self.groups, self._scores, strict=True):
             found[part, :-1] = scores
         found[:, -1] = pair_similarities(self.kind, vectors, self.known.values, self.queries.scale)
         if self.is_true is not None:
-            found[torch.from_numpy(self.is_true), -1] = -torch.inf
+            found[:, -1].masked_fill_(torch.from_numpy(self.is_true).to(found.device), -torch.inf)
         return found
 
     def gradients(self, by_true: Tensor, by_others: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -151,3 +157,12 @@ class Comparison:
             if by_scale is not None and found[2] is not None:
                 by_scale[part] += found[2]
         return by_query, by_scale
+
+
+def _hide(scores: Tensor, asked: Array, drawn: Array) -> None:
+    """Set scores (n, K or more) to -infinity where what was drawn (K,) is the entity that is asked for (n,)."""
+    if has_kernels(scores):
+        hide_drawn(scores.numpy(), asked, drawn)
+        return
+    own, others = (torch.from_numpy(np.ascontiguousarray(one)).to(scores.device) for one in (asked, drawn))
+    scores[:, : len(others)].masked_fill_(own[:, None] == others, -torch.inf)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from configs.errors import RecipeError
 from configs.schema import Recipe
 from configs.training import KnowledgeTrainConfig
 from models.facts import GraphFacts
@@ -29,8 +28,6 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     assert isinstance(train, KnowledgeTrainConfig)
     assert isinstance(recipe.model, KnowledgeConfig)
     recipe.model.check_task(manifest.task)
-    if train.device == "cuda":
-        raise RecipeError("train.device=cuda: knowledge graphs are trained on CPUs; set train.device=auto")
     check_grid(train, manifest, shared=True)
     given = {"entities": manifest.feature_dim, "relations": manifest.relation_feature_dim}
     features = " and ".join(f"{count:,} of {name}" for name, count in given.items() if count)
@@ -52,9 +49,12 @@ def train(job: Job[KnowledgeTrainConfig], ranks: Ranks) -> None:
 
     from tasks.train.knowledge.trainer import KnowledgeTrainer
     from tasks.train.ranks.collectives import joined
+    from tasks.train.tables import place
 
+    chosen = place.choose_place(job.train, ranks.local_rank)
+    # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
     with joined(ranks, torch.device("cpu")):
-        trainer = KnowledgeTrainer(job, ranks)
+        trainer = KnowledgeTrainer(job, ranks, chosen)
         trainer.run()
     if ranks.is_main:
         trainer.finish()

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.kernels.device_tables import DeviceTable
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import gather_rows, move_rows, set_lengths
+from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel, Side, relation_rows
 from models.triple_losses.base import TripleLoss
-from models.vectors import Meeting
+from models.vectors import AnyMeeting
 from tasks.arrays import Array
 from tasks.sampling.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, Rows
@@ -79,20 +81,20 @@ class TripleLearning:
             found += [(part, Ends(row, column, bool(beside))) for part in parts]
         return found
 
-    def chunk_loss(self, tables: Meeting, chunk: int) -> float:
+    def chunk_loss(self, tables: AnyMeeting, chunk: int) -> float:
         """Return the mean loss of a batch, in a grid of one block."""
         return self._loss(tables, drawn_chunk(self.loader, chunk, self.id_type), (chunk, -1, 0), Ends(0, 0))
 
-    def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
+    def bucket_loss(self, tables: AnyMeeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first batch; 0: it has none."""
         for part, ends in self.parts(pool, row, column)[:1]:
             return self._loss(tables, pool.part(part), (first_chunk, -1, row * pool.num_blocks + column), ends)
         return 0.0
 
-    def _loss(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:
+    def _loss(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends) -> float:
         return float(_Batch(self, tables, columns, number, ends).loss)
 
-    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
         """Take the steps of a batch: see `Learning.learn`."""
         if not len(columns[0]):
             return
@@ -119,16 +121,17 @@ class _Batch:
     """The loss of a batch, and the gradients of all rows that it read."""
 
     def __init__(
-        self, learning: TripleLearning, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends
+        self, learning: TripleLearning, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: Ends
     ) -> None:
         self.learning, self.number = learning, number
         self.config, self.options = learning.loader.config, learning.options
         self.blocks: dict[Side, int] = {"head": ends.row, "tail": ends.row if ends.beside else ends.column}
         self.met = ends
-        self.tables = dict(zip((ends.row, ends.column), tables["entities"], strict=True))
+        own, other = tables["entities"]
+        self.tables: dict[int, RowTable | DeviceTable] = {ends.row: own, ends.column: other}
         self.gradients: dict[int, Gradients] = {}
         """Of the blocks' rows."""
-        self.of_relations = Gradients(learning.relations.table.width)
+        self.of_relations = learning.relations.gradients()
         self.relation_rows: Rows | None = None
         """Where both ends ask with the same."""
         self.dropped = 0
@@ -140,7 +143,7 @@ class _Batch:
             "head": self._read(self.blocks["head"], heads),
             "tail": self._read(self.blocks["tail"], tails),
         }
-        self.loss = torch.zeros(())
+        self.loss = self.ends["head"].values.new_zeros(())
         for side, some, weight in self._sides():
             self._ask(side, some, weight)
         if self.options.entity_penalty:
@@ -151,7 +154,7 @@ class _Batch:
         """Read rows of a block."""
         table = self.tables[block]
         if block not in self.gradients:
-            self.gradients[block] = Gradients(table.width)
+            self.gradients[block] = Gradients(table)
         rows = gather_rows(table, numbers)
         if self.learning.projection is not None:
             self.learning.projection.add_to(rows, self.learning.nodes(block, numbers))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from models.kernels.row_layout import Rule
-from models.kernels.row_moves import move_rows
+from models.kernels.row_moves import all_rows, move_rows
 from models.kernels.row_tables import RowTable
 from tasks.arrays import Array, sample_rows
 from tasks.train.knowledge.shared_rows import SharedRows
@@ -30,7 +30,9 @@ _MEASURED = 1 << 17
 class Projection:
     """The map W, float32 (F, width), of F columns of features; all zeros at first."""
 
-    def __init__(self, features: Array, uses: Array, width: int, rule: Rule) -> None:
+    def __init__(
+        self, features: Array, uses: Array, width: int, rule: Rule, device: torch.device | None = None
+    ) -> None:
         """Measure the columns: they come with mean 0, and rows about as long as 4, whatever their units are.
 
         Args:
@@ -38,6 +40,7 @@ class Projection:
             uses: training triples of each, (n,).
             width: of the rows that they are added to.
             rule: of the steps.
+            device: where these are taken; None: on the CPU.
         """
         self.features, self._has_own = features, uses > 0
         some = np.asarray(features[sample_rows(np.arange(len(features)), _MEASURED)], np.float64)
@@ -48,9 +51,9 @@ class Projection:
             np.divide(1, spread, where=varies, out=np.zeros_like(spread)) * _LENGTH / math.sqrt(max(1, varies.sum()))
         )
         self._factors = factors.astype(np.float32)
-        self.rows = SharedRows(RowTable.zeros(features.shape[1], width, "float32", rule))
+        self.rows = SharedRows(RowTable.zeros(features.shape[1], width, "float32", rule), device)
         self._everything = np.arange(features.shape[1])
-        self._gradient = torch.zeros(features.shape[1], width)
+        self._gradient = torch.zeros(features.shape[1], width, device=device)
 
     def read(self, numbers: Array) -> Tensor:
         """Return the features of some, (n,), as they are mapped: float32 (n, F)."""
@@ -59,18 +62,18 @@ class Projection:
 
     def add_to(self, rows: Tensor, numbers: Array) -> None:
         """Add what the features of some, (n,), give to their rows, float32 (n, width)."""
-        rows.addmm_(self.read(numbers), torch.from_numpy(self.rows.table.read()))
+        rows.addmm_(self.read(numbers).to(rows.device), all_rows(self.rows.here))
 
     def complete(self, rows: Tensor, numbers: Array) -> None:
         """Make own rows of some, float32 (n, width), what scores are taken of when training is over."""
         rows[torch.from_numpy(~self._has_own[numbers])] = 0
-        self.add_to(rows, numbers)
+        rows.addmm_(self.read(numbers), self.rows.read())
 
     def collect(self, numbers: Array, gradients: Tensor) -> None:
         """Remember gradients by rows, float32 (n, width), until the next step."""
-        self._gradient.addmm_(self.read(numbers).T, gradients)
+        self._gradient.addmm_(self.read(numbers).to(gradients.device).T, gradients)
 
     def step(self, rate: float, noise: int) -> None:
         """Move the map by all that was collected."""
-        move_rows(self.rows.table, self._everything, self._gradient, rate, noise)
+        move_rows(self.rows.here, self._everything, self._gradient, rate, noise)
         self._gradient.zero_()

@@ -13,6 +13,7 @@ from models.kernels.row_moves import gather_rows, move_rows
 from models.kernels.row_tables import RowTable
 from models.knowledge import KnowledgeModel
 from tasks.arrays import Array
+from tasks.train.knowledge.comparing import Gradients
 from tasks.train.knowledge.projection import Projection
 from tasks.train.knowledge.shared_rows import SharedRows
 
@@ -29,6 +30,7 @@ class Relations:
         seed: int,
         features: Array | None = None,
         uses: Array | None = None,
+        device: torch.device | None = None,
     ) -> None:
         """Draw the rows as they begin.
 
@@ -40,18 +42,20 @@ class Relations:
             seed: of what is drawn.
             features: float32 (num_relations, F), which add to the rows; None: there are none.
             uses: with features, training triples of each relation, (num_relations,).
+            device: where steps are taken; None: on the CPU.
         """
         self.table = RowTable.zeros(config.relation_rows(num_relations), config.relation_width, "float32", rule)
         rows = torch.empty(self.table.num_rows, self.table.width)
         model.start_relations(config, rows, torch.Generator().manual_seed(seed))
         self.table.write(slice(None), rows.numpy())
-        self._own = SharedRows(self.table)
+        self._device = device
+        self._own = SharedRows(self.table, device)
         self._projection: Projection | None = None
         if features is not None and uses is not None:
             # A way back takes another map: the other half of the columns.
             ways = self.table.num_rows // num_relations
             found = np.kron(np.eye(ways, dtype=np.float32), features)
-            self._projection = Projection(found, np.tile(uses, ways), self.table.width, rule)
+            self._projection = Projection(found, np.tile(uses, ways), self.table.width, rule, device)
 
     def begin_with(self, rows: Tensor, places: Array) -> None:
         """Replace rows by others, float32 (m, width); `places` (m,) says which, -1: none."""
@@ -59,25 +63,29 @@ class Relations:
         own = self.table.read()
         own[places[some]] = rows[torch.from_numpy(some)].numpy()
         self.table.write(slice(None), own)
-        self._own = SharedRows(self.table)
+        self._own = SharedRows(self.table, self._device)
+
+    def gradients(self) -> Gradients:
+        """Return what gathers gradients of rows."""
+        return Gradients(self._own.here)
 
     def read(self, numbers: Array) -> Tensor:
         """Return some rows, float32 (n, width)."""
-        rows = gather_rows(self.table, numbers)
+        rows = gather_rows(self._own.here, numbers)
         if self._projection is not None:
             self._projection.add_to(rows, numbers)
         return rows
 
     def move(self, numbers: Array, gradients: Tensor, rate: float, noise: int) -> None:
         """Move rows down their gradients: see `move_rows`."""
-        move_rows(self.table, numbers, gradients, rate, noise)
+        move_rows(self._own.here, numbers, gradients, rate, noise)
         if self._projection is not None:
             self._projection.collect(numbers, gradients)
             self._projection.step(rate, noise)
 
     def rows(self) -> Tensor:
         """Return a copy of all rows, float32 (R, width), as scores are taken of them when training is over."""
-        rows = torch.from_numpy(self.table.read())
+        rows = self._own.read()
         if self._projection is not None:
             self._projection.complete(rows, np.arange(len(rows)))
         return rows

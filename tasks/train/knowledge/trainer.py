@@ -32,10 +32,11 @@ from tasks.train.loaders.triples import DrawnEntities, TripleData, head_chances
 from tasks.train.ranks.collectives import from_main
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.block_trainer import BlockTrainer
-from tasks.train.tables.cpu import CpuEngine, one_by_one
+from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Saved
+from tasks.train.tables.learning_engine import LearningEngine, one_by_one
 from tasks.train.tables.objective import Engine
-from tasks.train.tables.settings import Settings, TableSizes
+from tasks.train.tables.settings import Settings, TableSizes, choose_device_room
 from tasks.train.warm.warm_rows import EarlierRows, earlier_rows
 from tasks.train.warm.warm_weights import DoesNotFitError
 
@@ -70,6 +71,7 @@ class KnowledgeTrainer(BlockTrainer):
         manifest, seed = self.store.manifest, self.job.seed
         rule = Rule(self.config.optimizer)
         takes = self.options.features
+        device = None if device_memory is None else self.place.device
         self.relations = Relations(
             self.model,
             self.options,
@@ -78,10 +80,11 @@ class KnowledgeTrainer(BlockTrainer):
             derive_key(seed, _RELATIONS),
             self.store.get("relation_feat") if takes else None,
             np.bincount(self.store["train_relation"], minlength=manifest.num_relations),
+            device,
         )
         degree = np.bincount(np.asarray(self.store["train_edges"]).reshape(-1), minlength=manifest.num_nodes)
         features = self.store.get("feat") if takes else None
-        self.projection = None if features is None else Projection(features, degree, self.options.dim, rule)
+        self.projection = None if features is None else Projection(features, degree, self.options.dim, rule, device)
         if self._earlier is not None:
             self.relations.begin_with(self._earlier.relations, self._earlier.relation_place)
         self.best: dict[str, Any] = {}
@@ -93,9 +96,13 @@ class KnowledgeTrainer(BlockTrainer):
         loss = TRIPLE_LOSSES.create(self.config.loss)
         if self.ranks.is_main:
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
+        meet = None
+        if device_memory is not None:
+            room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
+            meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
             return AllEntitiesEngine(
-                self.model, self.options, self.loader, loss, self.relations, self.projection, self.grid, seed
+                self.model, self.options, self.loader, loss, self.relations, self.projection, self.grid, seed, meet
             )
         chances = None
         if self.config.loader.sides == "bernoulli":
@@ -105,7 +112,7 @@ class KnowledgeTrainer(BlockTrainer):
         learning = TripleLearning(
             self.model, self.options, self.loader, loss, self.relations, self.projection, drawn, chances, seed
         )
-        return CpuEngine(learning, self.grid, one_by_one)
+        return LearningEngine(learning, self.grid, one_by_one, meet)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""

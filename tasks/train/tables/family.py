@@ -50,7 +50,7 @@ def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     from tasks.train.tables import place
     from tasks.train.tables.trainer import Trainer
 
-    chosen = place.choose_place(job.train, MODELS.get(job.model.name), ranks.local_rank)
+    chosen = place.choose_place(job.train, ranks.local_rank, place.why_no_gpu(MODELS.get(job.model.name)))
     # Whatever the place: blocks and samples travel between ranks through the CPUs' memory.
     with joined(ranks, torch.device("cpu")):
         trainer = Trainer(job, ranks, chosen)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from models.vectors import DeviceMeeting, Meeting, SampledModel, Samples
+from models.vectors import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
 from tasks.sampling.alias import draw_many
 from tasks.sampling.neighbors import derive_key
@@ -44,7 +44,7 @@ Part = tuple[slice, Ends]
 
 
 class Learning(Protocol):
-    """What is learnt from samples, on the CPU: `CpuEngine` asks for it."""
+    """What is learnt from samples, drawn on the CPU: `LearningEngine` asks for it."""
 
     @property
     def loader(self) -> Draws:
@@ -60,11 +60,11 @@ class Learning(Protocol):
         """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
         ...
 
-    def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
+    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: Ends, rate: float) -> None:
         """Take the steps of samples, in place.
 
         Args:
-            tables: what their ends meet in.
+            tables: what their ends meet in, a `Meeting`, or where it learns on a device a `DeviceMeeting`.
             columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
             number: what is drawn depends on it and nothing else.
             ends: blocks.
@@ -72,11 +72,11 @@ class Learning(Protocol):
         """
         ...
 
-    def chunk_loss(self, tables: Meeting, chunk: int) -> float:
+    def chunk_loss(self, tables: Any, chunk: int) -> float:
         """Return the mean loss of a chunk's first samples, in a grid of one block."""
         ...
 
-    def bucket_loss(self, tables: Meeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
+    def bucket_loss(self, tables: Any, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first samples; 0: it has none."""
         ...
 
@@ -122,14 +122,12 @@ class Objective:
         samples = self.samples(centres, contexts, number, ends.column)
         self.model.learn(self.options, tables, samples, rate, self.noise(number))
 
-    def chunk_loss(self, tables: Meeting | DeviceMeeting, chunk: int) -> float:
+    def chunk_loss(self, tables: AnyMeeting, chunk: int) -> float:
         """Return the mean loss of a chunk's first pairs, in a grid of one block."""
         centres, contexts = (column[:_LOSS_PAIRS] for column in drawn_chunk(self.loader, chunk, self.id_type))
         return self._loss(tables, centres, contexts, (chunk, -1, 0), 0)
 
-    def bucket_loss(
-        self, tables: Meeting | DeviceMeeting, pool: Pool, row: int, column: int, first_chunk: int
-    ) -> float:
+    def bucket_loss(self, tables: AnyMeeting, pool: Pool, row: int, column: int, first_chunk: int) -> float:
         """Return the mean loss of a bucket's first pairs; 0: it has none."""
         n = len(self.negatives.tables)
         for part, _ in self.parts(pool, row, column)[:1]:
@@ -138,9 +136,7 @@ class Objective:
             return self._loss(tables, pool.rows[some], pool.columns[some], number, column)
         return 0.0
 
-    def _loss(
-        self, tables: Meeting | DeviceMeeting, centres: Array, contexts: Array, number: Number, block: int
-    ) -> float:
+    def _loss(self, tables: AnyMeeting, centres: Array, contexts: Array, number: Number, block: int) -> float:
         return self.model.loss(self.options, tables, self.samples(centres, contexts, number, block))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from configs.errors import RecipeError
-from configs.training import TableTrainConfig
+from configs.training import KnowledgeTrainConfig, TableTrainConfig
 from models.kernels.backends import has_triton
 from models.kernels.threads import num_threads
 from models.vectors import SampledModel
@@ -43,22 +43,25 @@ class Place:
         return None if self.memory is None else max(1, self.memory - _NEGATIVE_BYTES * num_nodes)
 
 
-def choose_place(train: TableTrainConfig, model: type[SampledModel], local_rank: int) -> Place:
+def why_no_gpu(model: type[SampledModel]) -> str | None:
+    """Return why a model's pairs cannot be learnt on GPUs; None: they can."""
+    if not model.learns_on_device():
+        return "this model learns on CPUs only"
+    return None if has_triton() else "tables are trained there by Triton, which is not installed"
+
+
+def choose_place(train: TableTrainConfig | KnowledgeTrainConfig, local_rank: int, why_not: str | None = None) -> Place:
     """Return where a rank trains: on a GPU only where `cuda` is asked for, as this path has not run on one yet.
 
-    Raises RecipeError: as `choose_device` does; or `cuda` is wanted, and the model or this installation has no steps
-    for GPUs.
+    `why_not`: why it cannot be a GPU; None: it can.
+
+    Raises RecipeError: as `choose_device` does; or `cuda` is wanted and cannot be.
     """
     if train.device == "auto":
         return Place(torch.device("cpu"))
-    reason = None
-    if not model.learns_on_device():
-        reason = "this model learns on CPUs only"
-    elif not has_triton():
-        reason = "tables are trained there by Triton, which is not installed"
     device = choose_device(train.device, local_rank)
     if device.type == "cpu":
         return Place(device)
-    if reason:
-        raise RecipeError(f"train.device=cuda: {reason}; set train.device=cpu")
+    if why_not:
+        raise RecipeError(f"train.device=cuda: {why_not}; set train.device=cpu")
     return Place.on_gpu(device)

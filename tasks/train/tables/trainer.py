@@ -10,7 +10,7 @@ from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.neighbors import derive_key
 from tasks.train.loaders.pairs import PairData, PairLoader
 from tasks.train.tables.block_trainer import BlockTrainer
-from tasks.train.tables.cpu import CpuEngine
+from tasks.train.tables.learning_engine import LearningEngine
 from tasks.train.tables.negatives import Negatives
 from tasks.train.tables.objective import Engine, Objective
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
@@ -46,7 +46,7 @@ class Trainer(BlockTrainer):
             print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
             warn_of_isolated(self.store, "stay as they are drawn at first")
         if device_memory is None:
-            engine = CpuEngine(objective, self.grid)
+            engine = LearningEngine(objective, self.grid)
             engine.compile()  # so that rates and times to go are those of the training
             return engine
         from tasks.train.tables.device import device_engine

@@ -1,4 +1,4 @@
-"""The steps of samples on the CPU's threads."""
+"""The steps of samples that are drawn on the CPU, and learnt there by threads, or on a device one after the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from models.kernels.row_tables import RowTable
 from models.kernels.threads import run_each
+from models.vectors import AnyMeeting
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
@@ -15,6 +16,7 @@ from tasks.train.tables.objective import Ends, Learning
 from tasks.train.tables.pools import Pool, drawn_chunk
 
 Run = Callable[[Callable[[int], None], int], None]
+Meet = Callable[[int, int], AnyMeeting]
 
 
 def one_by_one(call: Callable[[int], None], count: int) -> None:
@@ -23,12 +25,19 @@ def one_by_one(call: Callable[[int], None], count: int) -> None:
         call(number)
 
 
-class CpuEngine:
+class LearningEngine:
     """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Engine`."""
 
-    def __init__(self, objective: Learning, grid: Grid, run: Run = run_each) -> None:
-        """`run`: calls a function for each of some numbers, on all threads or one by one."""
-        self.objective, self.grid, self.run = objective, grid, run
+    def __init__(self, objective: Learning, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
+        """Remember what to do.
+
+        Args:
+            objective: learns.
+            grid: has the blocks.
+            run: calls a function for each of some numbers, on all threads or one by one.
+            meet: returns the tables of a pair of blocks where steps are taken; None: the grid's own.
+        """
+        self.objective, self.grid, self.run, self.meet = objective, grid, run, meet or grid.meeting
 
     def compile(self) -> None:
         """Have all that takes steps compiled, by a chunk that is drawn and no sample of it that is trained."""
@@ -44,7 +53,7 @@ class CpuEngine:
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Have threads draw chunks and train them at once."""
-        objective, tables = self.objective, self.grid.meeting(0, 0)
+        objective, tables = self.objective, self.meet(0, 0)
         loss, counts = objective.chunk_loss(tables, chunks.start), np.zeros(len(chunks), np.int64)
 
         def work(number: int) -> None:
@@ -61,7 +70,7 @@ class CpuEngine:
 
         def work(number: int) -> None:
             row, column = met[number]
-            tables, bucket = self.grid.meeting(row, column), 1 + row * self.grid.tables.num_blocks + column
+            tables, bucket = self.meet(row, column), 1 + row * self.grid.tables.num_blocks + column
             losses[number] = self.objective.bucket_loss(tables, pool, row, column, first_chunk)
             for part, ends in self.objective.parts(pool, row, column):
                 self.objective.learn(tables, pool.part(part), (first_chunk, bucket, part.start), ends, rate)
