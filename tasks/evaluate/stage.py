@@ -69,4 +69,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.warn(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 7, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 8, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from models.knowledge import KnowledgeModel
 from tasks.arrays import Array
 from tasks.evaluators import metrics
+from tasks.evaluators.metrics import Floats
 from tasks.inference.triples import TripleSplits, means_of_relations
 from tasks.ranking.ranks import Ranks
+from tasks.ranking.triples import SIDES
 
 MOST_RELATIONS = 200
 """That are listed, those with the most triples."""
@@ -33,13 +35,13 @@ def diagnose_triples(
         names: of relations.
     """
     triples = splits.triples(split)
-    reciprocal = 1 / ranks.mean.reshape(2, -1)  # heads, tails
+    own = ranks.mean.reshape(2, -1)  # heads, tails
     category = categories(splits)
     return {
         "triples": {
-            "relations": by_relation(triples.relations, reciprocal, category, names),
-            "categories": by_category(category[triples.relations], reciprocal),
-            "frequency": by_frequency(splits, triples.edges, reciprocal),
+            "relations": by_relation(triples.relations, own, category, names),
+            "categories": by_category(category[triples.relations], own),
+            "frequency": by_frequency(splits, triples.edges, 1 / own),
             "unseen": without_unseen(model, splits, split),
         }
     }
@@ -51,37 +53,39 @@ def categories(splits: TripleSplits) -> NDArray[np.int64]:
     return np.asarray(2 * (heads_a_tail >= _MANY) + (tails_a_head >= _MANY), np.int64)
 
 
-def by_relation(relations: Array, reciprocal: Array, category: Array, names: list[str]) -> list[dict[str, Any]]:
-    """Return the relations with the most triples, those first."""
+def by_relation(relations: Array, ranks: Floats, category: Array, names: list[str]) -> list[dict[str, Any]]:
+    """Return the relations with the most triples, those first; `ranks` (2, n) of heads and tails."""
     counts = np.bincount(relations, minlength=len(names))
-    head, tail = (np.bincount(relations, side, len(names)) for side in reciprocal)
+    order, ends = np.argsort(relations, kind="stable"), np.cumsum(counts)
     chosen = np.argsort(-counts, kind="stable")[:MOST_RELATIONS]
     return [
         {
             "relation": names[number],
             "triples": int(counts[number]),
             "category": CATEGORIES[category[number]],
-            "mrr": float(head[number] + tail[number]) / 2 / int(counts[number]),
-            "mrr_head": float(head[number]) / int(counts[number]),
-            "mrr_tail": float(tail[number]) / int(counts[number]),
+            **measures(ranks[:, order[ends[number] - counts[number] : ends[number]]]),
         }
         for number in chosen.tolist()
         if counts[number]
     ]
 
 
-def by_category(category: Array, reciprocal: Array) -> list[dict[str, Any]]:
-    """Return the MRR of heads and tails of each kind of relation that the split has."""
+def by_category(category: Array, ranks: Floats) -> list[dict[str, Any]]:
+    """Return each kind of relation that the split has; `ranks` (2, n) of heads and tails."""
     return [
-        {
-            "category": name,
-            "triples": int(rows.sum()),
-            "mrr_head": float(reciprocal[0, rows].mean()),
-            "mrr_tail": float(reciprocal[1, rows].mean()),
-        }
+        {"category": name, "triples": int(rows.sum()), **measures(ranks[:, rows])}
         for number, name in enumerate(CATEGORIES)
         if (rows := category == number).any()
     ]
+
+
+def measures(ranks: Floats) -> dict[str, float]:
+    """Return MRR and Hits of ranks (2, n), and those of heads and of tails by themselves."""
+    values = {"mrr": 1 / ranks, **{f"hits@{k}": ranks <= k for k in (1, 10)}}
+    found = {name: float(value.mean()) for name, value in values.items()}
+    for end, side in enumerate(SIDES):
+        found |= {f"{name}_{side}": float(values[name][end].mean()) for name in ("mrr", "hits@10")}
+    return found
 
 
 def by_frequency(splits: TripleSplits, edges: Array, reciprocal: Array) -> list[dict[str, Any]]:

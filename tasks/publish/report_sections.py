@@ -20,7 +20,16 @@ from tasks.storage.manifests import SPLITS, DatasetManifest, EvalReport, Partiti
 
 _MAX_LABELS = 5_000_000
 _FEW, _HARDEST = 5, 15
-_MRR_COLUMNS = ("mrr", "mrr_head", "mrr_tail")
+_MEASURES = {
+    "mrr": "MRR",
+    "mrr_head": "which head",
+    "mrr_tail": "which tail",
+    "hits@1": "Hits@1",
+    "hits@10": "Hits@10",
+    "hits@10_head": "which head",
+    "hits@10_tail": "which tail",
+}
+"""Columns of tables of relations: those of an end stand behind those of both."""
 
 Facts = list[tuple[str, str]]
 """Rows of (name, text)."""
@@ -278,15 +287,22 @@ def add_triples(section: Section, found: Mapping[str, Any], split: str) -> None:
     section.facts += _unseen_facts(found["unseen"])
     for _, caption, canvas in triple_plots.all_of(found, split):
         section.draw(canvas, caption)
+    kinds = found["categories"]
+    if len(kinds) > 1:
+        section.tables.append(_ranks_table(f"Kinds of relations ({split})", ("category",), kinds))
     hardest = sorted((row for row in found["relations"] if row["triples"] >= _FEW), key=lambda row: row["mrr"])
-    rows = [
-        (row["relation"], row["category"], f"{row['triples']:,}", *(f"{row[key]:.4f}" for key in _MRR_COLUMNS))
-        for row in hardest[:_HARDEST]
-    ]
-    columns = ("relation", "kind", "triples", "MRR", "which head", "which tail")
-    if rows:
+    if hardest:
         caption = f"The hardest relations ({split}), of those with {_FEW} triples or more"
-        section.tables.append(Table(caption, columns, rows, figures=4))
+        section.tables.append(_ranks_table(caption, ("relation", "category"), hardest[:_HARDEST]))
+
+
+def _ranks_table(caption: str, names: tuple[str, ...], found: Sequence[Mapping[str, Any]]) -> Table:
+    rows = [
+        (*(row[name] for name in names), f"{row['triples']:,}", *(f"{row[key]:.4f}" for key in _MEASURES))
+        for row in found
+    ]
+    heads = tuple("kind" if name == "category" else name for name in names)
+    return Table(caption, (*heads, "triples", *_MEASURES.values()), rows, figures=1 + len(_MEASURES))
 
 
 def _unseen_facts(unseen: Mapping[str, Any]) -> Facts:

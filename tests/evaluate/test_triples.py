@@ -17,7 +17,7 @@ from tasks.evaluate.controls.triples import FrequencyControl
 from tasks.evaluate.triples import CATEGORIES, categories, diagnose_triples
 from tasks.evaluate.verdicts import secondary_below_controls
 from tasks.inference.triples import TripleSplits
-from tasks.ranking.triples import Triples
+from tasks.ranking.triples import SIDES, Triples
 from tasks.storage.graph_store import GraphStore
 from tests.knowledge_graphs import triple_graph
 
@@ -161,6 +161,15 @@ def test_a_report_of_triples(tmp_path: Path) -> None:
         own = splits["test"][:, 1] == "abcd".index(row["relation"])
         assert row["triples"] == own.sum()
         assert row["mrr"] == pytest.approx(reciprocal[own].mean())
+        ends = ranks.mean.reshape(2, -1)[:, own]
+        assert row["hits@10"] == pytest.approx((ends <= 10).mean())
+        assert [row[f"hits@10_{end}"] for end in SIDES] == pytest.approx((ends <= 10).mean(1))
+        assert [row[f"mrr_{end}"] for end in SIDES] == pytest.approx((1 / ends).mean(1))
+    [kind] = [row for row in found["categories"] if row["category"] == found["relations"][0]["category"]]
+    of_kind = [row for row in found["relations"] if row["category"] == kind["category"]]
+    for name in ("mrr", "hits@1", "hits@10"):
+        weighted = sum(row["triples"] * row[name] for row in of_kind) / kind["triples"]
+        assert kind[name] == pytest.approx(weighted)
     assert sum(row["queries"] for row in found["frequency"]) == 2 * len(splits["test"])
     assert found["frequency"][0]["from"] == 0
     assert found["frequency"][0]["queries"] == 2
