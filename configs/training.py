@@ -26,6 +26,8 @@ class TrainBase(ConfigModel):
     """What every training reads. Sections of families put it behind their own options: `class X(TrainBase, Own)`."""
 
     family: ClassVar[str]
+    auto_takes_gpu: ClassVar[bool] = True
+    """Whether device=auto is a GPU where there is one."""
     num_ranks: int = Field(default=1, ge=1, le=4096)
     """Processes on this machine, one device each; more than one run under torchrun."""
     num_machines: int = Field(default=1, ge=1, le=4096)
@@ -38,7 +40,8 @@ class TrainBase(ConfigModel):
     """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
     a home of its own, where it prepares the graph and keeps a copy of the outcome."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model trains; auto takes a GPU where there is one."""
+    """Where the model trains; auto takes a GPU where there is one, except for tables of rows: of nodes, of knowledge
+    graphs."""
     threads: int = Field(default=0, ge=0, le=4096)
     """CPU threads a rank; 0: this machine's cores divided by its ranks. Sums are rounded by how many threads take them,
     so another number trains anew; several machines need one that is said."""
@@ -188,6 +191,7 @@ class TableTrainConfig(TrainBase, _TableOptions, _UsualComponents):
     """Training of tables of rows by samples of pairs."""
 
     family: ClassVar[str] = "table"
+    auto_takes_gpu: ClassVar[bool] = False
 
 
 class PlateauConfig(ConfigModel):
@@ -238,6 +242,7 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
     """Training of a knowledge graph's rows by triples."""
 
     family: ClassVar[str] = "knowledge"
+    auto_takes_gpu: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _loss_fits(self) -> KnowledgeTrainConfig:
@@ -270,6 +275,7 @@ class FactorTrainConfig(TrainBase):
     """Vectors that are computed at once, by one process: there is nothing to choose but the threads."""
 
     family: ClassVar[str] = "factors"
+    auto_takes_gpu: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _one_process(self) -> FactorTrainConfig:

@@ -15,6 +15,7 @@ from prefect import runtime
 from prefect.concurrency.sync import concurrency
 
 from configs.schema import Recipe
+from configs.training import TrainBase
 from flows.run_records import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
 from flows.terminal.progress import RunListener
@@ -29,7 +30,7 @@ _BIG_SHARE = 0.25
 def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     """Return the limits of which a stage takes a slot."""
     names = []
-    if stage in _DEVICE_STAGES and _on_gpu(recipe.train.device):
+    if stage in _DEVICE_STAGES and _on_gpu(recipe.train, stage):
         names.append(GPU_LIMIT)
     rows = record.stages.get("ingest", {}).get("rows", 0)
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -38,9 +39,10 @@ def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     return names
 
 
-def _on_gpu(device: str) -> bool:
+def _on_gpu(train: TrainBase, stage: str) -> bool:
     # Importing torch to ask it takes seconds, which a run that finds everything cached need not pay.
-    return device == "cuda" or (device == "auto" and Path("/dev/nvidiactl").exists())
+    may = train.auto_takes_gpu if stage == "train" else train.family != "knowledge"  # whose triples a CPU ranks
+    return train.device == "cuda" or (train.device == "auto" and may and Path("/dev/nvidiactl").exists())
 
 
 @contextmanager

@@ -131,6 +131,13 @@ class KnowledgeModel(RowsModel):
         self.finish = nn.Identity()
         self.head = nn.Identity()
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """Take over models that were registered with one fit of probabilities for all relations."""
+        found = state_dict.get(f"{prefix}calibration")
+        if found is not None and found.dim() == 1:
+            state_dict[f"{prefix}calibration"] = found.repeat(self.facts.num_relations, 2, 1)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
 
 def made_queries(
     model: type[KnowledgeModel], config: Any, entities: Tensor, table: Tensor, relations: Tensor, side: Side

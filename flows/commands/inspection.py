@@ -163,6 +163,8 @@ def _text(name: str, value: Any) -> str:
 
 def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
     """Print nested values, a line each, and below them a table of each list of records."""
+    if not values:
+        return
     lists = dict(_record_lists(values))
     shown = table(title, "value")
     for name, value in flatten(values).items():
@@ -181,13 +183,18 @@ def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
         console.print(rows, markup=False)
 
 
+def _is_flat(item: Any) -> bool:
+    """Return whether an item is a record, without others in it."""
+    return isinstance(item, dict) and bool(item) and not any(isinstance(value, dict | list) for value in item.values())
+
+
 def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the lists of records among nested values, by their path."""
     for name, value in values.items():
         path = f"{above}{name}"
         if isinstance(value, dict):
             yield from _record_lists(value, f"{path}.")
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        elif isinstance(value, list) and value and all(_is_flat(item) for item in value):
             yield path, value
 
 

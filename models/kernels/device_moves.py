@@ -17,6 +17,8 @@ from models.kernels.device_tables import DeviceTable
 
 _LOW_BITS = 0xFFFF
 """What bfloat16 has not of a float32."""
+_ROWS_AT_ONCE = 1 << 16
+"""Where a whole table moves: what that takes beside it is bounded."""
 
 
 def device_rows(table: DeviceTable, rows: NDArray[Any]) -> Tensor:
@@ -26,16 +28,30 @@ def device_rows(table: DeviceTable, rows: NDArray[Any]) -> Tensor:
 
 def move_device_rows(table: DeviceTable, rows: NDArray[Any], gradients: Tensor, rate: float, noise: int) -> None:
     """Move each of the rows (n,) once, by the sum of its gradients (n, width), as the table's rule says."""
+    count = len(table.values)
+    if len(rows) == count and np.array_equal(rows, np.arange(count)):
+        for low in range(0, count, _ROWS_AT_ONCE):
+            own = slice(low, min(count, low + _ROWS_AT_ONCE))
+            _move(table, own, _padded(table, gradients[own]), rate, noise + 2 * low)
+        return
     distinct, places = np.unique(rows, return_inverse=True)
-    own = _on(table, distinct)
-    stride = table.values.shape[1]
-    summed = torch.zeros(len(distinct), stride, device=table.values.device)
+    summed = _padded(table, gradients.new_zeros(len(distinct), table.width))
     summed[:, : table.width].index_add_(0, _on(table, places.reshape(-1)), gradients)
+    _move(table, _on(table, distinct), summed, rate, noise)
+
+
+def _padded(table: DeviceTable, gradients: Tensor) -> Tensor:
+    """Return gradients (n, stride), zeros behind the last column."""
+    return torch.nn.functional.pad(gradients, (0, table.values.shape[1] - table.width))
+
+
+def _move(table: DeviceTable, own: Tensor | slice, summed: Tensor, rate: float, noise: int) -> None:
+    """Move each of some rows by its gradient, (n, stride)."""
     step = _step(table, own, summed) * -rate
     table.values[own] = _rounded(table.values[own].float() + step, table.values.dtype, noise)
 
 
-def _step(table: DeviceTable, own: Tensor, summed: Tensor) -> Tensor:
+def _step(table: DeviceTable, own: Tensor | slice, summed: Tensor) -> Tensor:
     """Return what rows move by at a rate of 1, and remember what the rule remembers: see `Rule`."""
     rule, moment, scalars = table.rule, table.moment, table.scalars
     if rule.name == "sgd":

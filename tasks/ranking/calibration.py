@@ -15,6 +15,7 @@ from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.top import NOBODY, top_entities
 from tasks.ranking.triples import SIDES, TripleRanker, Triples, known_of
+from tasks.ranking.types import EntityTypes
 
 _MOST = 10
 """Completions of a query that probabilities are fitted to: the best ones, which are what people look at. With 100 those
@@ -28,7 +29,12 @@ _LONGEST_STEP = 1.0
 
 
 def fit_calibration(
-    ranker: TripleRanker, triples: Triples, validation: KnownTriples, entities: EntityBlocks, relations: Tensor
+    ranker: TripleRanker,
+    triples: Triples,
+    validation: KnownTriples,
+    entities: EntityBlocks,
+    relations: Tensor,
+    types: EntityTypes | None = None,
 ) -> Tensor:
     """Return float32 (R, 2, 2), for heads and for tails of each relation a and b of the probability that a completion
     with score s holds: 1 / (1 + e^-(a s + b)).
@@ -47,6 +53,7 @@ def fit_calibration(
         validation: all validation triples.
         entities: rows of all entities.
         relations: rows of relations, float32 (R, width), or (2 R, width) with those of ways back.
+        types: those of the entities: others than a relation has had do not complete it; None: all entities do.
     """
     num_relations = validation.num_relations
     scores, holds, groups = [], [], []
@@ -55,7 +62,10 @@ def fit_calibration(
         ends = triples.edges[:, 1 if side == "head" else 0]
         queries = ranker.queries(ends, triples.relations, entities, relations, side)
         others = known_of(ranker.known, ends, triples.relations, side)
-        found, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
+        if types is None:
+            found, score = top_entities(queries, entities, most, others, memory=ranker.memory)
+        else:
+            found, score = types.top(queries, triples.relations, side, entities, most, others, memory=ranker.memory)
         is_there = found != NOBODY
         scores.append(score[is_there])
         holds.append(_are_among(validation, found, ends, triples.relations, side)[is_there])

@@ -29,7 +29,7 @@ class Known(NamedTuple):
     triples: NDArray[np.uint64]
     """Of any length, sorted."""
 
-    def part(self, rows: slice) -> Known:
+    def part(self, rows: slice | Array) -> Known:
         """Return those of some queries."""
         return Known(self.low[rows], self.high[rows], self.base[rows], self.triples)
 

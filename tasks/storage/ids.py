@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
+from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
@@ -106,6 +107,13 @@ class IdMap:
             inside = (dense >= first) & (dense < last)
             nodes[dense[inside] - first] = some[inside]
         return nodes if left_out is not None else nodes[nodes >= 0]
+
+    def type_numbers(self) -> NDArray[np.int32]:
+        """Return the place in the graph's node types of each node, (N,)."""
+        found = np.empty(self._graph.manifest.num_nodes, np.int32)
+        for part in blocks(len(found), _CHUNK):
+            found[part] = self._types(self.dense(np.arange(part.start, part.stop)))
+        return found
 
     def of_target_type(self, nodes: Array) -> Array:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""

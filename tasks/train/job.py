@@ -55,6 +55,8 @@ def device_kind(train: TrainBase) -> str:
     """
     if train.device != "auto":
         return train.device
+    if not train.auto_takes_gpu:
+        return "cpu"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     there = not hidden and any(_DEVICES.glob("nvidia[0-9]*"))
     return "cuda" if there and not version("torch").endswith("+cpu") else "cpu"

@@ -18,13 +18,13 @@ from models.knowledge import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import Asked
-from tasks.apply.completion.types import OF_RELATION, EntityTypes
 from tasks.apply.formats import ENDINGS
 from tasks.apply.model_files import load_published, write_model
 from tasks.apply.neighbors import nearest
 from tasks.arrays import Array
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.triples import Triples
+from tasks.ranking.types import OF_RELATION, EntityTypes
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
@@ -238,9 +238,27 @@ def test_types_in_a_file_of_queries(plain: Knowledge) -> None:
     assert kinds == [{"gene"}, {"drug"}, {"gene"}]
 
 
+def test_why_nothing_is_left(plain: Knowledge) -> None:
+    asked = {"head": "d3", "relation": "treats"}
+    tails = [tail for head, relation, tail in plain.triples if relation == TREATS and plain.name(head) == "drug:d3"]
+    only = np.isin(np.arange(N), tails)  # all that count are known
+    for given, message in (
+        ({}, "no completion is left that is not a known triple; --known mark shows those, --any-type others"),
+        ({"type": "gene"}, "no completion of type gene is left that is not a known triple; --known mark shows those, "),
+        ({"type": "gene", "known": "mark"}, "no completion is left: the graph has no entity of type gene"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            nobody = np.zeros(N, np.bool_) if "known" in given else only
+            patch.setattr(
+                EntityTypes, "counted", lambda self, rows, *_, nobody=nobody: [(np.arange(len(rows)), nobody)]
+            )
+            [warning] = plain.serve(asked=Asked(**asked, **given), is_shown=True)["warnings"]
+        assert message in warning
+
+
 def test_a_relation_of_no_training_triple_has_had_no_type() -> None:
     train = Triples(np.array([[0, 2], [1, 2]]), np.array([0, 0]))
-    types = EntityTypes([np.array([0, 1]), np.array([2, 3])], train, 2)
+    types = EntityTypes(np.array([0, 0, 1, 1]), 2, train, 2)
     found = list(types.counted(np.array([0, 1, 0]), np.array([OF_RELATION, OF_RELATION, 0]), "tail"))
     counted = {int(row): None if mask is None else mask.tolist() for rows, mask in found for row in rows}
     assert counted == {0: [False, False, True, True], 1: None, 2: [True, True, False, False]}
@@ -419,6 +437,14 @@ def test_given_entities_and_their_neighbours(plain: Knowledge) -> None:
     (plain.folder / "some.csv").write_text("id\nx7\n")
     with pytest.raises(DataError, match=r"some\.csv \(row 0\): 'x7' is an entity of several types"):
         plain.serve("embeddings", given={"nodes": plain.folder / "some.csv"})
+
+
+def test_models_with_one_calibration_for_all_relations_are_read(plain: Knowledge) -> None:
+    state = dict(plain.knowledge.state_dict())
+    state["calibration"] = torch.tensor([2.0, -3.0])
+    again = type(plain.knowledge)(plain.knowledge.config, plain.knowledge.facts)
+    again.load_state_dict(state)
+    assert again.calibration.tolist() == [[[2.0, -3.0]] * 2] * len(RELATIONS)
 
 
 def test_load_published_reads_what_write_model_wrote(plain: Knowledge) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from models.kernels import device_moves
 from models.kernels.device_tables import DeviceTable
 from models.kernels.row_layout import Precision, Rule, RuleName
 from models.kernels.row_moves import all_rows, gather_rows, move_rows, set_lengths
@@ -26,11 +27,14 @@ def test_rows_are_read(precision: Precision) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_steps_are_those_of_the_cpu(width: int, rule: RuleName) -> None:
+def test_steps_are_those_of_the_cpu(width: int, rule: RuleName, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_moves, "_ROWS_AT_ONCE", 25)
     own = table(60, width, rule=Rule(rule))
     copy, back = DeviceTable.of(own, DEVICE), table(60, width, rule=Rule(rule))
     for number in range(4):
         rows, moved = drawn(60, 40, number, np.int32), gradients(40, width, number)
+        if number == 3:  # a whole table, some rows at a time
+            rows, moved = np.arange(60), gradients(60, width, number)
         if number == 2:
             moved[:] = 0  # a rule that divides by what it remembers
         move_rows(own, rows, moved, 0.1, 7 + 2 * number)

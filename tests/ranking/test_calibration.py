@@ -11,13 +11,14 @@ from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.triples import TripleRanker, Triples
+from tasks.ranking.types import EntityTypes
 
 NUM_ENTITIES = 10
 _HELD = np.array([4 * 1, 4 * 4])
 """Completions that are validation triples: of four queries for heads, and of four for tails, all with the same four."""
 
 
-def fitted(values: np.ndarray) -> np.ndarray:
+def fitted(values: np.ndarray, types: EntityTypes | None = None) -> np.ndarray:
     """Fit to triples of entity 0 with entities 1 to 4, by DistMult of one number: a pair's score is their product.
 
     Returns (2, 2, 2); of the second relation there is no validation triple.
@@ -29,7 +30,7 @@ def fitted(values: np.ndarray) -> np.ndarray:
     validation = KnownTriples.of([(edges, relations)], NUM_ENTITIES, 2)
     ranker = TripleRanker(MODELS.get("distmult"), options, nothing)
     table = TableBlocks(torch.from_numpy(values.astype(np.float32))[:, None])
-    found = fit_calibration(ranker, Triples(edges, relations), validation, table, torch.ones(2, 1))
+    found = fit_calibration(ranker, Triples(edges, relations), validation, table, torch.ones(2, 1), types)
     return found.double().numpy()
 
 
@@ -58,3 +59,13 @@ def test_scores_that_say_nothing_give_all_the_same_probability() -> None:
     assert (found[..., 0] == 0).all()
     assert 1 / (1 + np.exp(-found[1, :, 1])) == pytest.approx([_HELD.sum() / (8 * NUM_ENTITIES)] * 2, rel=1e-5)
     assert found[0, 0, 1] < found[1, 0, 1] < found[0, 1, 1]
+
+
+def test_entities_of_other_types_are_no_completions() -> None:
+    values = np.concatenate([[3.0, 2.9, 2.5, 1.9, 2.8], np.linspace(1, 2.6, 5)])
+    kinds = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    train = Triples(np.array([[0, 1]]), np.zeros(1, np.int64))
+    a, b = fitted(values, EntityTypes(kinds, 2, train, 2))[1, 0]
+    of_kind = values[kinds == 0]
+    scores = np.concatenate([(values[1:5, None] * of_kind).ravel(), np.tile(values[0] * of_kind, 4)])
+    assert (1 / (1 + np.exp(-(a * scores + b)))).sum() == pytest.approx(_HELD.sum(), rel=1e-3)

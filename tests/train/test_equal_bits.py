@@ -19,6 +19,7 @@ from tasks.train import checkpoint, job
 from tasks.train.job import BEST, LAST, Job, stage_config
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.knowledge_trainings import recipe as knowledge_recipe
 
 FANOUT = {"fanout": [4, 3]}
 LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -172,3 +173,5 @@ def test_the_key_holds_the_device_that_is_used(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert stage_config(recipe("full", device=device))["train"]["device"] == kind
+    rows = stage_config(knowledge_recipe(train={"device": device}))["train"]["device"]
+    assert rows == ("cpu" if device == "auto" else device), "auto does not train tables of rows on a GPU"

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from models.knowledge import KnowledgeModel, Side, made_queries
 from tasks.apply.completion.asked import ENDS
-from tasks.apply.completion.types import OF_RELATION, EntityTypes
 from tasks.arrays import Array, blocks
 from tasks.inference.triples import TripleSplits
 from tasks.ranking.checks import check_finite
@@ -20,6 +19,7 @@ from tasks.ranking.queries import Queries
 from tasks.ranking.rank import MEMORY
 from tasks.ranking.top import NOBODY, top_entities
 from tasks.ranking.triples import known_of
+from tasks.ranking.types import OF_RELATION, EntityTypes
 from tasks.storage.manifests import SPLITS
 
 ASKED = -1
@@ -116,20 +116,12 @@ class Completer:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the best entities and their scores, (n, k) each; NOBODY fills up."""
         most = min(self._k, self._entities.num_entities)
-        if self._types is None:
-            return self._best(queries, most, None, side)
-        found = np.empty((len(queries), most), np.int64), np.empty((len(queries), most), np.float32)
-        for rows, counted in self._types.counted(queries[:, 1], kinds, side):
-            found[0][rows], found[1][rows] = self._best(queries[rows], most, counted, side)
-        return found
-
-    def _best(
-        self, queries: NDArray[np.int64], most: int, counted: NDArray[np.bool_] | None, side: Side
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         ends, relations = queries[:, 2 if side == "head" else 0], queries[:, 1]
         known = None if self._left_out is None else known_of(self._left_out, ends, relations, side)
         made = self._made_queries(self._rows(ends), relations, side)
-        return top_entities(made, self._entities, most, known, counted, self._memory)
+        if self._types is None:
+            return top_entities(made, self._entities, most, known, memory=self._memory)
+        return self._types.top(made, relations, side, self._entities, most, known, kinds, self._memory)
 
     def _relations(self, queries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the best relations between two entities, likewise: all are scored as queries for the tail."""

@@ -29,11 +29,11 @@ from tasks.apply.completion.answers import ASKED, Answers, Completer
 from tasks.apply.completion.asked import ENDS, Asked
 from tasks.apply.completion.names import EntityNames, Refusal, find_relations, find_types
 from tasks.apply.completion.queries import TYPE, Queries, asked_query, read_queries
-from tasks.apply.completion.types import ANY, OF_RELATION, EntityTypes
 from tasks.arrays import blocks
 from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened
 from tasks.inference.triples import TripleSplits
+from tasks.ranking.types import ANY, OF_RELATION, EntityTypes
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import SPLITS
 from tasks.storage.parquet_output import ParquetOutput
@@ -59,8 +59,8 @@ class Completion:
         self._queries, self._kinds = self._numbers(self._texts), self._kinds_of(self._texts)
         types = None
         if self._entities.are_typed:
-            own = [opened.ids.nodes_of_type(kind) for kind in self._manifest.node_types]
-            types = EntityTypes(own, self._splits.triples("train"), self._manifest.num_relations)
+            train, count = self._splits.triples("train"), len(self._manifest.node_types)
+            types = EntityTypes(opened.ids.type_numbers(), count, train, self._manifest.num_relations)
         self._completer = Completer(self._model, self._splits, asked.most, marks_known=asked.marks_known, types=types)
 
     def _numbers(self, texts: Queries) -> NDArray[np.int64]:
@@ -144,6 +144,17 @@ class Completion:
             }
         )
 
+    def _why_none(self) -> str:
+        """Return why a query on the command line has no completion."""
+        asked = self._asked
+        fitting = "" if asked.type is None else f" of type {asked.type}"
+        if asked.marks_known:
+            return f"no completion is left: the graph has no entity{fitting}"
+        others = (
+            "" if asked.any_type or not self._entities.are_typed or asked.relation is None else ", --any-type others"
+        )
+        return f"no completion{fitting} is left that is not a known triple; --known mark shows those{others}"
+
     def write(self, path: Path) -> dict[str, Any]:
         """Write Parquet or CSV, as the ending says; returns what a `ServeJob` does."""
         with _CsvOutput(path) if path.suffix == ".csv" else ParquetOutput(path) as writer:
@@ -158,7 +169,7 @@ class Completion:
         asked = next(name for name in ENDS if getattr(self._asked, name) is None)
         warnings = self.warnings()
         if not rows:
-            warnings.append("no completion is left: all are known triples; --known mark shows them")
+            warnings.append(self._why_none())
         return {"files": [], "rows": len(rows), "asked": asked, "completions": rows, "warnings": warnings}
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
+from configs.sizes import in_words
 from models.kernels.device_tables import DeviceTable
 from models.kernels.dropout import dropout
 from models.kernels.row_moves import all_rows, move_rows, set_lengths
@@ -29,6 +30,9 @@ from tasks.train.tables.pools import Pool
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28
 """Scores of a batch: 1 GiB."""
+_COPIES, _SCORES = 4, 4
+"""What a step takes on a device at most: as many times the entities' rows (these, their gradients, what is added to
+them, some rows that move) and as many times a batch's scores."""
 
 
 class AllEntitiesEngine:
@@ -45,6 +49,7 @@ class AllEntitiesEngine:
         grid: Grid,
         seed: int,
         meet: Meet | None = None,
+        device_memory: int | None = None,
     ) -> None:
         """Arguments as of `TripleLearning` and `LearningEngine`. Raises RecipeError: a batch's scores have no room."""
         self.model, self.options, self.loader, self.loss = model, options, loader, loss
@@ -56,6 +61,21 @@ class AllEntitiesEngine:
                 f"it; set train.loader.batch_size to {max(1, _MOST_SCORES // count):,} or less, or take "
                 "train.loader=triples, which compares with drawn entities"
             )
+        if device_memory is not None:
+            self._check_room(device_memory, grid.tables.num_bytes, count)
+
+    def _check_room(self, memory: int, table_bytes: int, count: int) -> None:
+        """Raise RecipeError where steps have no room on the device, beside the table."""
+        left = memory - table_bytes - _COPIES * 4 * count * self.options.dim
+        most = left // (_SCORES * 4 * count)
+        if most >= self.loader.room:
+            return
+        smaller = f"set train.loader.batch_size to {most:,} or less, " if most > 0 else ""
+        raise RecipeError(
+            f"comparing batches of {self.loader.room:,} with all {count:,} entities has no room in "
+            f"{in_words(memory)} of the GPU's memory; {smaller}take train.loader=triples, which compares with drawn "
+            "entities, or train.device=cpu"
+        )
 
     def train_chunks(self, chunks: range, rates: Array) -> tuple[float, int]:
         """Train the batches one after the other."""
@@ -131,7 +151,9 @@ class AllEntitiesEngine:
         by_known, by_relations = model.query_gradients(
             options, entities[known], relations, asked_of, by_vectors, by_scale
         )
-        penalty = self._hold_back(asked, entities, relations, by_entities, by_known, by_relations, count)
+        penalty, by_known, by_relations = self._hold_back(
+            asked, entities, relations, by_entities, by_known, by_relations, count
+        )
         by_entities.index_add_(0, known, by_known)
         if dropout_share:
             by_relations = dropout(by_relations, dropout_share, key=dropped)
@@ -146,21 +168,24 @@ class AllEntitiesEngine:
         by_known: Tensor,
         by_relations: Tensor,
         count: int,
-    ) -> float:
-        """Add the gradients of the penalty, a mean over queries, of the rows that a query and what is true have."""
+    ) -> tuple[float, Tensor, Tensor]:
+        """Add the gradients of the penalty, a mean over queries, of the rows that a query and what is true have.
+
+        Returns the penalty, and the gradients of known ends and relations, which may have been one tensor before.
+        """
         options, model, loss = self.options, self.model, 0.0
         if options.penalty == "none":
-            return loss
+            return loss, by_known, by_relations
         known, true = (torch.from_numpy(one).to(entities.device) for one in (asked.known, asked.columns))
         if weight := options.entity_penalty / count:
             found, gradient = model.penalty(options, entities[known])
-            by_known += gradient * weight
+            by_known = by_known + gradient * weight
             loss += float(found.sum()) * weight
             found, gradient = model.penalty(options, entities[true])
             by_entities.index_add_(0, true, gradient * weight)
             loss += float(found.sum()) * weight
         if weight := options.relation_penalty / count:
             found, gradient = model.penalty(options, relations)
-            by_relations += gradient * weight
+            by_relations = by_relations + gradient * weight
             loss += float(found.sum()) * weight
-        return loss
+        return loss, by_known, by_relations

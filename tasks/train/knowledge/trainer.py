@@ -101,9 +101,8 @@ class KnowledgeTrainer(BlockTrainer):
             room = choose_device_room(self.settings.num_blocks, sizes, device_memory)
             meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
-            return AllEntitiesEngine(
-                self.model, self.options, self.loader, loss, self.relations, self.projection, self.grid, seed, meet
-            )
+            learnt = self.model, self.options, self.loader, loss, self.relations, self.projection
+            return AllEntitiesEngine(*learnt, self.grid, seed, meet, device_memory)
         chances = None
         if self.config.loader.sides == "bernoulli":
             chances = torch.from_numpy(head_chances(self.store))

@@ -14,7 +14,9 @@ from tasks.ranking.calibration import fit_calibration
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.triples import TripleRanker, Triples
+from tasks.ranking.types import EntityTypes
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap
 from tasks.storage.manifests import SPLITS
 from tasks.train.job import AnyJob
 from tasks.train.knowledge.entities import numbers
@@ -48,6 +50,13 @@ class Validation:
         most = getattr(job.train, "eval_triples", None) or len(edges)
         self.triples = self._some(edges, relations, store, num_blocks, most)
         self._calibrated = self._some(edges, relations, store, num_blocks, _CALIBRATED)
+        self._types = None
+        if len(manifest.node_types) > 1:
+            count = manifest.num_nodes
+            kind_of = np.empty(count, np.int32)
+            kind_of[numbers(np.arange(count), count, num_blocks)] = IdMap(store, None).type_numbers()
+            train = Triples(*triples("train"))
+            self._types = EntityTypes(kind_of, len(manifest.node_types), train, manifest.num_relations)
 
     def _some(self, edges: Array, relations: Array, store: GraphStore, num_blocks: int, most: int) -> Triples:
         """Return at most so many triples, with the entities that the data set gives to rank them against."""
@@ -70,4 +79,4 @@ class Validation:
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
         """Return what makes probabilities of scores: see `fit_calibration`."""
         ranker = TripleRanker(self.model, self.options, self._others, memory=self.memory)
-        return fit_calibration(ranker, self._calibrated, self._valid, entities, relations)
+        return fit_calibration(ranker, self._calibrated, self._valid, entities, relations, self._types)

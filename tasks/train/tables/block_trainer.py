@@ -273,17 +273,17 @@ class BlockTrainer:
         self._checkpoint_at = time.monotonic()
         self.journal.note_checkpoint()
         self.grid.version = self.progress.step
-        files = self.grid.save()
+        files, own = self.grid.save(), self.state()
         if self.ranks.is_main:
             state = {
                 "config_digest": self.job.digest,
                 "progress": asdict(self.progress),
                 "settings": asdict(self.settings),
                 "blocks": files,
-                **self.state(),
+                **own,
             }
             checkpoint.save_atomic(state, self.job.work / LAST)
-        self.grid.saved(files, self.kept_files(self.state()))
+        self.grid.saved(files, self.kept_files(own))
         wait_for_all()  # rank 0 has removed older files before another writes new ones
 
     def _last_state(self) -> dict[str, Any]:

@@ -70,9 +70,12 @@ class LearningEngine:
 
         def work(number: int) -> None:
             row, column = met[number]
+            parts = self.objective.parts(pool, row, column)
+            if not parts:
+                return  # blocks need not be brought to a device
             tables, bucket = self.meet(row, column), 1 + row * self.grid.tables.num_blocks + column
             losses[number] = self.objective.bucket_loss(tables, pool, row, column, first_chunk)
-            for part, ends in self.objective.parts(pool, row, column):
+            for part, ends in parts:
                 self.objective.learn(tables, pool.part(part), (first_chunk, bucket, part.start), ends, rate)
 
         self.run(work, len(met))

@@ -57,7 +57,7 @@ def choose_place(train: TableTrainConfig | KnowledgeTrainConfig, local_rank: int
 
     Raises RecipeError: as `choose_device` does; or `cuda` is wanted and cannot be.
     """
-    if train.device == "auto":
+    if train.device == "auto" and not train.auto_takes_gpu:
         return Place(torch.device("cpu"))
     device = choose_device(train.device, local_rank)
     if device.type == "cpu":
