@@ -163,9 +163,10 @@ def test_a_model_of_computed_vectors_gives_way_to_one_of_another_snapshot(tracke
     line.run(year(data, 2023, *options))
     again = line.run(year(data, 2023, *options, split={"seed": 5}))["publish"].manifest.gate
     assert (again["why_not"], again["champion"] is None) == ("", False)
+    better = find_version(open_tracker(tracked_home), "customers@champion").version  # of so few rows, by the machine
     newest = line.run(year(data, 2024, options[0]))["publish"].manifest
     assert newest.champion
-    assert "version 2 is of another graph; this one takes over" in newest.warnings[0]
+    assert f"version {better} is of another graph; this one takes over" in newest.warnings[0]
     assert newest.gate["why_not"].startswith("the model was trained on vectors that")
 
 
