@@ -197,8 +197,10 @@ def flatten_errors(
             yield location, "is missing"
         elif _is_nan(item["input"]):
             yield location, f"{item['input']!r} is not a number"
+        elif item["input"] is None and item["type"].endswith("_type"):
+            yield location, "null is no value of it; leave it out, or give one"
         else:
-            yield location, f"{item['msg']} (got {item['input']!r})"
+            yield location, f"{item['msg'].replace('valid tuple', 'list')} (got {item['input']!r})"
 
 
 def _is_nan(value: Any) -> bool:

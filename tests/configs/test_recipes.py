@@ -115,6 +115,7 @@ def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None
         ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
         ("model.hidden_dim=1000000000", r"model\.hidden_dim: .*less than or equal to 65536"),
         ("train.loader={name: saint_walk, walk_length: 2147483647}", r"walk_length: .*less than or equal to 10000"),
+        ("train.epochs=null", r"train\.epochs: null is no value of it; leave it out, or give one$"),
         ("train.clip_norm=[", r"override 'train.clip_norm=\[' is not valid YAML"),
     ],
 )

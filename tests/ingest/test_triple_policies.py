@@ -187,6 +187,7 @@ def test_literals(ingest: Ingest, folder: Path) -> None:
         ("entities.txt", "ann\nbob\n\ncy\n", {}, r"entities\.txt: line 3 is blank"),
         ("entities.txt", "ann\nbob\ncy\nbob\n", {}, r"entities\.txt: line 4: 'bob' stands in the list twice"),
         ("entities.txt", "", {}, r"entities\.txt: is empty"),
+        ("entities.txt", "ann\tA\nbob\tB\n", {}, r"is not in .*txt, whose lines are names as a whole, such as 'ann"),
         ("relations.txt", "knows\n", {}, r"unknown relation 'likes': it is not in .*relations\.txt"),
     ],
 )  # fmt: skip

@@ -135,7 +135,11 @@ class Names:
                 f"{self.what} {value} is not in {self.path}: a number is a line there, and its lines are 0 to "
                 f"{self.count - 1} (dataset.text_ids=true takes numbers as names)"
             )
-        return f"unknown {self.what} {value!r}: it is not in {self.path}; add it there, or leave the list out"
+        unknown = f"unknown {self.what} {value!r}: it is not in {self.path}"
+        first = str(self.index.keys()[0]) if self.index.count else ""
+        if "\t" in first:
+            return f"{unknown}, whose lines are names as a whole, such as {first!r}; leave its other columns out"
+        return f"{unknown}; add it there, or leave the list out"
 
     def _within_types(self, batch: TripleBatch, ids: pa.Array, none: Array | None, kind: str) -> tuple[pa.Array, Array]:
         """Return `type<mark>id` for each cell, and which have none."""
