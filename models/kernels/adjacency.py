@@ -13,6 +13,7 @@ from torch import Tensor
 from models.kernels.threads import CHUNKS_A_THREAD, num_threads
 
 _ROW_COST = 4  # a row's fixed cost, in edges
+_MOST_SORTED = 1 << 31  # edges that torch sorts on a GPU, and whose positions fit int32: fewer than so many
 _SMALL = 1 << 13  # below this work a second thread costs more than it brings
 
 
@@ -120,6 +121,9 @@ def _fill_bounds(indptr, bounds):  # type: ignore[no-untyped-def]
 
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """Return the edges by source, by counting: stable, so destinations ascend."""
+    if indptr.is_cuda and len(indices) >= _MOST_SORTED:
+        found = transpose(indptr.cpu(), indices.cpu(), num_src)
+        return Transposed(*(part.to(indptr.device) for part in (found.indptr, found.indices, found.edges)))
     if indptr.is_cuda:
         order = torch.argsort(indices, stable=True)
         rows = torch.repeat_interleave(indptr[1:] - indptr[:-1])
@@ -128,7 +132,7 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
         start[1:] = counts.cumsum(0)
         return Transposed(start, rows[order].to(indices.dtype), order.to(indices.dtype))
     targets = torch.empty_like(indices)
-    edges = torch.empty(len(indices), dtype=torch.int32 if len(indices) < 1 << 31 else torch.int64)
+    edges = torch.empty(len(indices), dtype=torch.int32 if len(indices) < _MOST_SORTED else torch.int64)
     starts = _transpose(indptr.numpy(), indices.numpy(), num_src, targets.numpy(), edges.numpy())
     return Transposed(torch.from_numpy(starts), targets, edges)
 

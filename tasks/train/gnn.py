@@ -19,6 +19,8 @@ from tasks.train.job import GnnJob
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks, Strategy
 
+_WHOLE_GRAPH = ("full", "full_edge")
+
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
     """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
@@ -36,6 +38,11 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     strategy.check(train, loader, manifest)
     self_training.check(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
+    if world_size > 1 and loader in _WHOLE_GRAPH and train.strategy.name == "data_parallel":
+        context.warn(
+            f"each of the {world_size} ranks computes the whole graph in every step (loader {loader}), no faster than "
+            "one; train.strategy=partition_parallel gives each its part, and other loaders share the seeds"
+        )
     has_edge_features = manifest.edge_feature_dim or manifest.edge_categories
     if has_edge_features and not MODELS.get(recipe.model.name).reads_edge_features(recipe.model):
         context.message(f"{recipe.model.name} does not read the edge features; gin and deepgcn do")

@@ -21,6 +21,7 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
+from tasks.train import gnn
 from tasks.train.batches import Batches
 from tasks.train.loaders.base import Loader
 from tasks.train.stage import STAGE
@@ -281,6 +282,21 @@ def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> 
         told.append(records(job.work))
     assert len(told) == 3
     assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize(
+    ("loader", "strategy", "ranks", "warned"),
+    [("full", "data_parallel", 2, True), ("full", "data_parallel", 1, False), ("neighbor", "data_parallel", 2, False)],
+)
+def test_ranks_that_all_compute_the_whole_graph_are_warned_of(
+    tmp_path: Path, loader: str, strategy: str, ranks: int, warned: bool
+) -> None:
+    graph = parts(node_graph(tmp_path / "g"), 2)
+    said: list[str] = []
+    context: Any = SimpleNamespace(message=lambda _: None, warn=said.append)
+    overrides = (f"train.num_ranks={ranks}", f"train.strategy={strategy}", f"train.loader={loader}")
+    gnn.announce(context, recipe("node", *overrides), graph.manifest)
+    assert [line.startswith("each of the 2 ranks computes the whole graph") for line in said] == [True] * warned
 
 
 # ---- real ranks

@@ -30,13 +30,20 @@ def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
     if ranks.world_size == 1:
         yield
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_TIMEOUT)
+    if device.type == "cuda":
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=_TIMEOUT, device_id=device)
+    else:
+        dist.init_process_group("gloo", timeout=_TIMEOUT)
+    assert dist.group.WORLD is not None
+    _left.append(dist.group.WORLD)
     try:
         yield
-    finally:
-        assert dist.group.WORLD is not None
-        _left.append(dist.group.WORLD)
-        dist.destroy_process_group()
+    except BaseException:
+        # NCCL takes leave together: a rank that failed would wait for the others, and they for it.
+        if device.type != "cuda":
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
 
 
 def from_main(value: T) -> T:

@@ -9,6 +9,7 @@ Strategies import no torch with their files: the stage asks one whether it fits 
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -103,4 +104,8 @@ class Strategy:
             return model
         from torch.nn.parallel import DistributedDataParallel
 
-        return DistributedDataParallel(model, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        # torch 2.13 has a word of its own for the buffers before each step; before it the general one said so.
+        known = inspect.signature(DistributedDataParallel.__init__).parameters
+        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {"gradient_as_bucket_view": True, left_alone: False}
+        return DistributedDataParallel(model, **options)
