@@ -63,7 +63,7 @@ def fit_calibration(
         queries = ranker.queries(ends, triples.relations, entities, relations, side)
         others = known_of(ranker.known, ends, triples.relations, side)
         if types is None:
-            found, score = top_entities(queries, entities, most, others, memory=ranker.memory)
+            found, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
         else:
             found, score = types.top(queries, triples.relations, side, entities, most, others, memory=ranker.memory)
         is_there = found != NOBODY

@@ -150,9 +150,8 @@ class Completion:
         fitting = "" if asked.type is None else f" of type {asked.type}"
         if asked.marks_known:
             return f"no completion is left: the graph has no entity{fitting}"
-        others = (
-            "" if asked.any_type or not self._entities.are_typed or asked.relation is None else ", --any-type others"
-        )
+        limits_types = self._entities.are_typed and asked.relation is not None and not asked.any_type
+        others = ", --any-type others" if limits_types else ""
         return f"no completion{fitting} is left that is not a known triple; --known mark shows those{others}"
 
     def write(self, path: Path) -> dict[str, Any]:
