@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
@@ -22,6 +27,7 @@ class Batches:
     def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
         """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
         self.loader, self.strategy, self.seed = loader, strategy, seed
+        self._ready: dict[int, Batch] = {}
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
@@ -41,17 +47,41 @@ class Batches:
         return self.rounds * self.batches_per_round
 
     def make(self, number: int) -> Batch:
-        """Make batch `number` of the run, in CPU memory."""
-        round_number, step = divmod(number, self.batches_per_round)
-        epoch = self.strategy.epoch(round_number)
-        places = self.strategy.share(self._count, step, self.batches_per_round)
-        key = self._key(epoch, step, _SAMPLE)
+        """Make batch `number` of the run, in CPU memory.
+
+        Where some are made at once (`Strategy.exchange_batches`) only one thread may ask, in ascending order.
+        """
+        together = self.strategy.exchange_batches
+        if together == 1:
+            return self._make([number])[0]
+        if number not in self._ready:
+            numbers = range(number, min(number - number % together + together, self.total))
+            self._ready = dict(zip(numbers, self._make(numbers), strict=True))
+        return self._ready.pop(number)
+
+    def _make(self, numbers: Sequence[int]) -> list[Batch]:
         if self._own:
-            batch = self.loader.epoch_batch(epoch, int(places[0]), key)
+            made = [self._of_epoch(number) for number in numbers]
         else:
-            order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
-            batch = self.loader.batch(shuffled(self._count, order, places), key)
-        return self.strategy.finish(batch)
+            made = self.loader.batches([self._request(number) for number in numbers])
+        return [self.strategy.finish(batch) for batch in made]
+
+    def _of_epoch(self, number: int) -> Batch:
+        """Return a batch that the loader itself lays out."""
+        epoch, step, places = self._place(number)
+        return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
+
+    def _request(self, number: int) -> tuple[NDArray[np.int64], int]:
+        """Return a batch's positions among the seeds and its key."""
+        epoch, step, places = self._place(number)
+        order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
+        return shuffled(self._count, order, places), self._key(epoch, step, _SAMPLE)
+
+    def _place(self, number: int) -> tuple[int, int, NDArray[np.int64]]:
+        """Return the epoch of a batch, its step in it, and its places in the epoch's order."""
+        round_number, step = divmod(number, self.batches_per_round)
+        places = self.strategy.share(self._count, step, self.batches_per_round)
+        return self.strategy.epoch(round_number), step, places
 
     def dropout_key(self, number: int) -> int:
         """Return what dropout is drawn from while batch `number` is trained on."""

@@ -32,9 +32,8 @@ from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline
 from tasks.train.precision import check_precision, feature_dtype
-from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
+from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
 from tasks.train.strategies.base import Ranks, Strategy
-from tasks.train.validation import Validation
 
 _RECORDS_AN_EPOCH = 20
 _MOST_STEPS = 1e9  # between two looks at the clock
@@ -60,18 +59,8 @@ class Trainer:
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
         _be_deterministic()
         store = GraphStore.open(job.graph)
-        torch.manual_seed(job.seed)
-        self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
-        self.progress = Progress()
-        if job.warm is not None and not from_main((job.work / LAST).exists()):
-            from tasks.train.warm.warm_weights import begin_warm
-
-            self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
-        self.validation = Validation(job, ranks, store, device)
-
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
-        options = resolve_loader(self.config, job.model, store.manifest)
+        self._makes_together = strategy.makes_together
         labelled = store
         if job.teacher is not None:
             from tasks.train.predicted_labels import with_predicted_labels
@@ -79,6 +68,18 @@ class Trainer:
             assert self.config.self_training is not None
             labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
         graph = strategy.open(labelled)
+        torch.manual_seed(job.seed)
+        facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
+        self.model = build_model(job, facts, ranks).to(device)
+        self.progress = Progress()
+        if job.warm is not None and not from_main((job.work / LAST).exists()):
+            from tasks.train.warm.warm_weights import begin_warm
+
+            self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
+        self.validation = strategy.validation(job, store, device)
+
+        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
+        options = resolve_loader(self.config, job.model, store.manifest)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
@@ -120,6 +121,7 @@ class Trainer:
             ahead=config.prefetch,
             threads=config.sampling_threads,
             device=self.device,
+            agree=largest if self._makes_together else None,
         ) as pipeline:
             patience = math.inf if config.patience is None else config.patience
             while self.progress.epoch < config.epochs and self.progress.evaluations_without_gain < patience:

@@ -36,13 +36,9 @@ def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
         dist.init_process_group("gloo", timeout=_TIMEOUT)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
-    try:
-        yield
-    except BaseException:
-        # NCCL takes leave together: a rank that failed would wait for the others, and they for it.
-        if device.type != "cuda":
-            dist.destroy_process_group()
-        raise
+    # After an error the group is left to the process's end: NCCL takes leave together, and a thread of gloo's may wait
+    # for a rank that is gone.
+    yield
     dist.destroy_process_group()
 
 
@@ -62,6 +58,15 @@ def from_all(value: T) -> list[T]:
     values = [value] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def largest(value: int) -> int:
+    """Return the largest of all ranks' values."""
+    if not dist.is_initialized():
+        return value
+    number = torch.tensor([value])
+    dist.all_reduce(number, dist.ReduceOp.MAX)
+    return int(number)
 
 
 def wait_for_all() -> None:
