@@ -85,20 +85,20 @@ def gather_mean(
 
 
 @njit(cache=True, nogil=True)
-def copy_rows(low, high, lanes, count, width, column, far, near, table, extra, rows, out, stride):  # type: ignore[no-untyped-def]
+def copy_rows(low, high, lanes, count, width, column, far, near, table, shift, rows, out, stride):  # type: ignore[no-untyped-def]
     """Copy one tile of rows low..high-1 of `rows`; results lie `stride` numbers apart."""
     for i in range(low, high):
         if i + ROWS_AHEAD < high:
-            _ask_far(far, table, extra, rows[i + ROWS_AHEAD], width, column)
+            prefetch_row(far, table, _offset(rows[i + ROWS_AHEAD], width, shift) + column)
         if near is not None and i + ROWS_NEAR < high:
-            _ask_near(near, table, extra, rows[i + ROWS_NEAR], width, column)
-        vector = _load_row(lanes, table, extra, rows[i], width, column, count)
+            prefetch_row_near(near, table, _offset(rows[i + ROWS_NEAR], width, shift) + column)
+        vector = _load(lanes, table, _offset(rows[i], width, shift) + column, count)
         store(lanes, out, i * stride + column, vector, count)
 
 
 @njit(cache=True, nogil=True)
 def mean_rows(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, width, column, far, near, table, extra, nodes, indptr, ids, own, mean, stride
+    low, high, lanes, count, width, column, far, near, table, shift, nodes, indptr, ids, own, mean, stride
 ):
     """Fill one tile of own (num_dst, D), unless it is None, and mean, for destinations low..high-1.
 
@@ -108,16 +108,16 @@ def mean_rows(  # type: ignore[no-untyped-def]
     for i in range(low, high):
         if own is not None:
             if i + 2 < high:
-                _ask_far(far, table, extra, nodes[i + 2], width, column)
-            vector = _load_row(lanes, table, extra, nodes[i], width, column, count)
+                prefetch_row(far, table, _offset(nodes[i + 2], width, shift) + column)
+            vector = _load(lanes, table, _offset(nodes[i], width, shift) + column, count)
             store(lanes, own, i * stride + column, vector, count)
         total = zeros(lanes)
         for e in range(indptr[i], indptr[i + 1]):
             if e + ROWS_AHEAD < last:
-                _ask_far(far, table, extra, ids[e + ROWS_AHEAD], width, column)
+                prefetch_row(far, table, _offset(ids[e + ROWS_AHEAD], width, shift) + column)
             if near is not None and e + ROWS_NEAR < last:
-                _ask_near(near, table, extra, ids[e + ROWS_NEAR], width, column)
-            vector = _load_row(lanes, table, extra, ids[e], width, column, count)
+                prefetch_row_near(near, table, _offset(ids[e + ROWS_NEAR], width, shift) + column)
+            vector = _load(lanes, table, _offset(ids[e], width, shift) + column, count)
             total = total + _rounded(vector, mean)
         total = total * (np.float32(1) / np.float32(max(1, indptr[i + 1] - indptr[i])))
         store(lanes, mean, i * stride + column, total, count)
@@ -134,56 +134,25 @@ def _choose_load(lanes, table, offset, count):  # type: ignore[no-untyped-def]
     return lambda lanes, table, offset, count: load(lanes, table, offset, count)
 
 
-def _load_row(lanes: Any, table: Any, extra: Any, row: Any, width: Any, column: Any, count: Any) -> Any:
+def _offset(row: Any, width: Any, shift: Any) -> Any:
     raise AssertionError("for kernels only")
 
 
-@overload(_load_row, inline="always")
-def _choose_table(lanes, table, extra, row, width, column, count):  # type: ignore[no-untyped-def]
-    if _is_none(extra):
-        return lambda lanes, table, extra, row, width, column, count: _load(
-            lanes, table, np.int64(row) * width + column, count
-        )
+@overload(_offset, inline="always")
+def _choose_offset(row, width, shift):  # type: ignore[no-untyped-def]
+    """Return where a row begins: rows of both tables are read from the first one's address on.
 
-    def either(lanes, table, extra, row, width, column, count):  # type: ignore[no-untyped-def]
+    Without a branch, for which table a row is in is as good as random: with one this took 2.5 times as long.
+    """
+    if shift is None or isinstance(shift, types.NoneType | types.Omitted):
+        return lambda row, width, shift: np.int64(row) * width
+
+    def either(row, width, shift):  # type: ignore[no-untyped-def]
         at = np.int64(row)
-        if at >= 0:
-            return _load(lanes, table, at * width + column, count)
-        return _load(lanes, extra, ~at * width + column, count)
+        sign = at >> np.int64(63)  # all bits of a negative number
+        return (at ^ sign) * width + (shift & sign)
 
     return either
-
-
-def _asking(prefetch: Any) -> Any:
-    """Return what asks for a row of either table by `prefetch`."""
-
-    def ask(lines: Any, table: Any, extra: Any, row: Any, width: Any, column: Any) -> Any:
-        raise AssertionError("for kernels only")
-
-    @overload(ask, inline="always")
-    def choose(lines, table, extra, row, width, column):  # type: ignore[no-untyped-def]
-        if _is_none(extra):
-            return lambda lines, table, extra, row, width, column: prefetch(
-                lines, table, np.int64(row) * width + column
-            )
-
-        def either(lines, table, extra, row, width, column):  # type: ignore[no-untyped-def]
-            at = np.int64(row)
-            if at >= 0:
-                prefetch(lines, table, at * width + column)
-            else:
-                prefetch(lines, extra, ~at * width + column)
-
-        return either
-
-    return ask
-
-
-_ask_far, _ask_near = _asking(prefetch_row), _asking(prefetch_row_near)
-
-
-def _is_none(kind: Any) -> bool:
-    return kind is None or isinstance(kind, types.NoneType | types.Omitted)
 
 
 def _rounded(vector: Any, out: Any) -> Any:
@@ -199,28 +168,33 @@ def _choose_rounding(vector, out):  # type: ignore[no-untyped-def]
 
 def table_tiles(
     table: Array, out: Array, extra: Array | None = None
-) -> list[tuple[Lanes, int, int, int, Lines, Lines | None, Array, Array | None]]:
+) -> list[tuple[Lanes, int, int, int, Lines, Lines | None, Array, int | None]]:
     """Return the kernels' arguments for each tile of columns.
 
-    They are lanes, columns used, the row's width, first column, lines to prefetch far and near, and both tables as they
-    are read by kernels. `out`, (n, D), or one like it, is what they write: past the caches where it is large, since
-    nobody reads it before all of it is written (a quarter of the time, rows of 512 bytes, Zen 4, November 2026).
+    They are lanes, columns used, the row's width, first column, lines to prefetch far and near, the table as it is read
+    by kernels, and how many numbers behind its beginning `extra` begins. `out`, (n, D), or one like it, is what they
+    write: past the caches where it is large, since nobody reads it before all of it is written (a quarter of the time,
+    rows of 512 bytes, Zen 4, November 2026).
     """
     assert table.flags.c_contiguous, "tables of features are contiguous"
     width = table.shape[1]
-    flat = _flat(table)
-    others = None if extra is None else _flat(extra)
+    flat = frozen(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
+    shift = None if extra is None else _numbers_between(table, extra)
     size = table.itemsize
     whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], width * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
     return [
-        (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat, others)
+        (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat, shift)
         for column, lanes, count in tiles(width, streaming=streaming)
     ]
 
 
-def _flat(table: Array) -> Array:
-    return frozen(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
+def _numbers_between(table: Array, extra: Array) -> int:
+    assert (extra.dtype, extra.shape[1]) == (table.dtype, table.shape[1]), "both tables have rows of one kind"
+    assert extra.flags.c_contiguous, "tables of features are contiguous"
+    numbers, rest = divmod(extra.ctypes.data - table.ctypes.data, table.itemsize)
+    assert not rest, "numbers are aligned"
+    return numbers
 
 
 def flat_rows(out: Array) -> Array:

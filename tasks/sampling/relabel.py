@@ -26,7 +26,7 @@ class Numbering:
 
     def __init__(self, num_nodes: int, dtype: Any) -> None:
         """`dtype` is that of ids."""
-        self.table = np.zeros(num_nodes, np.int32)
+        self.table = np.zeros(num_nodes + 1, np.int32)  # the last entry is of no node
         self.nodes = np.empty(num_nodes + 1, dtype)  # touched as far as a batch reaches
         self.base = 1
         self.count = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from tasks.train.loaders.base import Loader
 from tasks.train.strategies.base import Strategy
 
 _SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
+_REHEARSED = 32
 
 
 class Batches:
@@ -27,7 +28,9 @@ class Batches:
     def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
         """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
         self.loader, self.strategy, self.seed = loader, strategy, seed
-        self._ready: dict[int, Batch] = {}
+        self._rest: Iterator[Batch] = iter(())
+        self._next = -1
+        """Number of the batch that comes first in `_rest`."""
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
@@ -46,6 +49,13 @@ class Batches:
         """Batches of the run."""
         return self.rounds * self.batches_per_round
 
+    def rehearse(self) -> None:
+        """Let the loader see some of the run's first batches, all ranks together."""
+        together = self.strategy.exchange_batches
+        count = min(self.total, max(together, _REHEARSED))
+        requests = [self._request(number) for number in range(count)]
+        self.loader.rehearse([requests[start : start + together] for start in range(0, count, together)])
+
     def make(self, number: int) -> Batch:
         """Make batch `number` of the run, in CPU memory.
 
@@ -53,18 +63,16 @@ class Batches:
         """
         together = self.strategy.exchange_batches
         if together == 1:
-            return self._make([number])[0]
-        if number not in self._ready:
-            numbers = range(number, min(number - number % together + together, self.total))
-            self._ready = dict(zip(numbers, self._make(numbers), strict=True))
-        return self._ready.pop(number)
+            return next(self._make([number]))
+        if number != self._next or number % together == 0:
+            self._rest = self._make(range(number, min(number - number % together + together, self.total)))
+        self._next = number + 1
+        return next(self._rest)
 
-    def _make(self, numbers: Sequence[int]) -> list[Batch]:
+    def _make(self, numbers: Sequence[int]) -> Iterator[Batch]:
         if self._own:
-            made = [self._of_epoch(number) for number in numbers]
-        else:
-            made = self.loader.batches([self._request(number) for number in numbers])
-        return [self.strategy.finish(batch) for batch in made]
+            return map(self.strategy.finish, map(self._of_epoch, numbers))
+        return map(self.strategy.finish, self.loader.batches([self._request(number) for number in numbers]))
 
     def _of_epoch(self, number: int) -> Batch:
         """Return a batch that the loader itself lays out."""

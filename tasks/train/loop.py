@@ -87,6 +87,8 @@ class Trainer:
         loader: Loader = LOADERS.create(options, data)
         loader.to(device)
         self.batches = Batches(loader, strategy, self.config, job.seed)
+        if strategy.makes_together:
+            self.batches.rehearse()
         # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
         self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0
         # Divisor that keeps shares near one, and float16's gradients in range; the same on all ranks.

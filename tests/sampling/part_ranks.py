@@ -99,7 +99,7 @@ def edge_batches_are_equal(store: GraphStore, part: PartGraph, shuffled: PartGra
         found = []
         for graph in (store, shuffled):
             features = source(graph, nodes=nodes, edges=edges, dtype=torch.float32)
-            found.append(make_loader("edge", graph, features, **options).batches(requests))
+            found.append(list(make_loader("edge", graph, features, **options).batches(requests)))
         same(*found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,32 +39,28 @@ class PartFeatures:
         found = {name: getattr(self.own, name) for name in _EDGE_TABLES}
         return {name: table for name, table in found.items() if table is not None}
 
-    def inputs(self, nodes: Sequence[Array]) -> list[tuple[Inputs, Array]]:
-        """Return the inputs of lists of nodes, and their in-degrees in the whole graph, float32 (n,)."""
+    def inputs(self, nodes: Sequence[Array]) -> Iterator[tuple[Inputs, Array]]:
+        """Yield the inputs of lists of nodes, and their in-degrees in the whole graph, float32 (n,)."""
         located = self.rows.fetch(nodes)
-        found = []
         for number, ids in enumerate(nodes):
             inputs = self._inputs(ids, located, number)
             if self.own.table is not None:
                 rows = located.rows[number]
                 inputs = replace(inputs, feat=gather_rows(self.own.table, rows, self.own.dtype, located.extra["feat"]))
-            found.append((inputs, self.rows.take(_DEGREE, located, number)))
-        return found
+            yield inputs, self.rows.take(_DEGREE, located, number)
 
-    def inputs_and_mean(self, nodes: Sequence[Array], outer: Sequence[PartSample]) -> list[tuple[Inputs, Tensor]]:
-        """Return the inputs of destinations and the means of their sources' numeric features, (n, D).
+    def inputs_and_mean(self, nodes: Sequence[Array], outer: Sequence[PartSample]) -> Iterator[tuple[Inputs, Tensor]]:
+        """Yield the inputs of destinations and the means of their sources' numeric features, (n, D).
 
         `outer` are the layers whose destinations are lists of `nodes`, and whose sources are node ids.
         """
         assert self.own.table is not None, "a mean is taken of numeric features"
         located = self.rows.fetch([*nodes, *(layer.indices for layer in outer)])
-        found = []
         for number, (ids, layer) in enumerate(zip(nodes, outer, strict=True)):
             rows, sources = located.rows[number], located.rows[len(nodes) + number]
             extra = located.extra["feat"]
             feat, mean = gather_mean(self.own.table, rows, layer.indptr, sources, self.own.dtype, extra)
-            found.append((replace(self._inputs(ids, located, number), feat=feat), mean))
-        return found
+            yield replace(self._inputs(ids, located, number), feat=feat), mean
 
     def _inputs(self, ids: Array, located: Located, number: int) -> Inputs:
         """Return all but the numeric features."""

@@ -33,7 +33,14 @@ class PartGraph(GraphStore):
     """
 
     def __init__(
-        self, store: GraphStore, bounds: Array, exchange: Exchange, local_size: int = 1, *, own_seeds: bool = True
+        self,
+        store: GraphStore,
+        bounds: Array,
+        exchange: Exchange,
+        local_size: int = 1,
+        *,
+        own_seeds: bool = True,
+        cache_bytes: float | None = None,
     ) -> None:
         """Open a machine's part.
 
@@ -43,10 +50,12 @@ class PartGraph(GraphStore):
             exchange: what the thread that makes batches talks to other ranks by.
             local_size: ranks of a machine; ranks are numbered machine by machine.
             own_seeds: whether a split's seeds are those of the rank's own range, not all.
+            cache_bytes: memory for rows of other machines that batches read most; None: an eighth of what the rank's
+                own rows take.
         """
         assert isinstance(store.manifest, PartitionManifest)
         super().__init__(store.folder, store.manifest)
-        self._own_seeds = own_seeds
+        self._own_seeds, self.cache_bytes = own_seeds, cache_bytes
         self.bounds, self.exchange = np.ascontiguousarray(bounds, np.int64), exchange
         rank = exchange.rank
         machine = rank // local_size * local_size

@@ -116,26 +116,26 @@ def add_up(place, own_indptr, told, indptr):  # type: ignore[no-untyped-def]
 def locate(ids, first, end, table, base, nodes, num_nodes, rows):  # type: ignore[no-untyped-def]
     """Fill rows (m,) with v - first for nodes read here and ~number for others; return how many numbers there are.
 
-    Numbers are those of `relabel`, whose arguments the other ones are.
+    Numbers are those of `relabel`, whose arguments the other ones are; `table` has an entry more than there are nodes.
+    Nothing branches: where a node is, and whether it is new, is as good as random.
     """
     count = np.int32(num_nodes)
     base = np.int32(base)
+    unused = np.int64(len(table) - 1)
+    span = np.uint64(end - first)
     for i in range(len(ids)):
         if i + AHEAD < len(ids):
-            ahead = np.int64(ids[i + AHEAD])
-            if ahead < first or ahead >= end:
-                prefetch_item(table, ahead)
+            prefetch_item(table, np.int64(ids[i + AHEAD]))
         v = np.int64(ids[i])
-        if first <= v < end:
-            rows[i] = v - first
-        else:
-            number = np.int32(table[v] - base)
-            if number < 0:
-                number = count
-                table[v] = np.int32(base + number)
-                nodes[count] = v
-                count = np.int32(count + 1)
-            rows[i] = ~number
+        own = np.uint64(v - first) < span
+        at = unused if own else v
+        number = np.int32(table[at] - base)
+        new = number < 0
+        number = count if new else number
+        table[at] = np.int32(base + number)
+        nodes[count] = v
+        count = np.int32(count + np.int32(new & (not own)))
+        rows[i] = v - first if own else ~np.int64(number)
     return np.int64(count)
 
 
@@ -146,6 +146,19 @@ def follow(rows, kept, place):  # type: ignore[no-untyped-def]
         number = ~rows[i]
         if number >= kept:
             rows[i] = ~(kept + place[number - kept])
+
+
+@njit(cache=True, nogil=True)
+def take_numbers(table, extra, rows, out):  # type: ignore[no-untyped-def]
+    """Fill out (n,) with table[r] for rows r >= 0 and extra[~r] for others, without a branch; neither is empty."""
+    for i in range(len(rows)):
+        if i + AHEAD < len(rows):
+            ahead = np.int64(rows[i + AHEAD])
+            prefetch_item(table, max(ahead, 0))
+            prefetch_item(extra, max(~ahead, 0))
+        r = np.int64(rows[i])
+        here, there = table[max(r, 0)], extra[max(~r, 0)]
+        out[i] = here if r >= 0 else there
 
 
 @njit(cache=True, nogil=True)

@@ -13,7 +13,7 @@ from tasks.arrays import offsets
 from tasks.sampling.gather import gather_rows
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.kernels import as_rows, count_owners, deal_out, follow, locate, take_either
+from tasks.sampling.parts.kernels import as_rows, count_owners, deal_out, follow, locate, take_either, take_numbers
 
 _SPARE = 8  # an eighth more room than asked for, since no two groups of batches are of one size
 
@@ -43,6 +43,11 @@ class PartRows:
         self.fetched_rows = 0
         """Rows that travelled to this rank so far."""
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a node's rows in all tables."""
+        return sum(table[:1].nbytes for table in self.tables.values())
+
     def keep(self, nodes: Array) -> None:
         """Fetch rows of other machines' nodes (n,), distinct, that stay; all ranks together."""
         self.kept = nodes[:0]
@@ -62,6 +67,9 @@ class PartRows:
         """Return the rows of list `number` of a table, (n, ...)."""
         table, rows = self.tables[name], located.rows[number]
         out = recycled((len(rows), *table.shape[1:]), table.dtype)
+        if table.ndim == 1:
+            take_numbers(table, located.extra[name], rows, out)
+            return out
         take_either(as_rows(table), as_rows(located.extra[name]), rows, as_rows(out))
         return out
 
@@ -87,8 +95,9 @@ class PartRows:
         count_owners(nodes, *where, counts)
         order, place = np.empty(len(nodes), nodes.dtype), np.empty(len(nodes), np.int64)
         deal_out(nodes, *where, offsets(counts)[:-1], nodes[:0], order, place)
-        for some in rows:
-            follow(some, kept, ~place)
+        if np.count_nonzero(counts) > 1:  # else they are in the order of their numbers
+            for some in rows:
+                follow(some, kept, ~place)
         back = exchange.counts(counts[:, None])[:, 0].tolist()
         questions = exchange.send(order, counts.tolist(), back)
         for name, table in self.tables.items():
@@ -109,8 +118,8 @@ class PartRows:
     def _room(self, name: str, count: int) -> Array:
         """Return a table for so many rows, of which those that are kept are filled."""
         extra = self._extra[name]
-        if len(extra) < count:
-            larger = np.empty((count + count // _SPARE, *extra.shape[1:]), extra.dtype)
+        if len(extra) < max(1, count):
+            larger = recycled((1 + count + count // _SPARE, *extra.shape[1:]), extra.dtype)
             larger[: len(self.kept)] = extra[: len(self.kept)]
             self._extra[name] = extra = larger
         return extra

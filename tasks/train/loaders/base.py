@@ -6,7 +6,7 @@ on nothing before it, so a run that resumes sees the batches that it would have 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,9 +49,13 @@ class Loader:
         """
         raise AssertionError(f"{type(self).__name__} defines no batch")
 
-    def batches(self, requests: Sequence[tuple[Array, int]]) -> list[Batch]:
-        """Return a batch for each pair of positions and key, see `batch`."""
-        return [self.batch(positions, key) for positions, key in requests]
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+        """Yield a batch for each pair of positions and key, see `batch`; all are taken before this is called again."""
+        for positions, key in requests:
+            yield self.batch(positions, key)
+
+    def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Prepare for requests like these, see `batches`; ranks that make batches together call it together."""
 
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
         """Return batch `number`, 0 to num_batches - 1, of an epoch. Only where `num_batches` is a number.

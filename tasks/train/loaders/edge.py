@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from models.block import Batch
 from tasks.sampling.in_edges import Seeds
 from tasks.sampling.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
@@ -65,22 +66,31 @@ class EdgeLoader(Loader):
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Draw negatives and sample around all ends."""
-        return self.batches([(positions, key)])[0]
+        return next(self.batches([(positions, key)]))
 
-    def batches(self, requests: Sequence[tuple[Array, int]]) -> list[Batch]:
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
         """Draw negatives and sample around all ends, for each request."""
         drawn = self.pairs.draw_all(requests)
+        pairs, seeds = self._seeds(drawn, requests)
+        around = self.neighborhoods.around_all(seeds)
+        for (positions, _), (_, target), local, (blocks, inputs) in zip(requests, drawn, pairs, around, strict=True):
+            batch = Batch(blocks, inputs, target, len(positions), pairs=torch.from_numpy(local))
+            batch.num_edges = sum(block.num_edges for block in blocks)
+            yield batch
+
+    def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Find out what such batches read."""
+        if isinstance(self.neighborhoods, PartNeighborhoods):
+            groups_of_seeds = [self._seeds(self.pairs.draw_all(requests), requests)[1] for requests in groups]
+            self.neighborhoods.keep_most_read(groups_of_seeds)
+
+    def _seeds(
+        self, drawn: Sequence[tuple[Array, Tensor]], requests: Sequence[tuple[Array, int]]
+    ) -> tuple[list[Array], list[Seeds]]:
+        """Return each request's pairs in local numbers, int64 (2, n), and what is sampled around them."""
         numbered = [self.neighborhoods.number(pairs) for pairs, _ in drawn]
         seeds = [
             Seeds(nodes, key, excluded=local[:, : len(positions)])
             for (local, nodes), (positions, key) in zip(numbered, requests, strict=True)
         ]
-        around = self.neighborhoods.around_all(seeds)
-        made = []
-        for (positions, _), (_, target), (local, _), (blocks, inputs) in zip(
-            requests, drawn, numbered, around, strict=True
-        ):
-            batch = Batch(blocks, inputs, target, len(positions), pairs=torch.from_numpy(local))
-            batch.num_edges = sum(block.num_edges for block in blocks)
-            made.append(batch)
-        return made
+        return [local for local, _ in numbered], seeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,16 +38,28 @@ class NeighborLoader(LabelLoader):
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the seeds."""
-        return self.batches([(positions, key)])[0]
+        return next(self.batches([(positions, key)]))
 
-    def batches(self, requests: Sequence[tuple[Array, int]]) -> list[Batch]:
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
         """Sample around the seeds of each."""
-        # Ascending: neighbours in memory are read together.
-        distinct = [np.unique(np.asarray(self.seeds[positions]), return_inverse=True) for positions, _ in requests]
-        seeds = [Seeds(nodes, key) for (nodes, _), (_, key) in zip(distinct, requests, strict=True)]
+        distinct, seeds = self._seeds(requests)
         labels = self.store.rows_of("label", [nodes for nodes, _ in distinct])
         around = self.neighborhoods.around_all(seeds)
-        return [self._make(*parts) for parts in zip(distinct, labels, around, strict=True)]
+        for parts in zip(distinct, labels, around, strict=True):
+            yield self._make(*parts)
+
+    def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Find out what such batches read."""
+        if isinstance(self.neighborhoods, PartNeighborhoods):
+            self.neighborhoods.keep_most_read([self._seeds(requests)[1] for requests in groups])
+
+    def _seeds(self, requests: Sequence[tuple[Array, int]]) -> tuple[list[tuple[Array, Array]], list[Seeds]]:
+        """Return each request's distinct nodes, ascending, so that neighbours in memory are read together.
+
+        With them the places of its seeds among them, and what is sampled around.
+        """
+        distinct = [np.unique(np.asarray(self.seeds[positions]), return_inverse=True) for positions, _ in requests]
+        return distinct, [Seeds(nodes, key) for (nodes, _), (_, key) in zip(distinct, requests, strict=True)]
 
     def _make(self, distinct: tuple[Array, Array], label: Array, around: tuple[list[Block], Inputs]) -> Batch:
         """Return the batch of distinct seeds (n,), of which seed i of the batch is number distinct[1][i]."""
@@ -95,9 +107,10 @@ class Neighborhoods:
             positions=features.reads_edges,
         )
 
-    def around_all(self, batches: Sequence[Seeds]) -> list[tuple[list[Block], Inputs]]:
+    def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:
         """Sample around the seeds of each batch, see `around`."""
-        return [self.around(batch.nodes, batch.key, batch.excluded) for batch in batches]
+        for batch in batches:
+            yield self.around(batch.nodes, batch.key, batch.excluded)
 
     def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
         """Sample around distinct seeds; the arguments are those of `NeighborSampler.sample`.

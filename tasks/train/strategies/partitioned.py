@@ -81,7 +81,8 @@ class Partitioned(Strategy):
         bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // ranks.world_size])
         exchange = Exchange(ranks.rank, ranks.world_size)
         own = self.config.seeds == "own"
-        self._part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own)
+        cache = self.config.cache
+        self._part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
         if own:
             count = self._part.num_seeds
             fewest, self._largest = -exchange.largest(-count), exchange.largest(count)
