@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tasks.train.ranks.heartbeat import begin_heartbeat
 from tasks.train.strategies.base import Ranks
 
 T = TypeVar("T")
@@ -36,9 +37,13 @@ def joined(ranks: Ranks, device: torch.device) -> Iterator[None]:
         dist.init_process_group("gloo", timeout=_TIMEOUT)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
+    heartbeat = begin_heartbeat(ranks)
     # After an error the group is left to the process's end: NCCL takes leave together, and a thread of gloo's may wait
     # for a rank that is gone.
     yield
+    wait_for_all()  # the first rank may have a checkpoint to write when the others have nothing left to do
+    if heartbeat is not None:
+        heartbeat.stop()
     dist.destroy_process_group()
 
 

@@ -12,17 +12,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from configs.errors import IntegrityError, RecipeError
+from configs.errors import IntegrityError, RecipeError, StageError
 from configs.schema import STAGES, Recipe
 from tasks.calls import ParentGoneError, expected_key, find_stage
-from tasks.processes.children import describe_exit, end_group
+from tasks.processes.children import describe_exit
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
 from tasks.train.job import JOB, LOGS, RESULT, AnyJob, Job
-from tasks.train.ranks.launch import raise_final_error, start_ranks
+from tasks.train.ranks.launch import raise_final_error, start_ranks, wait_for_ranks
 
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
+_GONE_SECONDS = 60.0
 
 
 def join_training(
@@ -55,6 +56,8 @@ class _Helper:
         self._last_message = ""
         self._message_at = 0.0
         self._done: set[tuple[Path, int]] = set()
+        self._lent_at: float | None = None
+        """When ranks that were lent last ended."""
 
     def run(self) -> Path:
         while True:
@@ -68,6 +71,7 @@ class _Helper:
             elif (folder := self._finished(key)) is not None:
                 return folder
             else:
+                self._give_up_late(key)
                 self._wait("waiting for machine 0 to begin training")
 
     def _key(self) -> str | None:
@@ -99,12 +103,23 @@ class _Helper:
         except OSError:  # it has just been removed
             return
         self._message(f"machine {job.train.machine_rank} lends {job.train.num_ranks} rank(s)")
-        code = _run_ranks(job, path)
+        code = _run_ranks(job, path, again=self._lent_at is not None)
+        self._lent_at = time.monotonic()
         if code == 0:
             self._done.add(version)
         else:
             raise_final_error(path.parent)
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
+
+    def _give_up_late(self, key: str) -> None:
+        """Raise StageError where machine 0 works on the training no more and nothing has come of it."""
+        if self._lent_at is None or is_locked(self._store.lock_path("train", key)):
+            return
+        if time.monotonic() - self._lent_at > _GONE_SECONDS:
+            raise StageError(
+                f"machine 0 has ended without a result, {_GONE_SECONDS:.0f} seconds ago or more; its own output says "
+                "why. Running both again goes on from the last checkpoint"
+            )
 
     def _finished(self, key: str) -> Path | None:
         folder = self._store.folder("train", key)
@@ -125,11 +140,8 @@ def _version(path: Path) -> tuple[Path, int]:
     return path, path.stat().st_mtime_ns
 
 
-def _run_ranks(job: AnyJob, path: Path) -> int:
+def _run_ranks(job: AnyJob, path: Path, *, again: bool) -> int:
     logs = path.parent / LOGS
     logs.mkdir(exist_ok=True)
-    process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
-    try:
-        return process.wait()
-    finally:
-        end_group(process)
+    process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
+    return wait_for_ranks(process, job)
