@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,8 @@ _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as fl
 class Layerwise:
     """Runs models over one graph, layer by layer."""
 
+    first_node = 0
+    """Id of the first node that is computed."""
     encodes_always: ClassVar[bool] = False
     """Whether rows that an encoder looks up are looked up once, for all nodes."""
 
@@ -89,7 +92,8 @@ class Layerwise:
             return None
         encoded = scratch_array(self.scratch, self.num_sources, model.encoder.out_dim)
         for part in slices(self.num_nodes, rows):
-            inputs = features.inputs(np.arange(part.start, part.stop)).to(self.device)
+            inputs = features.inputs(np.arange(part.start, part.stop))
+            inputs = replace(inputs, node_ids=inputs.node_ids + self.first_node).to(self.device)
             encoded[part] = model.encoder(inputs).cpu().numpy()
         self.complete(encoded)
         return encoded

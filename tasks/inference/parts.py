@@ -16,7 +16,7 @@ from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array
 from tasks.inference.predictor import evaluating
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import NeighborSampler
-from tasks.sampling.parts.exchange import Array, Exchange
+from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Ranges, find_sources
 from tasks.storage.graph_store import slices
@@ -53,7 +53,7 @@ class PartLayerwise(Layerwise):
         local = scratch_array(scratch, len(indices), 1, np.int32).reshape(-1)
         self.others = find_sources(indices, ranges.own, graph.manifest.num_nodes, local)
         """Nodes of other ranks that messages come from, ascending."""
-        self.num_nodes = end - first
+        self.first_node, self.num_nodes = first, end - first
         self.num_sources = self.num_nodes + len(self.others)
         indptr = indptr - indptr[0]
         self.indptr = np.concatenate([indptr, np.full(len(self.others), indptr[-1])])
@@ -90,16 +90,16 @@ class PartPredictor:
     def __init__(
         self,
         graph: PartGraph,
-        exchange: Exchange,
+        ranges: Ranges,
         *,
         device: torch.device,
         batch_size: int = 16384,
         scratch: Path | None = None,
         chunk_edges: int = CHUNK_EDGES,
     ) -> None:
-        """Open nothing yet; the arguments are those of `Predictor`. `exchange`: of the calling thread."""
+        """Open nothing yet; `ranges`: of the calling thread. The other arguments are those of `Predictor`."""
         self.graph, self.device, self.batch_size = graph, device, batch_size
-        self.ranges = Ranges(graph.bounds, exchange)
+        self.ranges = ranges
         self._scratch, self._chunk_edges = scratch, chunk_edges
         self._layerwise: PartLayerwise | None = None
 

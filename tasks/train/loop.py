@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from dataclasses import asdict
-from typing import Any
 
 import torch
 
@@ -20,8 +18,7 @@ from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
-from tasks.train.embeddings.sparse import take_tables
-from tasks.train.job import BEST, LAST, GnnJob
+from tasks.train.job import LAST, GnnJob
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
@@ -33,6 +30,7 @@ from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline
 from tasks.train.precision import check_precision, feature_dtype
 from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
+from tasks.train.saving import Checkpoints
 from tasks.train.strategies.base import Ranks, Strategy
 
 _RECORDS_AN_EPOCH = 20
@@ -70,7 +68,7 @@ class Trainer:
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
         facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
-        self.model = build_model(job, facts, ranks).to(device)
+        self.model = build_model(job, facts, ranks, strategy.ranges).to(device)
         self.progress = Progress()
         if job.warm is not None and not from_main((job.work / LAST).exists()):
             from tasks.train.warm.warm_weights import begin_warm
@@ -99,14 +97,13 @@ class Trainer:
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
-        # One rank writes into each home: machines that do not share one keep a copy each.
-        self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
+        self.checkpoints = Checkpoints(job, self.model, self.optimization, ranks, strategy.ranges)
         self._checkpoint_at = time.monotonic()
-        self._restore()
+        self.progress = self.checkpoints.restore() or self.progress
         self._checkpoint_step = self._next_look = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
         self.journal = Journal(
-            job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self._writes
+            job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self.checkpoints.writes
         )
         rate = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
@@ -130,6 +127,7 @@ class Trainer:
                 self._train_round(pipeline)
                 self._finish_round()
         self._save_last()
+        self.checkpoints.finish()
         self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))
 
     def _next_batch(self) -> int:
@@ -215,9 +213,7 @@ class Trainer:
         if score > progress.best_metric or progress.best_epoch == 0:
             progress.best_metric, progress.best_epoch = score, progress.epoch
             progress.evaluations_without_gain = 0
-            if self._writes:
-                state = checkpoint.best_state(self.model, self.job.digest, progress.epoch, score)
-                checkpoint.save_atomic(state, self.job.work / BEST)
+            self.checkpoints.save_best(progress)
         else:
             progress.evaluations_without_gain += 1
         return {f"valid/{name}": number for name, number in metrics.items()}
@@ -245,41 +241,7 @@ class Trainer:
         self.meter.read()
         self._checkpoint_at, self._checkpoint_step = time.monotonic(), self.progress.step
         self.journal.note_checkpoint()
-        totals = sum_over_ranks(self.progress.epoch_totals)
-        if not self._writes:
-            return
-        state = {
-            "config_digest": self.job.digest,
-            "progress": {**asdict(self.progress), "epoch_totals": totals},
-            "model": self.model.state_dict(),
-            "label_scale": self.model.label_units,
-            **self.optimization.state_dict(),
-            "rng": checkpoint.rng_state(),
-        }
-        checkpoint.save_atomic(state, self.job.work / LAST)
-
-    def _restore(self) -> None:
-        """Go on from the last checkpoint of rank 0's machine: only one is sure to be there."""
-        path = self.job.work / LAST
-        state: dict[str, Any] | None = None
-        if self.ranks.is_main and path.exists():
-            state = checkpoint.load(path, self.job.digest, mapped=self.optimization.embedding is not None)
-        with checkpoint.going_on_from(path):
-            tables = take_tables(state) if state else None
-        state = from_main(state)
-        if state is None:
-            return
-        with checkpoint.going_on_from(path):
-            self.model.load_state_dict(state["model"])
-            if state["label_scale"]:  # a warm start's is that of the weights that it began with
-                self.model.scale_labels(*state["label_scale"])
-            self.optimization.load_state_dict(state)
-            self.progress = Progress(**state["progress"])
-            checkpoint.set_rng_state(state["rng"])
-        if self.optimization.embedding is not None:
-            self.optimization.embedding.restore(tables)
-        if not self.ranks.is_main:
-            self.progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
+        self.checkpoints.save_last(self.progress, sum_over_ranks(self.progress.epoch_totals))
 
 
 def _be_deterministic() -> None:

@@ -6,8 +6,8 @@ import torch
 
 from models.base import GraphModel
 from tasks.inference.parts import PartPredictor
-from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.ranges import Ranges
 from tasks.train.job import AnyJob
 from tasks.train.ranks.collectives import from_main
 from tasks.train.strategies.base import Ranks
@@ -17,11 +17,10 @@ from tasks.train.validation import Validation
 class PartValidation(Validation):
     """Every rank predicts the nodes of its own parts, in float32; rank 0 measures them and tells all."""
 
-    def __init__(self, job: AnyJob, ranks: Ranks, graph: PartGraph, device: torch.device) -> None:
+    def __init__(self, job: AnyJob, ranks: Ranks, graph: PartGraph, ranges: Ranges, device: torch.device) -> None:
         """Raises DataError where there is no such split."""
         super().__init__(job, ranks, graph, device)
-        exchange = Exchange(ranks.rank, ranks.world_size)
-        self._parts = PartPredictor(graph, exchange, device=device, scratch=job.work)
+        self._parts = PartPredictor(graph, ranges, device=device, scratch=job.work)
 
     def measure(self, model: GraphModel) -> dict[str, float]:
         """Return the metrics, the same on all ranks."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from models.block import Batch
+    from tasks.sampling.parts.ranges import Ranges
     from tasks.train.job import GnnJob
     from tasks.train.validation import Validation
 
@@ -73,6 +74,11 @@ class Strategy:
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""
         return store
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """Which rank holds which nodes, where no rank holds all; once the graph is open."""
+        return None
 
     @property
     def makes_together(self) -> bool:

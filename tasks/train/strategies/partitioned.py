@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from tasks.sampling.parts.graph import PartGraph
+    from tasks.sampling.parts.ranges import Ranges
     from tasks.train.job import GnnJob
     from tasks.train.validation import Validation
 
@@ -36,6 +37,12 @@ class Partitioned(Strategy):
         super().__init__(config, ranks)
         self._largest = 0
         self._part: PartGraph | None = None
+        self._ranges: Ranges | None = None
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """Those of the parts."""
+        return self._ranges
 
     @property
     def makes_together(self) -> bool:
@@ -75,11 +82,13 @@ class Partitioned(Strategy):
         """Open this machine's parts; all ranks together."""
         from tasks.sampling.parts.exchange import Exchange
         from tasks.sampling.parts.graph import PartGraph
+        from tasks.sampling.parts.ranges import Ranges
 
         manifest, ranks = store.manifest, self.ranks
         assert isinstance(manifest, PartitionManifest)
         bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // ranks.world_size])
-        exchange = Exchange(ranks.rank, ranks.world_size)
+        exchange, main_exchange = (Exchange(ranks.rank, ranks.world_size) for _ in range(2))
+        self._ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
         own = self.config.seeds == "own"
         cache = self.config.cache
         self._part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
@@ -98,7 +107,8 @@ class Partitioned(Strategy):
         from tasks.train.part_validation import PartValidation
 
         assert self._part is not None, "`open` comes first"
-        return PartValidation(job, self.ranks, self._part, device)
+        assert self._ranges is not None
+        return PartValidation(job, self.ranks, self._part, self._ranges, device)
 
     def steps(self, count: int, batch_size: int) -> int:
         """As many as the rank with the most seeds needs."""
