@@ -25,6 +25,7 @@ from configs.training import TrainBase
 from configs.trust import for_children
 from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, has_children, tail
 from tasks.stage import StageContext
+from tasks.supervise import Launcher
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.rank_logs import RankLogs
 from tasks.train.worker import PARENT
@@ -120,7 +121,7 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
         return subprocess.Popen(
             command(job.train, path, job.digest, again=again),
             cwd=ROOT,
-            env=environment(job),
+            env=environment(job.train),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -130,9 +131,19 @@ def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subproces
 
 def command(train: TrainBase, job: Path, run_id: str, *, again: bool = False) -> list[str]:
     """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
-    python = [sys.executable, "-m"]
+    worker = ["-m", "tasks.train.worker", str(job)]
     if train.num_ranks == 1 and train.num_machines == 1:
-        return [*python, "tasks.train.worker", str(job)]
+        return [sys.executable, *worker]
+    return [sys.executable, *torchrun(train, run_id, again=again), *worker]
+
+
+def launcher(train: TrainBase, run_id: str) -> Launcher:
+    """Return what starts this machine's ranks of a program."""
+    return Launcher(torchrun(train, run_id), environment(train))
+
+
+def torchrun(train: TrainBase, run_id: str, *, again: bool = False) -> list[str]:
+    """Return the arguments of Python that start this machine's ranks; the program's own follow."""
     ranks = [f"--nproc-per-node={train.num_ranks}"]
     # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
     ranks.append("--max-restarts=0")
@@ -150,7 +161,7 @@ def command(train: TrainBase, job: Path, run_id: str, *, again: bool = False) ->
             f"--rdzv-id={run_id[:16]}",
             *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
         ]
-    return [*python, "tasks.train.ranks.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
+    return ["-m", "tasks.train.ranks.torchrun", *ranks, *place]
 
 
 def own_address(train: TrainBase) -> tuple[str, str] | None:
@@ -175,10 +186,10 @@ def own_address(train: TrainBase) -> tuple[str, str] | None:
     return None
 
 
-def environment(job: AnyJob) -> dict[str, str]:
-    """Return the environment of a job's processes."""
-    threads = str(job.train.threads)
-    found = own_address(job.train)
+def environment(train: TrainBase) -> dict[str, str]:
+    """Return the environment of the ranks' processes."""
+    threads = str(train.threads)
+    found = own_address(train)
     return {
         **WORKER_ENVIRONMENT,
         **({"GLOO_SOCKET_IFNAME": found[1]} if found else {}),

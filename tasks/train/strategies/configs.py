@@ -27,6 +27,8 @@ class StrategyConfig(ComponentConfig):
 
     families: ClassVar[tuple[str, ...]] = ("gnn",)
     """Families of models whose trainings it shares out."""
+    evaluates_together: ClassVar[bool] = False
+    """Whether all ranks evaluate what they have trained."""
 
 
 @STRATEGIES.options("data_parallel", "data_parallel")
@@ -61,6 +63,7 @@ class PartitionedConfig(StrategyConfig):
     """Memory of a rank for the rows of other machines that its batches read most, in bytes or as `500MB`; null: an
     eighth of what its own rows take."""
 
+    evaluates_together: ClassVar[bool] = True
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
 
 
