@@ -37,7 +37,8 @@ class Options:
     exchange_batches: int = 8
     fused: bool = True
     precision: str = "float32"
-    cache: float | None = 0.0
+    cache: float | None = None
+    rows: str = "stored"
     batches: int = 8
     """A round."""
     rounds: int = 5
@@ -65,7 +66,8 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
     part = PartGraph(store, bounds, exchange, cache_bytes=options.cache)
     dtype = torch.bfloat16 if options.precision == "bfloat16" else torch.float32
     whole = FeatureSource(store["feat"], None, dtype=dtype)
-    own = FeatureSource(part["feat"], None, dtype=dtype)
+    kind: Any = options.rows
+    own = FeatureSource(part["feat"], None, dtype=dtype, rows=kind)
     hop: Any = "fused" if options.fused else "sampled"
     one = Neighborhoods(store, whole, FANOUTS, first_hop=hop)
     many = PartNeighborhoods(part, own, FANOUTS, fused=options.fused)
@@ -94,8 +96,10 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
                 taken[f"{name}_cpu_ms"].append(1e3 * (time.process_time() - cpu) / options.batches)
                 taken[f"{name}_wall_ms"].append(1e3 * (time.perf_counter() - wall) / options.batches)
         if number < 0:
-            exchange.sent_bytes = exchange.calls = many.features.rows.fetched_rows = 0
+            exchange.sent_bytes = exchange.calls = 0
+            many.features.rows.fetched_rows = many.features.rows.remote_rows = many.features.rows.wanted_rows = 0
     count = options.rounds * options.batches
+    remote = many.features.rows.remote_rows
     return {
         **{name: statistics.median(values) for name, values in taken.items()},
         "cpu_ratio": statistics.median(
@@ -103,6 +107,7 @@ def measure(store: GraphStore, rank: int, world_size: int, options: Options) -> 
         ),
         "sent_mb": exchange.sent_bytes / count / 1e6,
         "messages": exchange.calls / count,
+        "remote_share": remote / max(1, many.features.rows.wanted_rows),
         "fetched_rows": many.features.rows.fetched_rows / count,
         "rows": wanted / count,
     }

@@ -18,6 +18,7 @@ from tasks.processes.memory import available_bytes
 from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.in_edges import Sample
 from tasks.sampling.labels import training_labels
+from tasks.sampling.stored_rows import Rows, stored_rows
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
 Array = NDArray[Any]
@@ -42,12 +43,17 @@ class FeatureSource:
     """float32 (N, C): probabilities of classes that the model itself predicted (`label_iterations`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
+    rows: Rows = "stored"
+    """What numeric features of nodes are held as."""
     table: Array | None = field(init=False, repr=False)
-    """`feat` as it is gathered from: where bfloat16 is asked for and memory is plenty, a bfloat16 copy (as uint16)."""
+    """`feat` as it is gathered from: as `rows` says, or a bfloat16 copy (as uint16) where that is asked for and memory
+    is plenty."""
 
     def __post_init__(self) -> None:
         table = self.feat
-        if table is not None and self.dtype == torch.bfloat16:
+        if table is not None and self.rows != "stored":
+            table = stored_rows(table, self.rows)
+        elif table is not None and self.dtype == torch.bfloat16:
             table = bfloat16_copy(table)
         object.__setattr__(self, "table", table)
 
@@ -62,8 +68,10 @@ class FeatureSource:
         )
 
     @classmethod
-    def of(cls, store: GraphStore, model: GraphModel, dtype: torch.dtype = torch.float32) -> FeatureSource:
-        """Open what a model reads of a graph, numeric features of nodes as `dtype`."""
+    def of(
+        cls, store: GraphStore, model: GraphModel, dtype: torch.dtype = torch.float32, rows: Rows = "stored"
+    ) -> FeatureSource:
+        """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`."""
         types = store.get("edge_type")
         if types is None:  # one relation
             types = np.broadcast_to(np.int16(0), store["csc_indices"].shape)
@@ -74,6 +82,7 @@ class FeatureSource:
             node_type=store.get("node_type") if model.uses_node_types else None,
             label=training_labels(store) if model.config.label_reuse else None,
             dtype=dtype,
+            rows=rows,
         )
 
     @property

@@ -1,7 +1,8 @@
 """Features gathered from their table row by row, and means of neighbours' features taken on the way.
 
-A table is (N, D) float32, float16, or bfloat16 as uint16; what comes out is a float32 or bfloat16 tensor in recycled
-memory. Kernels copy one tile of columns at a time, in vectors, and ask for rows well before they are due.
+A table is (N, D) float32, float16, bfloat16 as uint16, or int8 (N, D + 4), see `models.kernels.byte_rows`. What comes
+out is a float32 or bfloat16 tensor in recycled memory. Kernels copy one tile of columns at a time, in vectors, and ask
+for rows well before they are due.
 
 Rows may lie in two tables of one kind, where a machine holds a part of a graph: row r >= 0 is table[r], and row r < 0
 is extra[~r], one that came from another machine.
@@ -18,6 +19,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.kernels.byte_rows import SCALE_BYTES, load_bytes
 from models.kernels.half import load_half, round_to_bfloat16
 from models.kernels.memory import recycled
 from models.kernels.prefetch import ROWS_AHEAD, ROWS_NEAR, Lines, near_lines, prefetch_row, prefetch_row_near, row_lines
@@ -34,7 +36,7 @@ def gather_rows(table: Array, rows: Array, dtype: torch.dtype, extra: Array | No
 
     `extra`, like `table`, has the negative rows, see above; None: there are none.
     """
-    out = _new(len(rows), table.shape[1], dtype)
+    out = _new(len(rows), num_columns(table), dtype)
     _copy(table, rows, out, extra)
     return _tensor(out, dtype)
 
@@ -48,6 +50,11 @@ def gather_side_by_side(left: Array, right: Array, rows: Array, dtype: torch.dty
     _copy(right, rows, both[:, width:])
     whole = _tensor(both, dtype)
     return whole[:, :width], whole[:, width:]
+
+
+def num_columns(table: Array) -> int:
+    """Return D, the numbers in a row of a table."""
+    return int(table.shape[1]) - (SCALE_BYTES if table.dtype == np.int8 else 0)
 
 
 def _copy(table: Array, rows: Array, out: Array, extra: Array | None = None) -> None:
@@ -74,7 +81,7 @@ def gather_mean(
     Returns:
         own and mean, each (num_dst, D) of `dtype`: the halves of one (num_dst, 2 D) matrix.
     """
-    width = table.shape[1]
+    width = num_columns(table)
     both = _new(len(nodes), 2 * width, dtype)
     own, mean = both[:, :width], both[:, width:]
     edges = frozen(nodes), frozen(indptr), frozen(ids)
@@ -92,7 +99,7 @@ def copy_rows(low, high, lanes, count, width, column, far, near, table, shift, r
             prefetch_row(far, table, _offset(rows[i + ROWS_AHEAD], width, shift) + column)
         if near is not None and i + ROWS_NEAR < high:
             prefetch_row_near(near, table, _offset(rows[i + ROWS_NEAR], width, shift) + column)
-        vector = _load(lanes, table, _offset(rows[i], width, shift) + column, count)
+        vector = _load(lanes, table, _offset(rows[i], width, shift), column, width, count)
         store(lanes, out, i * stride + column, vector, count)
 
 
@@ -109,7 +116,7 @@ def mean_rows(  # type: ignore[no-untyped-def]
         if own is not None:
             if i + 2 < high:
                 prefetch_row(far, table, _offset(nodes[i + 2], width, shift) + column)
-            vector = _load(lanes, table, _offset(nodes[i], width, shift) + column, count)
+            vector = _load(lanes, table, _offset(nodes[i], width, shift), column, width, count)
             store(lanes, own, i * stride + column, vector, count)
         total = zeros(lanes)
         for e in range(indptr[i], indptr[i + 1]):
@@ -117,21 +124,25 @@ def mean_rows(  # type: ignore[no-untyped-def]
                 prefetch_row(far, table, _offset(ids[e + ROWS_AHEAD], width, shift) + column)
             if near is not None and e + ROWS_NEAR < last:
                 prefetch_row_near(near, table, _offset(ids[e + ROWS_NEAR], width, shift) + column)
-            vector = _load(lanes, table, _offset(ids[e], width, shift) + column, count)
+            vector = _load(lanes, table, _offset(ids[e], width, shift), column, width, count)
             total = total + _rounded(vector, mean)
         total = total * (np.float32(1) / np.float32(max(1, indptr[i + 1] - indptr[i])))
         store(lanes, mean, i * stride + column, total, count)
 
 
-def _load(lanes: Any, table: Any, offset: Any, count: Any) -> Any:
+def _load(lanes: Any, table: Any, start: Any, column: Any, width: Any, count: Any) -> Any:
     raise AssertionError("for kernels only")
 
 
 @overload(_load, inline="always")
-def _choose_load(lanes, table, offset, count):  # type: ignore[no-untyped-def]
+def _choose_load(lanes, table, start, column, width, count):  # type: ignore[no-untyped-def]
+    if table.dtype.bitwidth == 8:
+        return lambda lanes, table, start, column, width, count: load_bytes(
+            lanes, table, start + column, count, start + width - SCALE_BYTES
+        )
     if table.dtype.bitwidth == 16 and table.dtype.signed:
-        return lambda lanes, table, offset, count: load_half(lanes, table, offset, count)
-    return lambda lanes, table, offset, count: load(lanes, table, offset, count)
+        return lambda lanes, table, start, column, width, count: load_half(lanes, table, start + column, count)
+    return lambda lanes, table, start, column, width, count: load(lanes, table, start + column, count)
 
 
 def _offset(row: Any, width: Any, shift: Any) -> Any:
@@ -181,11 +192,12 @@ def table_tiles(
     flat = frozen(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
     shift = None if extra is None else _numbers_between(table, extra)
     size = table.itemsize
-    whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], width * out.itemsize))
+    columns = num_columns(table)
+    whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], columns * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
     return [
         (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat, shift)
-        for column, lanes, count in tiles(width, streaming=streaming)
+        for column, lanes, count in tiles(columns, streaming=streaming)
     ]
 
 

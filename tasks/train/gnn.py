@@ -13,7 +13,7 @@ from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
-from tasks.train import self_training
+from tasks.train import row_probes, self_training
 from tasks.train.job import GnnJob
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
 
 def trainings(job: GnnJob) -> list[GnnJob]:
     """Return the trainings that make up a job, in order: several with self-training."""
-    return self_training.trainings(job)
+    return row_probes.trainings(job) or self_training.trainings(job)
 
 
 def train(job: GnnJob, ranks: Ranks) -> None:

@@ -78,6 +78,9 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
         "model": model,
         "train": {
             **cache_view(recipe.train),
+            # As many ranks learn the same wherever they are.
+            "num_ranks": recipe.train.num_ranks * recipe.train.num_machines,
+            "num_machines": 1,
             "threads": threads_per_rank(recipe.train),
             "device": device_kind(recipe.train),
         },
@@ -102,6 +105,8 @@ class Job(Generic[Section]):
     """Training whose weights this one begins with."""
     teacher: Path | None = None
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
+    probes: tuple[Path, Path] | None = None
+    """Folders of two short trainings, without and with rows in fewer bits, that this one is judged by."""
 
     @classmethod
     def make(cls, recipe: Recipe, graph: Path, graph_digest: str, work: Path, warm: WarmStart | None = None) -> AnyJob:

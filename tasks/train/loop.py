@@ -16,7 +16,7 @@ from configs.registry import LOADERS, STRATEGIES
 from tasks.processes.device import choose_device, use_threads
 from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
-from tasks.train import checkpoint
+from tasks.train import checkpoint, row_probes
 from tasks.train.batches import Batches
 from tasks.train.job import LAST, GnnJob
 from tasks.train.journal import Journal, Progress
@@ -56,6 +56,8 @@ class Trainer:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
         _be_deterministic()
+        if job.probes is not None:
+            print(row_probes.judge(job))
         store = GraphStore.open(job.graph)
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
         self._makes_together = strategy.makes_together
@@ -78,7 +80,7 @@ class Trainer:
 
         # Resolved on the whole graph: on a part of it `auto` might choose another loader.
         options = resolve_loader(self.config, job.model, store.manifest)
-        features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
+        features = FeatureSource.of(graph, self.model, feature_dtype(self.config), strategy.rows)
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)

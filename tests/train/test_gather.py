@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import DataError
+from models.kernels.byte_rows import SCALE_BYTES
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
 from tasks.sampling import features as features_module
 from tasks.sampling.features import FeatureSource, bfloat16_copy, take_rows
 from tasks.sampling.gather import gather_mean, gather_rows
+from tasks.sampling.stored_rows import stored_rows
 
 MIB = 1 << 20
 
@@ -220,3 +223,32 @@ def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> N
     (tensor * x).sum().backward()
     assert x.grad is not None
     assert torch.equal(x.grad, torch.full((300, 500), 2.0))
+
+
+@pytest.mark.parametrize("width", [1, 7, 100, 300])
+@pytest.mark.parametrize("kind", ["stored", "float16", "bfloat16", "int8"])
+def test_rows_of_two_tables(kind: Any, width: int) -> None:
+    rng = np.random.default_rng(width)
+    x, y = (rng.standard_normal((count, width)).astype(np.float32) for count in (50, 20))
+    x[3] = 0
+    table, extra = stored_rows(x, kind), stored_rows(y, kind)
+    rows = rng.integers(-20, 50, 131).astype(np.int32)
+    plain = [gather_rows(some, np.arange(len(some)), torch.float32) for some in (table, extra)]
+    here, there = plain[0][np.maximum(rows, 0)], plain[1][np.maximum(~rows, 0)]
+    expected = torch.where(torch.from_numpy(rows[:, None] >= 0), here, there)
+    assert torch.equal(gather_rows(table, rows, torch.float32, extra), expected)
+    steps = {"stored": 0, "float16": 2**-11, "bfloat16": 2**-8, "int8": 0.51 / 127}[kind]
+    assert ((plain[0] - torch.from_numpy(x)).abs() <= steps * torch.from_numpy(x).abs().amax(1, keepdim=True)).all()
+    if kind == "int8":
+        scale = np.ascontiguousarray(table[:, -SCALE_BYTES:]).view(np.float32)
+        assert np.array_equal(plain[0].numpy(), table[:, :-SCALE_BYTES].astype(np.float32) * scale)
+    indptr = np.array([0, 0, 60, 131])
+    nodes = np.array([-3, 4, 0], np.int32)
+    own, mean = gather_mean(table, nodes, indptr, rows, torch.float32, extra)
+    assert torch.equal(own, torch.stack([plain[1][2], plain[0][4], plain[0][0]]))
+    assert torch.equal(mean, gather_mean(expected.numpy(), np.arange(3), indptr, np.arange(131), torch.float32)[1])
+
+
+def test_rows_without_steps_are_refused() -> None:
+    with pytest.raises(DataError, match=r"NaN or infinite.*take rows=bfloat16"):
+        stored_rows(np.array([[1.0, np.nan]], np.float32), "int8")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from configs.errors import RecipeError
 from tasks.stage import Parent
 from tasks.train import checkpoint
-from tasks.train.job import BEST, LAST
+from tasks.train.gnn import trainings
+from tasks.train.job import BEST, LAST, RESULT
 from tests.sampling.part_graphs import rich_graph
-from tests.train.in_process import make_job
-from tests.train.test_training import recipe
+from tests.train.in_process import make_job, make_trainer, own_settings
+from tests.train.test_training import partition, recipe
 from tests.train.two_processes import run_ranks
 
 WHOLE = ("train.strategy=data_parallel",)
@@ -89,3 +93,25 @@ def test_trains_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
         for name, strategy in (("whole", WHOLE), ("parts", PARTS))
     ]
     run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
+
+
+@pytest.mark.parametrize(("tolerance", "ends"), [(1.0, False), (0.0, True)])
+def test_rows_in_fewer_bits_are_judged_first(tmp_path: Path, tolerance: float, ends: bool) -> None:
+    graph = partition(tmp_path / "graph")
+    options = ("train.strategy=partitioned", "train.loader=neighbor", "train.strategy.rows=int8", "train.epochs=2")
+    made = recipe("node", *options, f"train.strategy.rows_tolerance={tolerance}", "train.strategy.rows_epochs=1")
+    jobs = trainings(make_job(made, graph, tmp_path / "work"))
+    assert [job.train.strategy.rows for job in jobs] == ["stored", "int8", "int8"]
+    for job, metric in zip(jobs[:2], (0.75, 0.5), strict=True):
+        with own_settings():
+            job.work.mkdir()
+            make_trainer(job).run()
+        result = json.loads((job.work / RESULT).read_text())
+        assert 0 < result["best_metric"] <= 1
+        (job.work / RESULT).write_text(json.dumps({**result, "best_metric": metric}))
+    with (
+        own_settings(),
+        pytest.raises(RecipeError, match=r"0\.2500 less.*rows_tolerance=0 ") if ends else nullcontext(),
+    ):
+        make_trainer(jobs[2]).run()
+    assert (tmp_path / "work" / RESULT).exists() != ends

@@ -40,8 +40,8 @@ class PartRows:
         self.kept = np.empty(0, graph.numbering.nodes.dtype)
         """Nodes whose rows stay."""
         self._extra = {name: np.empty((0, *table.shape[1:]), table.dtype) for name, table in self.tables.items()}
-        self.fetched_rows = 0
-        """Rows that travelled to this rank so far."""
+        self.wanted_rows = self.remote_rows = self.fetched_rows = 0
+        """Rows that batches read so far, as often as they did; those of other machines; those that travelled."""
 
     @property
     def row_bytes(self) -> int:
@@ -85,6 +85,8 @@ class PartRows:
             table = numbering.table, numbering.base, numbering.nodes, numbering.count
             numbering.count = locate(ids, graph.first, graph.end, *table, found)
             rows.append(found)
+            self.wanted_rows += len(found)
+            self.remote_rows += int(np.count_nonzero(found < 0))
         return rows, numbering.nodes[len(self.kept) : numbering.count]
 
     def _bring(self, nodes: Array, rows: Sequence[Array]) -> Array:

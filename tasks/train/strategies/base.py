@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from models.block import Batch
     from tasks.sampling.parts.ranges import Ranges
+    from tasks.sampling.stored_rows import Rows
     from tasks.train.job import GnnJob
     from tasks.train.validation import Validation
 
@@ -79,6 +80,11 @@ class Strategy:
     def ranges(self) -> Ranges | None:
         """Which rank holds which nodes, where no rank holds all; once the graph is open."""
         return None
+
+    @property
+    def rows(self) -> Rows:
+        """What a rank holds numeric features of nodes as."""
+        return "stored"
 
     @property
     def makes_together(self) -> bool:

@@ -63,6 +63,15 @@ class PartitionedConfig(StrategyConfig):
     """Memory of a rank for the rows of other machines that its batches read most, in bytes or as `500MB`; null: an
     eighth of what its own rows take."""
 
+    rows: Literal["stored", "float16", "bfloat16", "int8"] = "stored"
+    """What ranks hold numeric features of nodes as and send to each other: as they are stored, or in fewer bits; int8
+    has a scale for each row. Validation reads them as they are stored."""
+    rows_tolerance: float | None = Field(default=None, ge=0, le=1e6)
+    """How much of the validation metric such rows may cost: two short trainings, with them and without, come first, and
+    where they cost more the run ends. null: nobody looks."""
+    rows_epochs: int = Field(default=3, ge=1, le=1_000_000)
+    """Epochs of each of those two."""
+
     evaluates_together: ClassVar[bool] = True
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
 

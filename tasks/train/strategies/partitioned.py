@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tasks.sampling.parts.graph import PartGraph
     from tasks.sampling.parts.ranges import Ranges
+    from tasks.sampling.stored_rows import Rows
     from tasks.train.job import GnnJob
     from tasks.train.validation import Validation
 
@@ -43,6 +44,12 @@ class Partitioned(Strategy):
     def ranges(self) -> Ranges | None:
         """Those of the parts."""
         return self._ranges
+
+    @property
+    def rows(self) -> Rows:
+        """As the option says."""
+        kind: Rows = self.config.rows
+        return kind
 
     @property
     def makes_together(self) -> bool:
