@@ -53,7 +53,8 @@ class Recycler:
     def _take(self, size: int) -> mmap.mmap:
         with self._lock:  # finalizers only append, so one that runs in here waits for nothing
             idle = list(self._idle)
-            fitting = [memory for memory in idle if size <= len(memory) <= 2 * size]
+            most = max(2 * size, _rounded(size))  # of what is asked for again, what it left must do
+            fitting = [memory for memory in idle if size <= len(memory) <= most]
             if fitting:
                 taken = min(fitting, key=len)
                 self._idle.remove(taken)
@@ -69,12 +70,17 @@ class Recycler:
             return taken
 
 
-def _allocate(size: int) -> mmap.mmap:
-    """Map anonymous memory with an eighth to spare, since no two batches are of one size."""
+def _rounded(size: int) -> int:
+    """Return the bytes to map: an eighth to spare, since no two batches are of one size, in whole pages."""
     size += size // 8
     page = _HUGE_PAGE if size >= _HUGE_PAGE else mmap.PAGESIZE
-    memory = mmap.mmap(-1, -(-size // page) * page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if page == _HUGE_PAGE:
+    return -(-size // page) * page
+
+
+def _allocate(size: int) -> mmap.mmap:
+    """Map anonymous memory."""
+    memory = mmap.mmap(-1, _rounded(size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if len(memory) >= _HUGE_PAGE:
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
