@@ -16,7 +16,7 @@ from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
 from models.kernels.segment import segment_broadcast
-from models.layers import hidden_layers, own_rows
+from models.layers import Stack, hidden_layers, own_rows
 from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
@@ -31,7 +31,7 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         hidden = hidden_layers(in_dim, 2 * out_dim, 1, "relu", norm="batch")
-        self.mlp = nn.Sequential(*hidden, Linear(2 * out_dim, out_dim))
+        self.mlp = Stack(*hidden, Linear(2 * out_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
