@@ -17,7 +17,7 @@ from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.facts import GraphFacts
 from models.genconv import GenConv
-from models.kernels.segment import segment_broadcast
+from models.kernels.segment import segment_broadcast, segment_reduce
 from models.layers import Activation, Stack, make_norm, normalise, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly
@@ -83,7 +83,7 @@ class DeepLayer(nn.Module):
         They hear of that input first. Returns the layer's result and their new state.
         """
         ready = normalise(self.norm, self.activation, x)
-        state = virtual(state, ready, offsets)
+        state = virtual(state, segment_reduce(ready, offsets, "sum"))
         return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets)), state
 
 
