@@ -16,6 +16,7 @@ from models.kernels.dense_products import (
     multiply_rows,
     new_rows,
     takes_pieces,
+    widened,
 )
 
 _LEAST_PRODUCTS = 1 << 22
@@ -80,18 +81,20 @@ class Linear(nn.Linear):
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        bias = None if bias is None else factor(bias, x)
-        return multiply_rows([(x, factor(weight, x).t())], new_rows(x, len(weight)), bias)
+        rows = widened(x)
+        ctx.save_for_backward(rows, weight)
+        ctx.dtype = x.dtype
+        bias = None if bias is None else factor(bias, rows)
+        return multiply_rows([(rows, factor(weight, rows).t())], new_rows(rows, len(weight)), bias).to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad = grad.contiguous()
+        grad = widened(grad.contiguous())
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = multiply_rows([(grad, factor(weight, grad))], new_rows(grad, x.shape[1]))
+            grad_x = multiply_rows([(grad, factor(weight, grad))], new_rows(grad, x.shape[1])).to(ctx.dtype)
         if any(ctx.needs_input_grad[1:]):
             grad_weight, grad_bias = gradients_of_map(grad, x, with_bias=ctx.needs_input_grad[2])
         return grad_x, _as(grad_weight, weight), _as(grad_bias, weight)

@@ -62,10 +62,17 @@ Bounds = list[tuple[int, int]]
 
 
 def takes_pieces(x: Tensor) -> bool:
-    """Return whether products with these rows are taken piece by piece through oneDNN."""
-    if x.device.type != "cpu" or x.dim() != 2 or len(x) < _SMALLEST:
+    """Return whether products with these rows are taken piece by piece, through oneDNN or in float32."""
+    if x.device.type != "cpu" or x.dim() != 2:
         return False
-    return x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and _PREFERS_ONEDNN)
+    if x.dtype == torch.bfloat16 and not _MULTIPLIES_BFLOAT16:
+        return len(x) > 0
+    return len(x) >= _SMALLEST and (x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and _PREFERS_ONEDNN))
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return few bfloat16 rows in float32 where they are multiplied so, that several products need not widen them."""
+    return x.float() if _in_float32(x) and not _MULTIPLIES_BFLOAT16 and len(x) < 2 * _LEAST_IN_FLOAT else x
 
 
 def multiply_rows(

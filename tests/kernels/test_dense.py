@@ -66,7 +66,7 @@ def test_autocast_keeps_gradients_of_weights_in_float32() -> None:
 def test_bfloat16_multiplied_in_float32_is_rounded_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
     weight, bias = numbers(20, 300, seed=2), numbers(20, seed=3)
-    for rows in (70, 2500):
+    for rows in (1, 70, 2500):
         x = numbers(rows, 300, dtype=torch.bfloat16)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = linear(x, weight, bias)
@@ -121,6 +121,11 @@ def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(numbers(3, 7), weight).dtype == torch.bfloat16
     assert linear(numbers(63, 7), weight).grad_fn.name() != "_LinearBackward"
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", True)
+    few = numbers(63, 7, dtype=torch.bfloat16), weight.to(torch.bfloat16)
+    assert linear(*few).grad_fn.name() != "_LinearBackward"
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    assert linear(*few).grad_fn.name() == "_LinearBackward"
     monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 64 * 7 * 5 + 1)
     assert linear(numbers(64, 7), weight).grad_fn.name() != "_LinearBackward"
 
