@@ -17,8 +17,8 @@ from models.dilation import dilate
 from models.dropout import Dropout, draw_key
 from models.facts import GraphFacts
 from models.genconv import GenConv
-from models.kernels.segment import segment_broadcast
-from models.layers import Activation, make_norm, own_rows
+from models.kernels.segment import segment_broadcast, segment_reduce
+from models.layers import Activation, Stack, make_norm, normalise, own_rows
 from models.recompute import recomputed
 from models.reversible import ReversibleLayer, run_reversibly
 from models.virtual_node import VirtualNode, refuse_without_graphs
@@ -68,8 +68,8 @@ class DeepLayer(nn.Module):
         if self.kind == "first res+":
             return self.conv(edges, x)
         if self.kind == "res+":
-            return own + self.conv(edges, self.activation(self.norm(x)))
-        y = self.activation(self.norm(self.conv(edges, x)))
+            return own + self.conv(edges, normalise(self.norm, self.activation, x))
+        y = normalise(self.norm, self.activation, self.conv(edges, x))
         if self.kind == "res":
             y = y + own
         y = self.dropout(y)
@@ -82,8 +82,8 @@ class DeepLayer(nn.Module):
 
         They hear of that input first. Returns the layer's result and their new state.
         """
-        ready = self.activation(self.norm(x))
-        state = virtual(state, ready, offsets)
+        ready = normalise(self.norm, self.activation, x)
+        state = virtual(state, segment_reduce(ready, offsets, "sum"))
         return x + self.conv(self.dilation(block), ready + segment_broadcast(state, offsets)), state
 
 
@@ -99,7 +99,7 @@ class Group(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Compute f."""
-        return self.conv(self.dilation(block), self.activation(self.norm(x)))
+        return self.conv(self.dilation(block), normalise(self.norm, self.activation, x))
 
 
 @MODELS.register("deepgcn")
@@ -169,7 +169,7 @@ class DeepGcn(GraphModel):
             return nn.Identity()
         linear = self.facts.task == "node"
         last = Activation(config.activation, config.dropout) if linear else Dropout(config.dropout)
-        return nn.Sequential(make_norm(config.norm, self.vector_dim), last)
+        return Stack(make_norm(config.norm, self.vector_dim), last)
 
     @property
     def is_layered(self) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from models.dropout import Dropout
 from models.kernels.dense import Linear
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
 MAX_COMBINATIONS = 4096
+# And summed by a product with a matrix of up to so many ones and zeros, which then is faster than bags of rows.
+_MOST_ONES = 1 << 16
 
 
 class CategoryEmbedding(nn.Module):
@@ -161,6 +164,11 @@ class EdgeEncoder(nn.Module):
         few = self.linear is None and math.prod(facts.edge_categories) <= MAX_COMBINATIONS
         every = torch.tensor(list(itertools.product(*map(range, facts.edge_categories)))) if few else None
         self.register_buffer("combinations", every, persistent=False)
+        self.ones: Tensor | None
+        ones, width = None, sum(facts.edge_categories)
+        if every is not None and self.categories is not None and len(every) * width <= _MOST_ONES:
+            ones = torch.zeros(len(every), width).scatter_(1, every + self.categories.offsets, 1.0)
+        self.register_buffer("ones", ones, persistent=False)
         strides = [math.prod(facts.edge_categories[j + 1 :]) for j in range(len(facts.edge_categories))]
         self.register_buffer("strides", torch.tensor(strides, dtype=torch.int64), persistent=False)
 
@@ -168,12 +176,37 @@ class EdgeEncoder(nn.Module):
         """Return the edges' vectors in `dtype`: a table (K, dim) and codes int32 (E,), or (E, dim)."""
         if self.combinations is not None:
             assert self.categories is not None
-            assert block.edge_feat_cat is not None
-            codes = (block.edge_feat_cat * self.strides).sum(1)
-            return self.categories(self.combinations).to(dtype), codes.to(torch.int32)
+            codes = block.cached("codes of edges", lambda: self._codes(block))  # the same in each layer
+            if self.ones is None:
+                return self.categories(self.combinations).to(dtype), codes
+            return _Combine.apply(self.categories.table, self.ones, dtype), codes  # type: ignore[no-untyped-call]
         parts = []
         if self.linear is not None:
             parts.append(self.linear(block.edge_feat))
         if self.categories is not None:
             parts.append(self.categories(block.edge_feat_cat))
         return (parts[0] if len(parts) == 1 else parts[0] + parts[1]).to(dtype)
+
+    def _codes(self, block: Block) -> Tensor:
+        """Return each edge's row among the combinations: int32 (E,)."""
+        assert block.edge_feat_cat is not None
+        return (block.edge_feat_cat * self.strides).sum(1).to(torch.int32)
+
+
+class _Combine(torch.autograd.Function):
+    """Sums of a table's rows by a matrix of ones and zeros: one small product, and one for the gradient.
+
+    In float32 whatever autocast says, and rounded at the end.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, ones: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.save_for_backward(ones)
+        ctx.dtype = table.dtype
+        return torch.mm(ones, table, out=table.new_empty(len(ones), table.shape[1])).to(dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (ones,) = ctx.saved_tensors
+        return ones.t() @ grad.to(ctx.dtype), None, None

@@ -12,7 +12,7 @@ from models.block import Block, aggregate
 from models.encoders import EdgeEncoder
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum, power_aggregate, softmax_aggregate
-from models.layers import hidden_layers, own_rows
+from models.layers import Stack, hidden_layers, own_rows
 
 if TYPE_CHECKING:
     from models.configs import DeepConfig
@@ -56,7 +56,7 @@ class GenConv(nn.Module):
         """beta or p."""
         self.message_norm = MessageNorm(learn=config.learn_message_scale) if config.message_norm else None
         hidden = hidden_layers(in_dim, 2 * in_dim, config.mlp_layers - 1, config.activation, norm=config.norm)
-        self.mlp = nn.Sequential(*hidden, Linear(2 * in_dim if hidden else in_dim, out_dim))
+        self.mlp = Stack(*hidden, Linear(2 * in_dim if hidden else in_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""

@@ -15,8 +15,8 @@ from models.encoders import EdgeEncoder
 from models.facts import GraphFacts
 from models.kernels.dense import Linear
 from models.kernels.message import message_sum
-from models.kernels.segment import segment_broadcast
-from models.layers import hidden_layers, own_rows
+from models.kernels.segment import segment_exchange
+from models.layers import Stack, hidden_layers, own_rows
 from models.virtual_node import VirtualNode, refuse_without_graphs
 
 
@@ -31,16 +31,18 @@ class GinConv(nn.Module):
         self.eps = nn.Parameter(torch.zeros(1))
         self.edges = EdgeEncoder(facts, in_dim) if facts.has_edge_features else None
         hidden = hidden_layers(in_dim, 2 * out_dim, 1, "relu", norm="batch")
-        self.mlp = nn.Sequential(*hidden, Linear(2 * out_dim, out_dim))
+        self.mlp = Stack(*hidden, Linear(2 * out_dim, out_dim))
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
+        if self.edges is not None and block.scale is None:
+            return self.mlp(message_sum(block.adjacency, x, self.edges(block, x.dtype), 1 + self.eps))
         if self.edges is None:
             summed = aggregate(block, x, "sum")
         else:
+            assert block.scale is not None
             summed = message_sum(block.adjacency, x, self.edges(block, x.dtype))
-            if block.scale is not None:
-                summed = summed * block.scale.unsqueeze(1).to(x.dtype)
+            summed = summed * block.scale.unsqueeze(1).to(x.dtype)
         return self.mlp((1 + self.eps).to(x.dtype) * own_rows(block, x) + summed)
 
 
@@ -77,9 +79,9 @@ class Gin(GraphModel):
         x = self.encoder(batch.inputs)
         collected: Tensor | None = None
         for number, layer in enumerate(self.layers):
-            x = x + segment_broadcast(state, offsets)
+            x, pooled = segment_exchange(x, state.to(x.dtype), offsets)
             if number < len(self.virtual):
-                state = self.virtual[number](state, x, offsets)
+                state = self.virtual[number](state, pooled)
             x = layer(batch.block(number), x)
             collected = self.collect(collected, x)
         assert collected is not None

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.dropout import Dropout
+from models.kernels.batch_norm import Running, batch_norm
 from models.kernels.dense import Linear
 from models.kernels.dropout import elu_dropout, relu_dropout
 
@@ -20,6 +21,33 @@ if TYPE_CHECKING:
 def own_rows(block: Block, x: Tensor) -> Tensor:
     """Return the destinations' rows of x (num_src, D): x itself where all nodes are both (a slice costs a backward)."""
     return x if block.num_src == block.num_dst else x[: block.num_dst]
+
+
+class Stack(nn.Sequential):
+    """Modules one after the other; a norm and what follows it in one pass where that can be."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run them."""
+        parts, at = list(self), 0
+        while at < len(parts):
+            if isinstance(parts[at], BatchNorm) and at + 1 < len(parts):
+                x = normalise(parts[at], parts[at + 1], x)
+                at += 2
+            else:
+                x = parts[at](x)
+                at += 1
+        return x
+
+
+def normalise(norm: nn.Module, activation: nn.Module, x: Tensor) -> Tensor:
+    """activation(norm(x)); a batch norm in training, ReLU and dropout in one pass. x (n, D) -> (n, D)."""
+    if not (isinstance(norm, BatchNorm) and norm.training and activation.training and len(x) > 1):
+        return activation(norm(x))
+    if isinstance(activation, Activation) and activation.kind == "relu":
+        return norm.normalise(x, relu=True, rate=activation.rate)
+    if isinstance(activation, Dropout):
+        return norm.normalise(x, relu=False, rate=activation.rate)
+    return activation(norm.normalise(x, relu=False, rate=0.0))
 
 
 class Activation(nn.Module):
@@ -63,9 +91,21 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the columns of x (n, D)."""
-        if self.training and len(x) < 2:
+        if not self.training:
+            return super().forward(x)
+        if len(x) < 2:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        return super().forward(x)
+        return self.normalise(x, relu=False, rate=0.0)
+
+    def normalise(self, x: Tensor, *, relu: bool, rate: float) -> Tensor:
+        """Normalise rows, two at least, by their own statistics, which the running ones learn; ReLU and dropout."""
+        assert self.num_batches_tracked is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        self.num_batches_tracked.add_(1)
+        running = Running(self.running_mean, self.running_var, self.momentum)
+        return batch_norm(x, self.weight, self.bias, running, self.eps, relu=relu, rate=rate)
 
 
 def make_norm(kind: str, dim: int) -> nn.Module:
@@ -130,7 +170,7 @@ class Layer(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
-        y = self.activation(self.norm(self.feed_forward(self.conv(block, x))))
+        y = normalise(self.norm, self.activation, self.feed_forward(self.conv(block, x)))
         return y if self.shortcut is None else y + self.shortcut(own_rows(block, x))
 
 

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.facts import GraphFacts
-from models.kernels.segment import segment_reduce
-from models.layers import hidden_layers
+from models.layers import Stack, hidden_layers
 
 
 class VirtualNode(nn.Module):
@@ -20,11 +19,11 @@ class VirtualNode(nn.Module):
         """`maps`: linear maps of the MLP, at least one."""
         super().__init__()
         wide = hidden_layers(dim, 2 * dim, maps - 1, "relu", norm=norm)
-        self.mlp = nn.Sequential(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
+        self.mlp = Stack(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
 
-    def forward(self, state: Tensor, x: Tensor, offsets: Tensor) -> Tensor:
-        """Update: state (G, dim), x (n, dim), offsets (G + 1,) -> (G, dim)."""
-        return self.mlp(state + segment_reduce(x, offsets, "sum"))
+    def forward(self, state: Tensor, pooled: Tensor) -> Tensor:
+        """Update: state and the sums of the graphs' rows, both (G, dim) -> (G, dim)."""
+        return self.mlp(state + pooled)
 
 
 def refuse_without_graphs(facts: GraphFacts) -> None:

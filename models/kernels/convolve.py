@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import Adjacency
 from models.kernels.dense import to_compute
-from models.kernels.dense_products import gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
+from models.kernels.dense_products import factor, gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
 from models.kernels.product import multiply
 from models.kernels.shapes import check_shape
 from models.kernels.spmm import reference_spmm
@@ -133,8 +133,8 @@ class _Convolve(torch.autograd.Function):
         target_scale: Tensor | None,
         pooled: Tensor | None,
     ) -> Tensor:
-        own, neighbor = own_weight.to(x.dtype).t(), neighbor_weight.to(x.dtype).t()
-        bias = None if bias is None else bias.to(x.dtype)
+        own, neighbor = factor(own_weight, x).t(), factor(neighbor_weight, x).t()
+        bias = None if bias is None else factor(bias, x)
         own_rows = x[: adj.num_dst]
         ctx.adj, ctx.edge_weight, ctx.target_scale = adj, edge_weight, target_scale
         ctx.maps_first = pooled is None and _maps_first(adj, own_weight)
@@ -158,7 +158,7 @@ class _Convolve(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, own_weight, neighbor_weight, pooled = ctx.saved_tensors
         grad = grad.contiguous()
-        own, neighbor = own_weight.to(grad.dtype), neighbor_weight.to(grad.dtype)
+        own, neighbor = factor(own_weight, grad), factor(neighbor_weight, grad)
         num_dst = len(grad)
         grad_mapped = _to_sources(ctx, grad) if ctx.maps_first else None
         grad_x = grad_own = grad_neighbor = grad_bias = None

@@ -10,11 +10,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.dense_products import (
+    factor,
     gradient_of_matrix,
     gradients_of_map,
     multiply_rows,
     new_rows,
     takes_pieces,
+    widened,
 )
 
 _LEAST_PRODUCTS = 1 << 22
@@ -34,8 +36,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         (..., out), in autocast's dtype where that is on. Only roundings differ from `torch.nn.functional.linear`.
     """
     rows = to_compute(x)
-    same = rows.dtype == weight.dtype or rows is not x
-    if same and takes_pieces(rows) and x.numel() * len(weight) >= _LEAST_PRODUCTS:
+    if _fit(rows, weight) and takes_pieces(rows) and x.numel() * len(weight) >= _LEAST_PRODUCTS:
         return _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return F.linear(x, weight, bias)
 
@@ -52,11 +53,15 @@ def linear_pair(x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tenso
         (n, a) and (n, b).
     """
     rows = to_compute(x)
-    same = rows.dtype == first.dtype == second.dtype or rows is not x
-    if same and takes_pieces(rows):
+    if _fit(rows, first, second) and takes_pieces(rows):
         pair: tuple[Tensor, Tensor] = _LinearPair.apply(rows, first, second)  # type: ignore[no-untyped-call]
         return pair
     return F.linear(x, first), F.linear(x, second)
+
+
+def _fit(rows: Tensor, *weights: Tensor) -> bool:
+    """Whether these may be multiplied: one dtype, or autocast says which. Of others torch says what is wrong."""
+    return torch.is_autocast_enabled(rows.device.type) or all(weight.dtype == rows.dtype for weight in weights)
 
 
 def to_compute(x: Tensor) -> Tensor:
@@ -76,18 +81,20 @@ class Linear(nn.Linear):
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        bias = None if bias is None else bias.to(x.dtype)
-        return multiply_rows([(x, weight.to(x.dtype).t())], new_rows(x, len(weight)), bias)
+        rows = widened(x)
+        ctx.save_for_backward(rows, weight)
+        ctx.dtype = x.dtype
+        bias = None if bias is None else factor(bias, rows)
+        return multiply_rows([(rows, factor(weight, rows).t())], new_rows(rows, len(weight)), bias).to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        grad = grad.contiguous()
+        grad = widened(grad.contiguous())
         grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_x = multiply_rows([(grad, weight.to(grad.dtype))], new_rows(grad, x.shape[1]))
+            grad_x = multiply_rows([(grad, factor(weight, grad))], new_rows(grad, x.shape[1])).to(ctx.dtype)
         if any(ctx.needs_input_grad[1:]):
             grad_weight, grad_bias = gradients_of_map(grad, x, with_bias=ctx.needs_input_grad[2])
         return grad_x, _as(grad_weight, weight), _as(grad_bias, weight)
@@ -101,7 +108,7 @@ class _LinearPair(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, first, second)
-        return tuple(multiply_rows([(x, w.to(x.dtype).t())], new_rows(x, len(w))) for w in (first, second))
+        return tuple(multiply_rows([(x, factor(w, x).t())], new_rows(x, len(w))) for w in (first, second))
 
     @staticmethod
     @once_differentiable
@@ -110,7 +117,7 @@ class _LinearPair(torch.autograd.Function):
         grads = tuple(grad.contiguous() for grad in grads)
         grad_x = None
         if ctx.needs_input_grad[0]:
-            terms = [(grad, weight.to(grad.dtype)) for grad, weight in zip(grads, weights, strict=True)]
+            terms = [(grad, factor(weight, grad)) for grad, weight in zip(grads, weights, strict=True)]
             grad_x = multiply_rows(terms, new_rows(x, x.shape[1]))
         grad_weights = (gradient_of_matrix(grad, x) for grad in grads)
         return grad_x, *(_as(grad, weight) for grad, weight in zip(grad_weights, weights, strict=True))

@@ -64,7 +64,7 @@ def relu_dropout(
         raise ValueError(f"a slope is 0 to 1, not {slope}")
     if not training or rate == 0 or not has_kernels(x):
         return F.dropout(F.leaky_relu(x, slope, inplace), rate, training)  # its backward reads what it has written
-    return _ReluDropout.apply(x, rate, slope, inplace, _draw(key))  # type: ignore[no-untyped-call]
+    return _ReluDropout.apply(x, rate, slope, inplace, draw(key))  # type: ignore[no-untyped-call]
 
 
 def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = False, key: int | None = None) -> Tensor:
@@ -76,10 +76,10 @@ def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = Fa
     if not training or rate == 0 or (key is None and not has_kernels(x)):
         return F.dropout(x, rate, training, inplace)
     if not has_kernels(x):
-        generator = torch.Generator(x.device).manual_seed(_draw(key))
+        generator = torch.Generator(x.device).manual_seed(draw(key))
         kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
         return (x.mul_(kept) if inplace else x * kept).div_(1 - rate)
-    return _Dropout.apply(x, rate, inplace, _draw(key))  # type: ignore[no-untyped-call]
+    return _Dropout.apply(x, rate, inplace, draw(key))  # type: ignore[no-untyped-call]
 
 
 def elu_dropout(
@@ -89,7 +89,7 @@ def elu_dropout(
     _check(rate)
     if not training or not has_kernels(x):
         return F.dropout(F.elu(x, inplace=inplace), rate, training)
-    return _EluDropout.apply(x, rate, inplace, _draw(key) if rate else 0)  # type: ignore[no-untyped-call]
+    return _EluDropout.apply(x, rate, inplace, draw(key) if rate else 0)  # type: ignore[no-untyped-call]
 
 
 def _check(rate: float) -> None:
@@ -97,7 +97,8 @@ def _check(rate: float) -> None:
         raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
 
 
-def _draw(key: int | None) -> int:
+def draw(key: int | None) -> int:
+    """Return the key, or one that is drawn from torch's generator."""
     return int(torch.randint(_KEYS - 1, ())) if key is None else key
 
 
@@ -139,7 +140,7 @@ class _EluDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
         y = _target(ctx, x, inplace)
-        ctx.chances = (key, _threshold(rate), np.float32(1 / (1 - rate)))
+        ctx.chances = (key, threshold(rate), np.float32(1 / (1 - rate)))
         _run(_elu_drop, y, storage(x.contiguous()), *ctx.chances)
         ctx.save_for_backward(y)
         return y
@@ -173,15 +174,16 @@ def _run(kernel: Any, y: Tensor, *arguments: Any) -> None:
 
 
 def _drop(x: Tensor, y: Tensor, rate: float, key: int, slope: Any) -> None:
-    _run(_relu_drop, y, storage(x.contiguous()), key, _threshold(rate), np.float32(1 / (1 - rate)), slope)
+    _run(_relu_drop, y, storage(x.contiguous()), key, threshold(rate), np.float32(1 / (1 - rate)), slope)
 
 
-def _threshold(rate: float) -> int:
+def threshold(rate: float) -> int:
+    """Return what the 32 bits of an element that is kept come to at least, as `where_kept` asks."""
     return min(round(rate * 2**32), 2**32 - 1)
 
 
 @instruction
-def _where_kept(typing, number, key, threshold, value):  # type: ignore[no-untyped-def]
+def where_kept(typing, number, key, threshold, value):  # type: ignore[no-untyped-def]
     """Return value where the hash of number + lane is at least the threshold, else 0.
 
     Two rounds of a 32-bit mixer (multiplications and shifts), half of the key before each, the upper half of large
@@ -220,7 +222,7 @@ def _relu_drop(low, high, lanes, count, y, x, key, threshold, scale, slope):  # 
         value = load(lanes, x, i, count)
         if slope is not None:
             value = maximum(value, value * slope)
-        store(lanes, y, i, _where_kept(i, key, threshold, value * scale), count)
+        store(lanes, y, i, where_kept(i, key, threshold, value * scale), count)
 
 
 @njit(cache=True, nogil=True)
@@ -236,7 +238,7 @@ def _elu_drop(low, high, lanes, count, y, x, key, threshold, scale):  # type: ig
     for i in range(low, high, _LANES):
         value = load(lanes, x, i, count)
         curve = exp(minimum(value, zeros(lanes))) - splat(lanes, np.float32(1))
-        store(lanes, y, i, _where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
+        store(lanes, y, i, where_kept(i, key, threshold, (maximum(value, zeros(lanes)) + curve) * scale), count)
 
 
 @njit(cache=True, nogil=True)
@@ -244,4 +246,4 @@ def _elu_gradient(low, high, lanes, count, grad_x, y, grad, key, threshold, scal
     for i in range(low, high, _LANES):
         # e^x is elu(x) + 1 below 0, and the result holds elu(x) * scale.
         steepness = minimum(load(lanes, y, i, count), zeros(lanes)) + splat(lanes, scale)
-        store(lanes, grad_x, i, _where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)
+        store(lanes, grad_x, i, where_kept(i, key, threshold, load(lanes, grad, i, count) * steepness), count)

@@ -26,29 +26,33 @@ _SMALLEST_EPS = 1e-7
 _ROWS_AT_ONCE = 8192
 
 
-def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
-    """y_v = sum_{e = (u, v)} ReLU(x_u + e_uv), as GIN with edge features does (Hu et al., arXiv:1905.12265, eq. 1).
+def message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None, own: Tensor | None = None) -> Tensor:
+    """y_v = own x_v + sum_{e = (u, v)} ReLU(x_u + e_uv), GIN with edge features (Hu et al., arXiv:1905.12265, eq. 1).
 
     Args:
-        adj: the edges.
+        adj: the edges; with `own`, destinations are the first sources.
         x: float32 or bfloat16 (num_src, D); differentiable.
         edge: None, rows (E, D) in the order of the edges, or a table (K, D) with each edge's code, an int32 (E,)
             below K, which is not checked; rows and table are in x's dtype and differentiable.
+        own: one number, the weight of a destination's own row; differentiable. None: 0.
 
     Returns:
         (num_dst, D) in x's dtype, accumulated in float32; 0 for destinations without in-edges. On a CPU the last
-        bits of a table's gradient depend on the number of threads.
+        bits of the gradients of a table and of `own` depend on the number of threads.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together.
     """
     _check(adj, x, edge)
+    if own is not None and len(x) < adj.num_dst:
+        raise ValueError(f"x must have the {adj.num_dst} destinations' rows first, not {len(x)} rows")
     backend = choose(x)
     if backend == "torch":
-        return reference_message_sum(adj, x, edge)
+        return reference_message_sum(adj, x, edge, own)
     if backend == "triton":
-        return _on_gpu(adj, x, edge, x.new_zeros(1), 0.0, "sum")
-    return _Aggregate.apply(x, *_parts(edge), adj)  # type: ignore[no-untyped-call]
+        summed = _on_gpu(adj, x, edge, x.new_zeros(1), 0.0, "sum")
+        return summed if own is None else own.to(x.dtype) * x[: adj.num_dst] + summed
+    return _Aggregate.apply(x, *_parts(edge), adj, None, 0.0, False, own)  # type: ignore[no-untyped-call]
 
 
 def softmax_aggregate(adj: Adjacency, x: Tensor, beta: Tensor, edge: EdgeTerm = None, eps: float = 1e-7) -> Tensor:
@@ -116,9 +120,10 @@ def power_aggregate(adj: Adjacency, x: Tensor, p: Tensor, edge: EdgeTerm = None,
     return _Aggregate.apply(x, *_parts(edge), adj, p, eps, True)  # type: ignore[no-untyped-call]
 
 
-def reference_message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None) -> Tensor:
+def reference_message_sum(adj: Adjacency, x: Tensor, edge: EdgeTerm = None, own: Tensor | None = None) -> Tensor:
     """Do `message_sum` by gather and scatter, E x D messages and all."""
-    return x.new_zeros(adj.num_dst, x.shape[1]).index_add(0, adj.targets(), F.relu(_values(adj, x, edge)))
+    start = x.new_zeros(adj.num_dst, x.shape[1]) if own is None else own.to(x.dtype) * x[: adj.num_dst]
+    return start.index_add(0, adj.targets(), F.relu(_values(adj, x, edge)))
 
 
 def reference_softmax_aggregate(
@@ -202,47 +207,49 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, term: Tensor | None, codes: Tensor | None, adj: Adjacency, scalar: Tensor | None = None,
-        eps: float = 0.0, is_power: bool = False,
+        eps: float = 0.0, is_power: bool = False, own: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         x, term = x.contiguous(), None if term is None else term.contiguous()
         y, log_sums = torch.empty(adj.num_dst, x.shape[1], dtype=x.dtype), None
         kernel: Any = sum_rows
-        ctx.exponents, results = (), [y]
+        ctx.numbers, results = (None if own is None else np.float32(own.item()),), [y]
         if scalar is not None:
             number, log_sums = np.float32(scalar.item()), torch.empty(y.shape)
             kernel, results = mean_rows, [y, log_sums]
-            ctx.exponents = (np.float32(eps), None, number) if is_power else (np.float32(eps), number, None)
+            ctx.numbers = (np.float32(eps), None, number) if is_power else (np.float32(eps), number, None)
         rows = (adj.indptr.numpy(), adj.indices.numpy(), storage(x), _optional(term), _optional(codes))
         for tile in _tiles(x, scalar):
-            run_rows(kernel, adj.chunks(), *tile, *rows, *ctx.exponents, *map(storage, results))
-        ctx.save_for_backward(x, term, codes, scalar, y, log_sums)
+            run_rows(kernel, adj.chunks(), *tile, *rows, *ctx.numbers, *map(storage, results))
+        ctx.save_for_backward(x, term, codes, scalar, own, *((None, None) if scalar is None else (y, log_sums)))
         ctx.adj, ctx.is_power = adj, is_power
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, term, codes, scalar, y, log_sums = ctx.saved_tensors
+        x, term, codes, scalar, own, y, log_sums = ctx.saved_tensors
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
         bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
-        rows = (*edges, storage(x), _optional(term), _optional(codes), *ctx.exponents, storage(grad))
+        rows = (*edges, storage(x), _optional(term), _optional(codes), *ctx.numbers, storage(grad))
         grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
         shares = torch.zeros(len(bounds) - 1, x.shape[1])
-        gradients = (storage(grad_x), storage(gathered.sums))
+        gradients = (storage(grad_x), storage(gathered.sums), storage(shares))
         for tile in _tiles(x, scalar):
             if scalar is None:
                 run_rows(sum_rows_backward, bounds, *tile, *rows, bounds, *gradients)
             else:
                 means = (storage(y), storage(log_sums), bounds)
-                run_rows(mean_rows_backward, bounds, *tile, *rows, *means, *gradients, storage(shares))
-        grad_scalar = None
+                run_rows(mean_rows_backward, bounds, *tile, *rows, *means, *gradients)
+        grad_scalar = grad_own = None
+        if own is not None and ctx.needs_input_grad[7]:
+            grad_own = shares.sum(dtype=torch.float64).to(own.dtype).view(own.shape)
         if scalar is not None and ctx.needs_input_grad[4]:
             share = shares.sum(dtype=torch.float64)
             if ctx.is_power:
-                p = float(ctx.exponents[2])
+                p = float(ctx.numbers[2])
                 share = (share - _log_mean_share(ctx.adj, grad, y, log_sums, p)) / p
             grad_scalar = share.to(scalar.dtype).view(scalar.shape)
-        return grad_x, gathered.value(), None, None, grad_scalar, None, None
+        return grad_x, gathered.value(), None, None, grad_scalar, None, None, grad_own
 
 
 def _tiles(x: Tensor, scalar: Tensor | None) -> list[tuple[Any, ...]]:

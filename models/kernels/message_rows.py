@@ -35,11 +35,13 @@ _ONE = np.float32(1)
 
 
 @njit(cache=True, nogil=True)
-def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, codes, y):  # type: ignore[no-untyped-def]
-    """y_v = sum ReLU(x_u + e_uv)."""
+def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, codes, own, y):  # type: ignore[no-untyped-def]
+    """y_v = own x_v + sum ReLU(x_u + e_uv); without the first where own is None."""
     last = indptr[high]
     for row in range(low, high):
         acc = zeros(lanes)
+        if own is not None:
+            acc = load(lanes, x, row * stride + column, count) * own
         for e in range(indptr[row], indptr[row + 1]):
             if e + FAR < last:
                 prefetch_far(lanes, x, np.int64(indices[e + FAR]) * stride + column)
@@ -55,11 +57,18 @@ def sum_rows(low, high, lanes, count, column, stride, indptr, indices, x, term, 
 
 @njit(cache=True, nogil=True)
 def sum_rows_backward(  # type: ignore[no-untyped-def]
-    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, grad, bounds, grad_x, grad_term
-):
-    """Go over the sources: dx_u = sum_v [x_u + e_uv > 0] dy_v, and the edges' own."""
+    low, high, lanes, count, column, stride, indptr, indices, edges, x, term, codes, own, grad, bounds, grad_x,
+    grad_term, shares,
+):  # fmt: skip
+    """Go over the sources: dx_u = own dy_u + sum_v [x_u + e_uv > 0] dy_v, and the edges' own.
+
+    `shares` receives each range's sum of x dy, the gradient of `own`.
+    """
     last = indptr[high]
-    base = range_number(bounds, low) * (len(grad_term) // (len(bounds) - 1)) if low < high else 0
+    part = range_number(bounds, low) if low < high else 0
+    base = part * (len(grad_term) // (len(bounds) - 1))
+    num_dst = len(grad) // stride
+    whole = zeros(lanes)
     for row in range(low, high):
         source = load(lanes, x, row * stride + column, count)
         acc = zeros(lanes)
@@ -83,7 +92,15 @@ def sum_rows_backward(  # type: ignore[no-untyped-def]
             acc = acc + change
         if term is None:
             acc = where_positive(source, acc)
+        if own is not None:  # noqa: SIM102 - numba leaves out what stands under the first alone
+            if row < num_dst:
+                change = load(lanes, grad, row * stride + column, count)
+                whole = whole + source * change
+                acc = acc + change * own
         store(lanes, grad_x, row * stride + column, acc, count)
+    if own is not None:  # noqa: SIM102
+        if low < high:
+            store(lanes, shares, part * stride + column, whole, count)
 
 
 @njit(cache=True, nogil=True)

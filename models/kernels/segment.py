@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.adjacency import split_rows
 from models.kernels.product import sum_rows
-from models.kernels.shapes import check_int64, check_shape
+from models.kernels.shapes import check_int64, check_like, check_shape
 from models.kernels.spmm_max import MAX_WIDEST, bits, take_maxima, where_rank
 from models.kernels.threads import num_threads, run_rows
-from models.kernels.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles
+from models.kernels.vector import Lanes, has_kernels, is_streamed, load, storage, store, tiles, zeros
 
 _LANES = 64
 
@@ -62,6 +62,31 @@ def segment_broadcast(x: Tensor, offsets: Tensor) -> Tensor:
     _check(offsets)
     check_shape("x", x, len(offsets) - 1, "D")
     return _Broadcast.apply(x, offsets) if has_kernels(x) else reference_segment_broadcast(x, offsets)  # type: ignore[no-untyped-call]
+
+
+def segment_exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """y_i = x_i + state_g and pooled_g = sum of y_i over group g's rows: what virtual nodes tell and hear, in one pass.
+
+    Args:
+        x: float32 or bfloat16 (n, D); differentiable.
+        state: (G, D) of x's dtype; differentiable.
+        offsets: int64 (G + 1,), from 0 to n, never falling.
+
+    Returns:
+        (n, D) and (G, D) in x's dtype, accumulated in float32.
+
+    Raises:
+        ValueError: another shape or dtype, or other offsets (asked on a CPU only: it would wait for a GPU).
+    """
+    check_shape("x", x, "n", "D")
+    _check(offsets, len(x))
+    check_shape("state", state, len(offsets) - 1, x.shape[1])
+    check_like("state", state, "x", x)
+    if not has_kernels(x):
+        y = x + reference_segment_broadcast(state, offsets)
+        return y, reference_segment_reduce(y, offsets, "sum")
+    both: tuple[Tensor, Tensor] = _Exchange.apply(x, state, offsets)  # type: ignore[no-untyped-call]
+    return both
 
 
 def _check(offsets: Tensor, count: int | None = None) -> None:
@@ -153,6 +178,35 @@ class _Broadcast(torch.autograd.Function):
         return _sum_segments(grad, *ctx.saved_tensors), None
 
 
+def _exchange(x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    y, pooled = torch.empty_like(x), torch.empty_like(state)
+    whole, part = Lanes(_LANES, streaming=is_streamed(y)), Lanes(_LANES, partly=True)
+    arrays = (offsets.numpy(), *map(storage, (x, state, y, pooled)))
+    run_rows(_exchange_rows, split_rows(offsets.numpy(), num_threads()), whole, part, x.shape[1], *arrays)
+    return y, pooled
+
+
+class _Exchange(torch.autograd.Function):
+    """Its matrix is symmetric: the gradients go the way of the values."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, state: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(offsets)
+        ctx.set_materialize_grads(False)
+        return _exchange(x.contiguous(), state.contiguous(), offsets)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, grad_pooled: Tensor | None) -> tuple[Tensor | None, ...]:
+        (offsets,) = ctx.saved_tensors
+        if grad_pooled is None:
+            return grad, None if grad is None else _sum_segments(grad, offsets), None
+        if grad is None:
+            grad = _spread(grad_pooled, offsets)
+            return grad, _sum_segments(grad, offsets), None
+        return *_exchange(grad.contiguous(), grad_pooled.contiguous(), offsets), None
+
+
 class _Max(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, offsets: Tensor, _: None) -> Tensor:
@@ -184,6 +238,27 @@ def _spread_rows(low, high, whole, part, width, offsets, x, scale, y):  # type: 
             if left:
                 value = load(part, x, (group + 1) * width - left, left)
                 store(part, y, (i + 1) * width - left, value * factor, left)
+
+
+@njit(cache=True, nogil=True)
+def _exchange_rows(low, high, whole, part, width, offsets, x, state, y, pooled):  # type: ignore[no-untyped-def]
+    left = width % _LANES
+    for group in range(low, high):
+        first, last = offsets[group], offsets[group + 1]
+        for column in range(0, width - left, _LANES):
+            _exchange_tile(group, first, last, whole, _LANES, column, width, x, state, y, pooled)
+        if left:
+            _exchange_tile(group, first, last, part, left, width - left, width, x, state, y, pooled)
+
+
+@njit(inline="always")
+def _exchange_tile(group, first, last, lanes, count, column, width, x, state, y, pooled):  # type: ignore[no-untyped-def]
+    own, total = load(lanes, state, group * width + column, count), zeros(lanes)
+    for i in range(first, last):
+        value = load(lanes, x, i * width + column, count) + own
+        total = total + value
+        store(lanes, y, i * width + column, value, count)
+    store(lanes, pooled, group * width + column, total, count)
 
 
 @njit(cache=True, nogil=True)

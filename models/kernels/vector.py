@@ -86,8 +86,9 @@ class Lanes(Constant):
 
 def storage(tensor: Tensor) -> NDArray[Any]:
     """Return a contiguous CPU tensor, float32 or bfloat16, as the flat array that kernels read and write."""
-    flat = tensor.detach().reshape(-1)
-    return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()
+    values = tensor.detach()
+    values = values.view(torch.uint16) if values.dtype == torch.bfloat16 else values
+    return values.numpy().reshape(-1)
 
 
 def has_kernels(x: Tensor) -> bool:

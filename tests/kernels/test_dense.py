@@ -10,12 +10,16 @@ from models.kernels.dense import Linear, linear, linear_pair
 from tests.kernels.graphs import compare, numbers
 
 
-@pytest.fixture(autouse=True)
-def _through_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on machines whose products go through MKL; but not where oneDNN would round to bfloat16."""
+@pytest.fixture(autouse=True, params=["bfloat16", "float32"])
+def _through_onednn(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Also on machines whose products go through MKL; but not where oneDNN would round to bfloat16.
+
+    bfloat16 is multiplied as it is, and in float32.
+    """
     if torch.cpu._is_amx_tile_supported():
         pytest.skip("this processor has AMX: the setting would round")
     monkeypatch.setattr(dense_products, "_PREFERS_ONEDNN", True)
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", request.param == "bfloat16")
     monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 1)
 
 
@@ -59,6 +63,34 @@ def test_autocast_keeps_gradients_of_weights_in_float32() -> None:
     assert weight.grad.dtype == torch.float32
 
 
+def test_bfloat16_multiplied_in_float32_is_rounded_at_the_end_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    weight, bias = numbers(20, 300, seed=2), numbers(20, seed=3)
+    for rows in (1, 70, 2500):
+        x = numbers(rows, 300, dtype=torch.bfloat16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = linear(x, weight, bias)
+        exact = torch.nn.functional.linear(x.float(), weight, bias).detach()
+        assert y.dtype == torch.bfloat16
+        # A sum that is rounded twice, or a weight that is rounded, is off by more than half a unit in the last place.
+        assert float((y.detach().float() - exact).abs().div(exact.abs() + 1e-3).max()) <= 2**-8
+
+
+@pytest.mark.parametrize("count", [0, 1, 1023, 2047, 2048, 5000, 20_001])
+def test_pieces_in_float32_are_even(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    rows = torch.empty(count, 1, dtype=torch.bfloat16)
+    for size in (1, 1000, 4096):
+        bounds, rest = dense_products._pieces(rows, size)
+        edges = [*bounds, rest]
+        assert [low for low, _ in edges] == [0, *(high for _, high in edges[:-1])]
+        assert edges[-1][1] == count
+        assert all(high - low >= 1024 for low, high in bounds)
+        assert len(bounds) == 0 or rest == (count, count)
+        parts = min(-(-count // size), count // 1024)
+        assert len(bounds) == (parts if parts > 1 else 0)
+
+
 def test_operands_that_are_not_contiguous() -> None:
     compare(lambda x, w: linear(x.t(), w.t()), lambda x, w: x.t() @ w, numbers(7, 80), numbers(7, 9, seed=2))
 
@@ -89,6 +121,11 @@ def test_other_inputs_go_through_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(numbers(3, 7), weight).dtype == torch.bfloat16
     assert linear(numbers(63, 7), weight).grad_fn.name() != "_LinearBackward"
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", True)
+    few = numbers(63, 7, dtype=torch.bfloat16), weight.to(torch.bfloat16)
+    assert linear(*few).grad_fn.name() != "_LinearBackward"
+    monkeypatch.setattr(dense_products, "_MULTIPLIES_BFLOAT16", False)
+    assert linear(*few).grad_fn.name() == "_LinearBackward"
     monkeypatch.setattr(dense, "_LEAST_PRODUCTS", 64 * 7 * 5 + 1)
     assert linear(numbers(64, 7), weight).grad_fn.name() != "_LinearBackward"
 

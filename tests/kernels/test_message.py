@@ -21,6 +21,13 @@ from models.kernels.message import (
 from tests.kernels.graphs import compare, large_graph, numbers, random_graph, symmetric_graph, without_edges
 
 WIDTH = 20
+
+
+def large_graph_of_targets() -> Adjacency:
+    """Enough work for several threads, more destinations than one range has, and further sources."""
+    return random_graph(3000, 3100, 30_000)
+
+
 OPS: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
     "sum": (message_sum, reference_message_sum),
     "softmax": (softmax_aggregate, reference_softmax_aggregate),
@@ -75,6 +82,31 @@ def test_ranges_on_several_threads(op: str, term: str, threads: int) -> None:
 @pytest.mark.parametrize(("op", "term"), [("sum", "table"), ("softmax", "rows"), ("power", "none")])
 def test_without_edges(op: str, term: str) -> None:
     check(op, term, without_edges())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("term", ["none", "rows", "table"])
+@pytest.mark.parametrize("make", [random_graph, symmetric_graph, large_graph_of_targets])
+def test_a_share_of_the_destinations_own_rows(
+    make: Callable[[], Adjacency], term: str, dtype: torch.dtype, threads: int
+) -> None:
+    adj = make()
+    codes = torch.randint(6, (adj.num_edges,), generator=torch.Generator().manual_seed(4), dtype=torch.int32)
+    edges = numbers(adj.num_edges if term == "rows" else 6, 67, dtype=dtype, seed=2)
+
+    def bind(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(x: Tensor, own: Tensor, *edge: Tensor) -> Tensor:
+            return operator(adj, x, (edge[0], codes) if term == "table" else edge[0] if edge else None, own)
+
+        return call
+
+    inputs = [numbers(adj.num_src, 67, dtype=dtype), torch.tensor([1.3], requires_grad=True)]
+    compare(*map(bind, OPS["sum"]), *inputs, *([] if term == "none" else [edges]), slack=4)
+
+
+def test_own_rows_must_be_among_the_sources() -> None:
+    with pytest.raises(ValueError, match="the 5 destinations' rows first, not 3 rows"):
+        message_sum(without_edges(), numbers(3, 4), None, torch.ones(1))
 
 
 def test_rows_wider_than_a_tile() -> None:

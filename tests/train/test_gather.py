@@ -185,6 +185,16 @@ def test_sizes_that_vary_reuse_what_there_is_and_idle_memory_is_bounded() -> Non
     assert pool._total_bytes == sum(map(len, pool._idle)) + 9 * kept.nbytes // 8
 
 
+@pytest.mark.parametrize("size", [MIB // 4, int(1.9 * MIB), 2 * MIB - 1, 2 * MIB, int(3.7 * MIB)])
+def test_the_same_size_again_takes_the_same_memory(size: int) -> None:
+    pool = Recycler()
+    first = pool.empty(size, np.uint8)
+    place = first.ctypes.data
+    del first
+    gc.collect()
+    assert pool.empty(size, np.uint8).ctypes.data == place
+
+
 def test_small_and_empty_arrays() -> None:
     assert recycled(0, np.int64).shape == (0,)
     assert recycled((3, 0), np.float32).shape == (3, 0)

@@ -289,6 +289,24 @@ def test_schedules() -> None:
         rates(train(schedule={"warmup_steps": 6}), 6)
 
 
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_steps_in_one_pass_are_torchs_steps(name: str) -> None:
+    torch.manual_seed(0)
+    start, gradients = torch.randn(3, 7), torch.randn(4, 3, 7)
+    mine, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    made = make_optimizer(TrainConfig(optimizer=name, weight_decay=0.1), [mine], 1)  # type: ignore[arg-type]
+    assert made.param_groups[0]["fused"]
+    options = {key: made.param_groups[0][key] for key in ("lr", "weight_decay")}
+    options |= {"momentum": 0.9} if name == "sgd" else {}
+    other = type(made)([plain], fused=False, foreach=False, **options)
+    for gradient in gradients:
+        for optimizer, parameter in ((made, mine), (other, plain)):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    torch.testing.assert_close(mine, plain, rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(mine, start)
+
+
 def test_optimizers_and_learning_rates_by_ranks() -> None:
     parameters = [torch.nn.Parameter(torch.zeros(1))]
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
