@@ -126,6 +126,9 @@ class _GradientOptions(ConfigModel):
     """Train again on confident predictions for unlabelled nodes; null: once."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    share_gpu: bool = False
+    """Let several ranks of a machine compute on one GPU, and exchange gradients through CPU memory (gloo): to try
+    several ranks where there is one GPU. It is slower than one rank."""
     embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
     """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
     prefetch: int = Field(default=2, ge=0, le=4096)
@@ -143,6 +146,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "prefetch",
         "sampling_threads",
         "checkpoint_every",
+        "share_gpu",
     }
 
     @model_validator(mode="after")

@@ -85,6 +85,8 @@ class Block(_Movable):
     """int64 (E, Ce)."""
     edge_type: Tensor | None = None
     """int64 (E,): relation of each edge, on heterogeneous graphs."""
+    edge_type_counts: tuple[int, ...] | None = None
+    """Edges of relations 0, 1, ..., where they were counted on the CPU: counting them on a GPU would wait for it."""
     mean: Tensor | None = None
     """(num_dst, D): the mean of the in-neighbours' input features where the loader took it while it gathered them.
 
@@ -197,6 +199,8 @@ class Inputs(_Movable):
     """int64 (n,): type of each node, on heterogeneous graphs."""
     guess: Tensor | None = None
     """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
+    node_type_counts: tuple[int, ...] | None = None
+    """Nodes of types 0, 1, ..., where they were counted on the CPU."""
 
 
 @dataclass

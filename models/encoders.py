@@ -115,7 +115,7 @@ class NodeEncoder(nn.Module):
             x = torch.cat([x, known.to(x.dtype)], 1)
         if isinstance(self.linear, TypedLinear):
             assert inputs.node_type is not None, "the loader gave no types of nodes"
-            x = self.linear(x, inputs.node_type)
+            x = self.linear(x, inputs.node_type, inputs.node_type_counts)
         elif self.linear is not None:
             x = self.linear(x)
         if self.categories is not None:

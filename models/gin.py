@@ -77,7 +77,7 @@ class Gin(GraphModel):
         x = self.encoder(batch.inputs)
         collected: Tensor | None = None
         for number, layer in enumerate(self.layers):
-            x = x + segment_broadcast(state, offsets)
+            x = x + segment_broadcast(state, offsets, len(x))
             if number < len(self.virtual):
                 state = self.virtual[number](state, x, offsets)
             x = layer(batch.block(number), x)

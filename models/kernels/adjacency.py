@@ -125,16 +125,22 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
         found = transpose(indptr.cpu(), indices.cpu(), num_src)
         return Transposed(*(part.to(indptr.device) for part in (found.indptr, found.indices, found.edges)))
     if indptr.is_cuda:
-        order = torch.argsort(indices, stable=True)
-        rows = torch.repeat_interleave(indptr[1:] - indptr[:-1])
-        counts = torch.bincount(indices, minlength=num_src)
-        start = torch.zeros(num_src + 1, dtype=torch.int64, device=indptr.device)
-        start[1:] = counts.cumsum(0)
-        return Transposed(start, rows[order].to(indices.dtype), order.to(indices.dtype))
+        return transpose_by_sorting(indptr, indices, num_src)
     targets = torch.empty_like(indices)
     edges = torch.empty(len(indices), dtype=torch.int32 if len(indices) < _MOST_SORTED else torch.int64)
     starts = _transpose(indptr.numpy(), indices.numpy(), num_src, targets.numpy(), edges.numpy())
     return Transposed(torch.from_numpy(starts), targets, edges)
+
+
+def transpose_by_sorting(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
+    """Do `transpose` by torch's functions, none of which waits for a GPU: all sizes are known. Not yet run on one.
+
+    Edges behind indptr[-1] are left out if their `indices` are num_src or more.
+    """
+    sources, order = torch.sort(indices, stable=True)
+    starts = torch.searchsorted(sources, torch.arange(num_src + 1, dtype=indices.dtype, device=indices.device))
+    targets = torch.searchsorted(indptr, order, right=True) - 1
+    return Transposed(starts, targets.to(indices.dtype), order.to(indices.dtype))
 
 
 @njit(cache=True, nogil=True)

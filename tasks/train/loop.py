@@ -46,9 +46,9 @@ def train(job: GnnJob, ranks: Ranks) -> None:
     Raises RecipeError: options that do not fit the data, or a training that diverged.
     """
     use_threads(job.train.threads)
-    device = choose_device(job.train.device, ranks.local_rank)
+    device = choose_device(job.train.device, ranks.local_rank, share=job.train.share_gpu)
     check_precision(job.train, device)
-    with joined(ranks, device):
+    with joined(ranks, device, share_gpu=job.train.share_gpu):
         Trainer(job, ranks, device).run()
 
 

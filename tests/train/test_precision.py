@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate
 from tasks.train.precision import check_precision
+from tasks.train.ranks import collectives
+from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tasks.train.weighting import WEIGHTED_LOSSES
 from tests.loaders import make_loader
@@ -160,6 +163,37 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match="torch sees no GPU"):
             choose_device("cuda")
         assert choose_device("auto") == CPU
+
+
+def test_ranks_share_a_gpu_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_devices: list[torch.device] = []
+    for name, stand_in in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": set_devices.append,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    with pytest.raises(RecipeError, match=r"train\.num_ranks is above the 2 GPU\(s\)"):
+        choose_device("cuda", 2)
+    assert [choose_device("cuda", rank, share=True).index for rank in range(5)] == [0, 1, 0, 1, 0]
+    assert set_devices[-1] == torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_ranks_that_share_a_gpu_meet_over_gloo(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+    """And leave their group after an error, as NCCL's must not be."""
+    asked: list[Any] = []
+    stand_in = SimpleNamespace(
+        init_process_group=lambda kind, **options: asked.append((kind, sorted(options))),
+        destroy_process_group=lambda: asked.append("left"),
+        group=SimpleNamespace(WORLD=object()),
+    )
+    monkeypatch.setattr(collectives, "dist", stand_in)
+    monkeypatch.setattr(collectives, "_left", [])
+    with pytest.raises(ZeroDivisionError), joined(Ranks(0, 2), torch.device("cuda", 0), share_gpu=share):
+        raise ZeroDivisionError
+    nccl = [("cpu:gloo,cuda:nccl", ["device_id", "timeout"])]
+    assert asked == ([("gloo", ["timeout"]), "left"] if share else nccl)
 
 
 def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
