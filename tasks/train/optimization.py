@@ -62,15 +62,17 @@ class Optimization:
         for another.
         """
         with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
-            with autocast(self.train, self.device):
-                scores = self.wrapped(batch)
-            scores = scores.float()
-            loss = self._loss(scores, batch) if batch.num_seeds else 0.0 * scores.sum()
-            self.scaler.scale(loss * share).backward()
+            loss = self.loss(batch)
+            self.scaler.scale(loss * share).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _loss(self, scores: Tensor, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
         """Return the batch's mean loss; that of a regression counts errors in the labels' standard deviations."""
+        with autocast(self.train, self.device):
+            scores = self.wrapped(batch)
+        scores = scores.float()
+        if not batch.num_seeds:
+            return 0.0 * scores.sum()
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         if batch.seed_weight is None:
             return LOSSES[self.task_type](scores, target)

@@ -1,0 +1,35 @@
+"""Where the tests of GPUs run: on the first one. They are skipped without one.
+
+With GRAPHMILL_TRY_GPU_TESTS=1 they run on the CPU instead, with small tables: that says nothing about GPUs, only that
+the tests themselves work.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+HAS_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda", 0) if HAS_GPU else torch.device("cpu")
+_TRIED = os.environ.get("GRAPHMILL_TRY_GPU_TESTS") == "1"
+MARKS = [
+    pytest.mark.skipif(not (HAS_GPU or _TRIED), reason="torch sees no GPU"),
+    pytest.mark.timeout(600),
+]
+
+
+@contextmanager
+def never_waiting() -> Iterator[None]:
+    """Raise RuntimeError where the CPU waits for the GPU inside."""
+    if not HAS_GPU:
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
