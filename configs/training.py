@@ -126,6 +126,9 @@ class _GradientOptions(ConfigModel):
     """Train again on confident predictions for unlabelled nodes; null: once."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    sampling: Literal["cpu", "device"] = "cpu"
+    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
+    its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
     share_gpu: bool = False
     """Let several ranks of a machine compute on one GPU, and exchange gradients through CPU memory (gloo): to try
     several ranks where there is one GPU. It is slower than one rank."""
@@ -147,6 +150,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling_threads",
         "checkpoint_every",
         "share_gpu",
+        "sampling",
     }
 
     @model_validator(mode="after")

@@ -92,6 +92,8 @@ class Block(_Movable):
 
     The block then has no sources but the destinations; `indptr` still counts the edges that were drawn.
     """
+    num_drawn: int | None = None
+    """How many edges the mean is of, where the CPU knows that: counting them on a GPU would wait for it."""
     symmetric: bool = False
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
@@ -117,7 +119,9 @@ class Block(_Movable):
     @property
     def num_edges(self) -> int:
         """Number of edges, those whose mean the loader took included."""
-        return len(self.indices) if self.mean is None else int(self.indptr[-1])
+        if self.mean is None:
+            return len(self.indices)
+        return int(self.indptr[-1]) if self.num_drawn is None else self.num_drawn
 
     @cached_property
     def dgl(self) -> Any:

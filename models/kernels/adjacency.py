@@ -42,6 +42,9 @@ class Adjacency:
     """The out-edges, where they are known already."""
     symmetric: bool = False
     """Whether v is a source of u as often as u is one of v: without edge values the transpose is then not needed."""
+    is_padded: bool = False
+    """Whether `indices` has entries behind the last edge, all of them num_src. Only sums and means without weights run
+    over such edges, and on GPUs only in Triton's kernels."""
     _reversed: Adjacency | None = field(default=None, repr=False)
     _bounds: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
@@ -58,7 +61,8 @@ class Adjacency:
     def transpose(self) -> Transposed:
         """Return the out-edges, made once."""
         if self.transposed is None:
-            self.transposed = transpose(self.indptr, self.indices, self.num_src)
+            make = transpose_by_sorting if self.is_padded else transpose
+            self.transposed = make(self.indptr, self.indices, self.num_src)
         return self.transposed
 
     def reverse(self, ordered: bool = True) -> Adjacency:
@@ -70,7 +74,7 @@ class Adjacency:
             return self
         if self._reversed is None:
             out = self.transpose()
-            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst)
+            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst, is_padded=self.is_padded)
         return self._reversed
 
     def degree_scale(self) -> Tensor:

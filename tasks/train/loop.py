@@ -85,6 +85,10 @@ class Trainer:
         data = TrainingData.of(self.model, graph, features, seed=job.seed, scratch=scratch)
         loader: Loader = LOADERS.create(options, data)
         loader.to(device)
+        if self.config.sampling == "device":
+            from tasks.train.loaders.on_device import move_sampling
+
+            print(move_sampling(loader, device))
         self.batches = Batches(loader, strategy, self.config, job.seed)
         # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
         self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0

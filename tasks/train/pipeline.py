@@ -6,6 +6,7 @@ between epochs either. Threads and not processes: kernels that make batches rele
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,8 @@ class Pipeline:
         """Start nothing yet.
 
         Args:
-            make: makes a batch in CPU memory; called by several threads at once, with ascending numbers.
+            make: makes a batch, in CPU memory or on the device; called by several threads at once, with ascending
+                numbers.
             first: number of the first batch.
             stop: number after the last one.
             ahead: batches ready or in the making beyond the caller's; on a GPU they lie in its memory.
@@ -100,8 +102,8 @@ class Pipeline:
         while (number := self._claim()) is not None:
             result: tuple[Any, BaseException | None]
             try:
-                batch = self._make(number)
-                result = (batch if self._upload is None else self._upload.send(batch), None)
+                make = functools.partial(self._make, number)
+                result = (make() if self._upload is None else self._upload.send(make), None)
             except BaseException as error:  # handed over to the caller, who raises it
                 result = (None, error)
             with self._changed:
@@ -125,7 +127,7 @@ class Pipeline:
 class Upload:
     """Copies batches to a GPU through page-locked memory, on a stream of its own, while the GPU is at a step.
 
-    Not yet run on a GPU.
+    What `make` itself does on the GPU (`train.sampling=device`) is done on that stream too. Not yet run on a GPU.
     """
 
     def __init__(self, device: torch.device, cuda: Any = torch.cuda) -> None:
@@ -134,12 +136,12 @@ class Upload:
         self.cuda = cuda
         self.stream = cuda.Stream(device)
 
-    def send(self, batch: Batch) -> tuple[Batch, Any]:
-        """Start copying (in any thread); return what `receive` wants."""
+    def send(self, make: Callable[[], Batch]) -> tuple[Batch, Any]:
+        """Make a batch and start copying (in any thread); return what `receive` wants."""
         # A thread's current device is number 0, and page-locking would open a context there.
         with self.cuda.device(self.device), self.cuda.stream(self.stream):
             # torch's allocator keeps page-locked blocks, and gives them out again once the copies from them are done
-            there = batch.pin_memory().to(self.device)
+            there = make().pin_memory().to(self.device)
             event = self.cuda.Event()
             event.record(self.stream)
         return there, event
