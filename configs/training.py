@@ -129,6 +129,9 @@ class _GradientOptions(ConfigModel):
     sampling: Literal["cpu", "device"] = "cpu"
     """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
     its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
+    cuda_graph: bool = False
+    """With sampling=device: record all that a step launches on the GPU once, and replay it; batches are padded to the
+    room of the largest (graphsage without max, gcn; not yet run on a GPU)."""
     share_gpu: bool = False
     """Let several ranks of a machine compute on one GPU, and exchange gradients through CPU memory (gloo): to try
     several ranks where there is one GPU. It is slower than one rank."""
@@ -152,6 +155,21 @@ class TrainConfig(TrainBase, _GradientOptions):
         "share_gpu",
         "sampling",
     }
+
+    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph"})
+
+    @model_validator(mode="after")
+    def _graph_holds_the_step(self) -> TrainConfig:
+        wanted = {
+            "sampling=device": self.sampling == "device",
+            "accumulate_steps=1": self.accumulate_steps == 1,
+            "num_ranks=1 and num_machines=1": self.num_ranks * self.num_machines == 1,
+            "precision=float32 or bfloat16": self.precision != "float16",
+        }
+        missing = [option for option, holds in wanted.items() if not holds]
+        if self.cuda_graph and missing:
+            raise ValueError(f"cuda_graph=true needs {', '.join(missing)}; set that, or cuda_graph=false")
+        return self
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:

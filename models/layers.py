@@ -61,11 +61,42 @@ class DropoutFirst(Activation):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation; a single row, which has no spread, goes by the running statistics, as in evaluation."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise the columns of x (n, D)."""
+    def forward(self, x: Tensor, num_there: Tensor | None = None) -> Tensor:
+        """Normalise the columns of x (n, D); with `num_there`, int64 (1,), by that many first rows."""
+        if self.training and num_there is not None:
+            return self._forward_padded(x, num_there)
         if self.training and len(x) < 2:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         return super().forward(x)
+
+    def _forward_padded(self, x: Tensor, num_there: Tensor) -> Tensor:
+        """Normalise by the rows that are there; how many the CPU does not know."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        there = (torch.arange(len(x), device=x.device) < num_there).unsqueeze(1)
+        count, rows = num_there.to(torch.float32), x.float()
+        mean = torch.where(there, rows, 0.0).sum(0) / count
+        variance = torch.where(there, rows - mean, 0.0).square().sum(0) / count
+        has_spread = num_there > 1
+        mean = torch.where(has_spread, mean, self.running_mean)
+        used = torch.where(has_spread, variance, self.running_var)
+        with torch.no_grad():
+            unbiased = variance * count / (count - 1).clamp(min=1)
+            share = self.momentum * has_spread.to(torch.float32)
+            self.running_mean += share * (mean - self.running_mean)
+            self.running_var += share * (unbiased - self.running_var)
+            self.num_batches_tracked += has_spread.to(torch.int64).squeeze(0)
+        y = (rows - mean) * (used + self.eps).rsqrt() * self.weight + self.bias
+        return y.to(x.dtype)
+
+
+def normalize(norm: nn.Module, x: Tensor, block: Block) -> Tensor:
+    """Normalise rows of destinations, (num_dst, D), as if there were no others than are there."""
+    if isinstance(norm, BatchNorm):
+        return norm(x, block.num_there)
+    return norm(x)
 
 
 def make_norm(kind: str, dim: int) -> nn.Module:
@@ -130,7 +161,7 @@ class Layer(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
-        y = self.activation(self.norm(self.feed_forward(self.conv(block, x))))
+        y = self.activation(normalize(self.norm, self.feed_forward(self.conv(block, x)), block))
         return y if self.shortcut is None else y + self.shortcut(own_rows(block, x))
 
 

@@ -6,7 +6,7 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
 from tasks.sampling.neighbors import derive_key, shuffled
-from tasks.train.loaders.base import Loader
+from tasks.train.loaders.base import Array, Loader
 from tasks.train.strategies.base import Strategy
 
 _SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
@@ -42,16 +42,23 @@ class Batches:
 
     def make(self, number: int) -> Batch:
         """Make batch `number` of the run, in CPU memory."""
-        round_number, step = divmod(number, self.batches_per_round)
-        epoch = self.strategy.epoch(round_number)
-        places = self.strategy.share(self._count, step, self.batches_per_round)
-        key = self._key(epoch, step, _SAMPLE)
-        if self._own:
-            batch = self.loader.epoch_batch(epoch, int(places[0]), key)
-        else:
-            order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
-            batch = self.loader.batch(shuffled(self._count, order, places), key)
+        if not self._own:
+            return self.strategy.finish(self.loader.batch(*self.seeds(number)))
+        epoch, step, places = self._places(number)
+        batch = self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
         return self.strategy.finish(batch)
+
+    def seeds(self, number: int) -> tuple[Array, int]:
+        """Return what `Loader.batch` is given for batch `number`: positions of seeds, and the key."""
+        epoch, step, places = self._places(number)
+        order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
+        return shuffled(self._count, order, places), self._key(epoch, step, _SAMPLE)
+
+    def _places(self, number: int) -> tuple[int, int, Array]:
+        """Return a batch's epoch, its step in it, and its items' places in the epoch's order."""
+        round_number, step = divmod(number, self.batches_per_round)
+        places = self.strategy.share(self._count, step, self.batches_per_round)
+        return self.strategy.epoch(round_number), step, places
 
     def dropout_key(self, number: int) -> int:
         """Return what dropout is drawn from while batch `number` is trained on."""

@@ -7,10 +7,9 @@ checkpoint takes the same steps as one that was left alone (with three ranks or 
 from __future__ import annotations
 
 import math
-import os
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,10 +30,13 @@ from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline
-from tasks.train.precision import check_precision, feature_dtype
+from tasks.train.precision import be_deterministic, check_precision, feature_dtype
 from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
+
+if TYPE_CHECKING:
+    from tasks.train.whole_step import WholeStep
 
 _RECORDS_AN_EPOCH = 20
 _MOST_STEPS = 1e9  # between two looks at the clock
@@ -58,7 +60,7 @@ class Trainer:
     def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
-        _be_deterministic()
+        be_deterministic()
         store = GraphStore.open(job.graph)
         torch.manual_seed(job.seed)
         self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
@@ -106,6 +108,12 @@ class Trainer:
         self._restore()
         self._checkpoint_step = self._next_look = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
+        self.whole: WholeStep | None = None
+        if self.config.cuda_graph:
+            from tasks.train.whole_step import WholeStep
+
+            self.whole = WholeStep(self.model, loader, self.optimization)
+            self.meter.counted_edges = self.whole.edges
         self.journal = Journal(
             job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self._writes
         )
@@ -163,6 +171,9 @@ class Trainer:
         How many labels there are is known once the last batch is made, so the sum is divided at the end. With one
         batch, or equal ones on all ranks, the mean of means is the same, and ranks exchange nothing.
         """
+        if self.whole is not None:
+            self._whole_step(self.whole)
+            return
         progress = self.progress
         first = self._next_batch()
         batches_per_round = self.batches.batches_per_round
@@ -176,11 +187,20 @@ class Trainer:
             # Dropout must not depend on what was drawn before: a resumed run has not drawn it.
             torch.manual_seed(self.batches.dropout_key(number))
             loss = self.optimization.backward(batch, share, last=number == first + count - 1)
-            self.meter.add(loss, batch)
+            self.meter.add(loss, batch.num_seeds, batch.num_edges)
         divisor = sum_over_ranks([shares])[0] / self.ranks.world_size if weighs else 1.0
         self.optimization.step(progress.step + 1, divisor)
         progress.step += 1
         progress.step_in_epoch += 1
+
+    def _whole_step(self, whole: WholeStep) -> None:
+        """Take a step of one batch, which the GPU makes and learns from at once."""
+        number = self._next_batch()
+        positions, key = self.batches.seeds(number)
+        self.meter.add(whole.take(positions, key, self.batches.dropout_key(number)), len(positions))
+        self.optimization.advance()
+        self.progress.step += 1
+        self.progress.step_in_epoch += 1
 
     def _finish_round(self) -> None:
         progress, before = self.progress, self.progress.epoch
@@ -280,9 +300,3 @@ class Trainer:
             self.optimization.embedding.restore(tables)
         if not self.ranks.is_main:
             self.progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
-
-
-def _be_deterministic() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not deterministic without
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -52,7 +52,13 @@ class Optimization:
     @property
     def rate(self) -> float:
         """Learning rate of the next step."""
-        return float(self.scheduler.get_last_lr()[0])
+        schedule = self.scheduler  # which may have written it to a device only
+        return float(schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch))
+
+    def keep_rate_on_device(self) -> None:
+        """Have the optimizer read its learning rate from the device, where what was recorded finds later ones too."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.tensor(self.rate, device=self.device)
 
     def backward(self, batch: Batch, share: float, *, last: bool) -> Tensor:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
@@ -85,7 +91,7 @@ class Optimization:
             self._divide(divisor, rows)
         if self.train.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            self._clip(self.train.clip_norm, rows)
+            self.clip(self.train.clip_norm, rows)
         if self.embedding is not None and rows is not None:
             # The same schedule and scaling by ranks as for the dense parameters.
             factor = self.rate / self.train.learning_rate
@@ -98,6 +104,10 @@ class Optimization:
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
 
+    def advance(self) -> None:
+        """Move on in the schedule after a step that was taken elsewhere (`whole_step`)."""
+        self.scheduler.step()
+
     def _divide(self, divisor: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Divide the whole gradient; without any label it is zero, and stays."""
         grads = [p.grad for p in self.model.parameters() if p.grad is not None]
@@ -106,7 +116,7 @@ class Optimization:
         for grad in grads:
             grad.mul_(factor)
 
-    def _clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
+    def clip(self, limit: float, rows: tuple[Tensor, Tensor] | None) -> None:
         """Clip the norm of the whole gradient, rows of sparse embeddings included."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,12 +17,18 @@ from tasks.train.schedules.base import Schedule, ScheduleConfig
 
 
 def make_optimizer(train: TrainConfig, parameters: Iterable[nn.Parameter], world_size: int) -> torch.optim.Optimizer:
-    """Return the optimizer of the recipe."""
-    rate = scaled_learning_rate(train, world_size)
+    """Return the optimizer of the recipe; on GPUs one launch moves all parameters (not yet run on a GPU)."""
+    parameters = list(parameters)
+    options: dict[str, Any] = {"lr": scaled_learning_rate(train, world_size), "weight_decay": train.weight_decay}
+    on_gpu = all(parameter.is_cuda for parameter in parameters)
+    if on_gpu:
+        options["fused"] = True
     if train.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=rate, weight_decay=train.weight_decay, momentum=0.9)
+        return torch.optim.SGD(parameters, momentum=0.9, **options)
+    if on_gpu and train.cuda_graph:
+        options["capturable"] = True
     kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=rate, weight_decay=train.weight_decay)
+    return kind(parameters, **options)
 
 
 def make_scheduler(

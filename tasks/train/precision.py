@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from configs.errors import RecipeError
@@ -40,3 +42,10 @@ def autocast(train: TrainConfig, device: torch.device) -> torch.autocast:
     each trained in.
     """
     return torch.autocast(device.type, _TYPES.get(train.precision), enabled=train.precision in _TYPES)
+
+
+def be_deterministic() -> None:
+    """Have torch take algorithms that give the same bits each time, in the whole process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not deterministic without
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

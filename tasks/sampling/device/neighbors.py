@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
 from configs.errors import RecipeError
-from tasks.sampling.device import neighbors_triton as kernels
 from tasks.sampling.draws import SMALL_FANOUT
 from tasks.sampling.neighbors import derive_key
 
@@ -125,6 +123,9 @@ class DeviceSampler:
 
         Raises RecipeError: see `Room.of`.
         """
+        from tasks.sampling.device import neighbors_triton  # only here: Triton may be absent
+
+        self._kernels: Any = neighbors_triton
         num_nodes, num_edges = len(indptr) - 1, len(indices)
         self.room = Room.of(batch_size, fanouts, num_nodes, num_edges, replaces=replaces)
         self.fanouts, self.replaces, self.positions = fanouts, replaces, positions
@@ -174,7 +175,7 @@ class DeviceSampler:
     def fill(self, order: Tensor, sample: PaddedSample) -> None:
         """Sample what `order`, on the device, says; the caller holds the lock."""
         self.number -= 1
-        kernels.begin[self._grid(self.batch_size)](
+        self._kernels.begin[self._grid(self.batch_size)](
             order, self.number, sample.nodes, self.table, self._numbers, sample.sizes,
             HEAD=1 + len(self.fanouts), BLOCK=_BLOCK,
         )  # fmt: skip
@@ -189,7 +190,7 @@ class DeviceSampler:
 
     def _count(self, hop: int, fanout: int, sample: PaddedSample, *, counts: bool) -> None:
         room = self.room.nodes[hop]
-        kernels.count[self._grid(room)](
+        self._kernels.count[self._grid(room)](
             self.indptr, sample.nodes, sample.sizes, sample.degree, self._taken, hop, fanout, room,
             REPLACES=self.replaces, COUNTS=counts, BLOCK=_BLOCK,
         )  # fmt: skip
@@ -199,9 +200,9 @@ class DeviceSampler:
         fanout, room = self.fanouts[hop], self.room.nodes[hop]
         self._count(hop, fanout, sample, counts=True)
         torch.cumsum(self._taken[:room], 0, out=layer.indptr[1:])
-        width = triton.next_power_of_2(fanout)
+        width = 1 << (fanout - 1).bit_length()
         rows = max(1, _TILE // width)
-        kernels.draw[(triton.cdiv(room, rows),)](
+        self._kernels.draw[(-(-room // rows),)](
             self.indptr, self.indices, sample.nodes, order, self.number, sample.sizes, layer.indptr, layer.ids,
             layer.ids if layer.positions is None else layer.positions, self.table,
             hop, fanout, self.room.first_places[hop],
@@ -213,15 +214,15 @@ class DeviceSampler:
         """Number a hop's sources."""
         edges, rows, first = self.room.edges[hop], self.room.nodes[hop], self.room.first_places[hop]
         grid = self._grid(edges)
-        kernels.flag[grid](layer.ids, layer.indptr, self.table, self._flags, first, edges, rows, BLOCK=_BLOCK)
+        self._kernels.flag[grid](layer.ids, layer.indptr, self.table, self._flags, first, edges, rows, BLOCK=_BLOCK)
         torch.cumsum(self._flags[:edges], 0, dtype=torch.int32, out=self._ranks[:edges])
-        kernels.number[grid](
+        self._kernels.number[grid](
             layer.ids, layer.indptr, self.table, self._ranks, self._numbers, sample.nodes, sample.sizes, layer.indices,
             hop, first, edges, rows, self.room.nodes[hop + 1], BLOCK=_BLOCK,
         )  # fmt: skip
 
     def _grid(self, count: int) -> tuple[int]:
-        return (triton.cdiv(max(1, count), _BLOCK),)
+        return (-(-max(1, count) // _BLOCK),)
 
     def sample(self, seeds: Array, key: int, *, open_last: bool = False) -> tuple[Tensor, list[DeviceSample]]:
         """Do `NeighborSampler.sample`; waits for the device once, for the sizes."""
