@@ -5,10 +5,10 @@
 Not yet run on a GPU. The graph is generated (GraphSAGE, 3 x 256, fan-out 15, 10, 5, batches of 1024). `roofs`: what the
 device can do at most: copies, products of matrices by precision, uploads. `stages`: milliseconds of a step by stage,
 one after the other, and how often the CPU waits for the GPU in it (torch's own count), and where. `steps`: milliseconds
-of whole steps by sampling threads and precision, variants in turn, medians of rounds; against PyG's loader and layers
-where PyG can sample. `operators`: the sum over the whole graph, forward and backward, against torch.sparse (cuSPARSE)
-and PyG, and as a share of the copy bandwidth. Neither Prefect nor MLflow, DGL, OGB or METIS is needed. Figures go to
-benchmarks/results/gpu.json too.
+of whole steps by sampling threads and precision, with sampling on the GPU and with recorded steps, variants in turn,
+medians of rounds; against PyG's loader and layers where PyG can sample. `operators`: the sum over the whole graph,
+forward and backward, against torch.sparse (cuSPARSE) and PyG, and as a share of the copy bandwidth. Neither Prefect
+nor MLflow, DGL, OGB or METIS is needed. Figures go to benchmarks/results/gpu.json too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("roofs", "stages", "steps", "operators")
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "tf32", "bfloat16")
 
 
 def make_recipe(args: argparse.Namespace, *overrides: str) -> Recipe:
@@ -95,25 +95,33 @@ def measure_roofs(args: argparse.Namespace) -> dict[str, float]:
 
 
 def measure_stages(args: argparse.Namespace, folder: Path, device: torch.device) -> dict[str, Any]:
+    """Of steps that are launched one by one: a recorded one has no stages."""
     found = {}
     for name, overrides in variants(args, threads=(1,)).items():
-        side = Ours(make_recipe(args, *overrides), folder, args.out / "gpu" / name, device)
-        found[name] = side.stages(args.steps)
+        if "train.cuda_graph=true" not in overrides:
+            side = Ours(make_recipe(args, *overrides), folder, args.out / "gpu" / name, device)
+            found[name] = side.stages(args.steps)
     return found
 
 
 def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, list[str]]:
-    """Overrides by name."""
-    return {
-        f"{precision}, {count} sampling thread(s)": [
-            f"train.precision={precision}",
-            f"train.sampling_threads={count}",
-            f"train.prefetch={2 * count}",
-            "train.threads=1",
-        ]
-        for precision in PRECISIONS
-        for count in threads
-    }
+    """Overrides by name: where batches are made, by precision; and once each what determinism and recording cost."""
+    on_gpu = args.device == "cuda"
+    found = {}
+    for precision in PRECISIONS if on_gpu else (PRECISIONS[0], PRECISIONS[-1]):
+        base = [f"train.precision={precision}", "train.threads=1"]
+        for count in threads:
+            more = [f"train.sampling_threads={count}", f"train.prefetch={2 * count}"]
+            found[f"{precision}, {count} sampling thread(s)"] = base + more
+        if on_gpu:
+            resident = [*base, "train.sampling=device"]
+            found[f"{precision}, sampled on the GPU"] = resident
+            found[f"{precision}, recorded"] = [*resident, "train.cuda_graph=true"]
+            found[f"{precision}, recorded, not deterministic"] = [
+                *(*resident, "train.cuda_graph=true"),
+                "train.deterministic=false",
+            ]
+    return found
 
 
 def measure_steps(args: argparse.Namespace, folder: Path, device: torch.device) -> dict[str, float]:

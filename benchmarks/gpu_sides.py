@@ -19,7 +19,8 @@ from models.block import Batch
 from tasks.processes.device import use_threads
 from tasks.train.job import AnyJob, GnnJob
 from tasks.train.loop import Trainer
-from tasks.train.pipeline import Pipeline, Upload
+from tasks.train.pipeline import Pipeline, Upload, pipeline_sizes
+from tasks.train.precision import set_determinism, step_products
 from tasks.train.strategies.base import Ranks
 
 STAGES = ("make", "upload", "forward", "backward", "optimizer")
@@ -72,6 +73,7 @@ class Ours:
         self.device, self.trainer = device, Trainer(job, Ranks(), device)  # type: ignore[arg-type]
         self.config, self.batches = self.trainer.config, self.trainer.batches
         self.trainer.model.train()
+        self.ahead, self.threads = pipeline_sizes(self.config, device)
         self.number = 0
         self.pipeline: Pipeline | None = None
 
@@ -82,13 +84,15 @@ class Ours:
                 self.batches.make,
                 self.number,
                 self.batches.total,
-                ahead=self.config.prefetch,
-                threads=self.config.sampling_threads,
+                ahead=self.ahead,
+                threads=self.threads,
                 device=self.device,
             )
+        set_determinism(self.config)  # the process's, and another side's may be another
         began = time.perf_counter()
-        for _ in range(count):
-            self.trainer._step(self.pipeline)
+        with step_products(self.config):
+            for _ in range(count):
+                self.trainer._step(self.pipeline)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return 1000 * (time.perf_counter() - began) / count
@@ -106,7 +110,7 @@ class Ours:
             began = time.perf_counter()
             batch = self.batches.make(number)
             made = 1000 * (time.perf_counter() - began)
-            with counted_waits(self.device) as found:
+            with counted_waits(self.device) as found, step_products(self.config):
                 marks = self._stages(batch, upload, clock, number + 1)
             if number < 2:
                 continue

@@ -124,8 +124,12 @@ class _GradientOptions(ConfigModel):
     """How ranks share the work (`graphmill strategies`)."""
     self_training: SelfTrainingConfig | None = None
     """Train again on confident predictions for unlabelled nodes; null: once."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What layers compute and store in; weights stay float32. float16 scales its gradients and needs a GPU."""
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    """What layers compute and store in; weights stay float32. tf32 stores float32, and products take factors of 10
+    bits; it needs a GPU, as float16 does, which scales its gradients."""
+    deterministic: bool = True
+    """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
+    GPUs with sums in any order."""
     sampling: Literal["cpu", "device"] = "cpu"
     """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
     its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
@@ -137,10 +141,12 @@ class _GradientOptions(ConfigModel):
     several ranks where there is one GPU. It is slower than one rank."""
     embeddings: EmbeddingsSection = Field(default="dense", validate_default=True)
     """Where learnable node embeddings of graphs without features live (`graphmill embeddings`)."""
-    prefetch: int = Field(default=2, ge=0, le=4096)
-    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them."""
-    sampling_threads: int = Field(default=1, ge=1, le=4096)
-    """Background threads that prepare batches; no more than `prefetch`."""
+    prefetch: int | None = Field(default=None, ge=0, le=4096)
+    """Batches prepared ahead by background threads, in memory; 0: by the training itself, when it needs them; null: 2,
+    or where a GPU trains twice as many as threads prepare them."""
+    sampling_threads: int | None = Field(default=None, ge=1, le=4096)
+    """Background threads that prepare batches, no more than `prefetch`; null: 1, or where a GPU trains and the CPU
+    samples, two fewer than a rank has cores, up to 16."""
 
 
 class TrainConfig(TrainBase, _GradientOptions):
@@ -156,7 +162,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic"})
 
     @model_validator(mode="after")
     def _graph_holds_the_step(self) -> TrainConfig:
@@ -164,7 +170,7 @@ class TrainConfig(TrainBase, _GradientOptions):
             "sampling=device": self.sampling == "device",
             "accumulate_steps=1": self.accumulate_steps == 1,
             "num_ranks=1 and num_machines=1": self.num_ranks * self.num_machines == 1,
-            "precision=float32 or bfloat16": self.precision != "float16",
+            "precision=float32, tf32 or bfloat16": self.precision != "float16",
         }
         missing = [option for option, holds in wanted.items() if not holds]
         if self.cuda_graph and missing:
@@ -173,9 +179,10 @@ class TrainConfig(TrainBase, _GradientOptions):
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
-        if self.sampling_threads > max(1, self.prefetch):
+        prefetch = 2 if self.prefetch is None else self.prefetch
+        if self.sampling_threads is not None and self.sampling_threads > max(1, prefetch):
             raise ValueError(
-                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={self.prefetch}, for each "
+                f"sampling_threads={self.sampling_threads} cannot all work with prefetch={prefetch}, for each "
                 f"prepares one batch at a time; set prefetch to {self.sampling_threads} or more"
             )
         return self

@@ -29,8 +29,8 @@ from tasks.train.meter import Meter
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
-from tasks.train.pipeline import Pipeline
-from tasks.train.precision import be_deterministic, check_precision, feature_dtype
+from tasks.train.pipeline import Pipeline, pipeline_sizes
+from tasks.train.precision import check_precision, feature_dtype, set_determinism, step_products
 from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
@@ -60,7 +60,7 @@ class Trainer:
     def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
-        be_deterministic()
+        set_determinism(self.config)
         store = GraphStore.open(job.graph)
         torch.manual_seed(job.seed)
         self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
@@ -125,17 +125,15 @@ class Trainer:
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
         config = self.config
+        ahead, threads = pipeline_sizes(config, self.device)
+        batches = self.batches
         with Pipeline(
-            self.batches.make,
-            self._next_batch(),
-            self.batches.total,
-            ahead=config.prefetch,
-            threads=config.sampling_threads,
-            device=self.device,
+            batches.make, self._next_batch(), batches.total, ahead=ahead, threads=threads, device=self.device
         ) as pipeline:
             patience = math.inf if config.patience is None else config.patience
             while self.progress.epoch < config.epochs and self.progress.evaluations_without_gain < patience:
-                self._train_round(pipeline)
+                with step_products(config):
+                    self._train_round(pipeline)
                 self._finish_round()
         self._save_last()
         self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))

@@ -13,9 +13,27 @@ from typing import Any
 
 import torch
 
+from configs.training import TrainConfig
 from models.block import Batch
+from models.kernels.memory import lock_recycled_pages
+from tasks.train.job import cores
 
 THREAD_NAME = "batches"
+_MOST_THREADS = 16
+_OTHER_CORES = 2
+"""For the training's own thread and for what torch does beside it."""
+
+
+def pipeline_sizes(train: TrainConfig, device: torch.device) -> tuple[int, int]:
+    """Return how many batches are prepared ahead, and by how many threads: what the recipe says, or what fits here."""
+    threads, ahead = train.sampling_threads, train.prefetch
+    if threads is None:
+        busy = device.type == "cuda" and train.sampling == "cpu"  # else the CPU's cores train, or the GPU samples
+        threads = min(_MOST_THREADS, max(1, cores() // train.num_ranks - _OTHER_CORES)) if busy else 1
+        threads = threads if ahead is None else max(1, min(threads, ahead))
+    if ahead is None:
+        ahead = 2 * threads if device.type == "cuda" else max(2, threads)
+    return ahead, threads
 
 
 class Pipeline:
@@ -135,12 +153,15 @@ class Upload:
         self.device = device
         self.cuda = cuda
         self.stream = cuda.Stream(device)
+        if cuda is torch.cuda:
+            lock_recycled_pages()
 
     def send(self, make: Callable[[], Batch]) -> tuple[Batch, Any]:
         """Make a batch and start copying (in any thread); return what `receive` wants."""
         # A thread's current device is number 0, and page-locking would open a context there.
         with self.cuda.device(self.device), self.cuda.stream(self.stream):
-            # torch's allocator keeps page-locked blocks, and gives them out again once the copies from them are done
+            # What was gathered lies in page-locked memory; of the rest torch makes copies there, in blocks that it
+            # gives out again once the copies from them are done.
             there = make().pin_memory().to(self.device)
             event = self.cuda.Event()
             event.record(self.stream)

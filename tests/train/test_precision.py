@@ -20,6 +20,8 @@ from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
+from tasks.train import validation
+from tasks.train.loop import Trainer
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate
@@ -157,12 +159,43 @@ def test_precisions_that_cannot_work_are_refused(tmp_path: Path) -> None:
         check_precision(TrainConfig(precision=precision, embeddings="sparse"), CPU)  # type: ignore[arg-type]
     with pytest.raises(RecipeError, match=r"float16 needs a GPU.*take bfloat16"):
         check_precision(TrainConfig(precision="float16"), CPU)
+    check_precision(TrainConfig(precision="tf32", embeddings="sparse"), gpu)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"precision=tf32 needs a GPU.*take bfloat16"):
+        check_precision(TrainConfig(precision="tf32"), CPU)
     with pytest.raises(RecipeError, match=r"float16 scales gradients.*train\.precision=bfloat16 or train\.embeddings"):
         check_precision(TrainConfig(precision="float16", embeddings="sparse"), gpu)
     if not torch.cuda.is_available():
         with pytest.raises(RecipeError, match="torch sees no GPU"):
             choose_device("cuda")
         assert choose_device("auto") == CPU
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_deterministic_algorithms_are_an_option(tmp_path: Path, deterministic: bool) -> None:
+    made = job(partition(tmp_path / "g", "link"), tmp_path / "work", f"train.deterministic={deterministic}")
+    make_trainer(made)
+    assert torch.are_deterministic_algorithms_enabled() == deterministic
+
+
+def test_steps_multiply_in_tf32_and_validation_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, set[str]] = {"_step": set(), "_validate": set()}
+    for name in found:
+        whole = getattr(Trainer, name)
+
+        def noted(self: Trainer, *given: Any, name: str = name, whole: Any = whole) -> Any:
+            found[name].add(torch.get_float32_matmul_precision())
+            return whole(self, *given)
+
+        monkeypatch.setattr(Trainer, name, noted)
+    made = job(partition(tmp_path / "g", "link"), tmp_path / "work", "train.precision=tf32", "train.epochs=2")
+    make_trainer(made).run()
+    assert found == {"_step": {"high"}, "_validate": {"highest"}}
+
+
+def test_a_gpu_measures_larger_graphs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+    assert validation._whole_graph_bytes(torch.device("cuda", 0)) == 10 << 30
+    assert validation._whole_graph_bytes(CPU) == 1 << 30
 
 
 def test_ranks_share_a_gpu_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,7 @@ def test_batch_norm_counts_what_is_there(there: int, dtype: torch.dtype) -> None
     [
         ({"sampling": "cpu"}, r"cuda_graph=true needs sampling=device; set that"),
         ({"accumulate_steps": 2, "num_ranks": 2}, r"needs accumulate_steps=1, num_ranks=1 and num_machines=1;"),
-        ({"precision": "float16"}, r"needs precision=float32 or bfloat16"),
+        ({"precision": "float16"}, r"needs precision=float32, tf32 or bfloat16"),
     ],
 )
 def test_what_no_graph_holds_is_refused(options: dict[str, Any], message: str) -> None:
