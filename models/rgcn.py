@@ -15,6 +15,7 @@ from models.configs import RgcnConfig
 from models.encoders import NodeEncoder
 from models.facts import GraphFacts
 from models.kernels.adjacency import Adjacency
+from models.kernels.counting import number_of_equals, starts_of
 from models.kernels.dense import Linear
 from models.kernels.spmm import weighted_sum
 from models.layers import own_rows
@@ -28,10 +29,9 @@ def by_relation(block: Block, num_relations: int) -> list[Adjacency]:
     assert block.edge_type is not None, "the loader gave no relations"
     order = torch.argsort(block.edge_type, stable=True)  # within a relation edges stay by destination
     targets = block.adjacency.targets()
-    bounds = torch.arange(block.num_dst + 1, device=targets.device)
     parts = []
     for edges in torch.split(order, type_sizes(block.edge_type, num_relations, block.edge_type_counts)):
-        indptr = torch.searchsorted(targets[edges], bounds)
+        indptr = starts_of(targets[edges], block.num_dst)
         parts.append(Adjacency(indptr, block.indices[edges], block.num_src))
     return parts
 
@@ -40,9 +40,7 @@ def relation_shares(block: Block, num_relations: int) -> Tensor:
     """Return 1 / c_vr for each edge, c_vr the in-edges of its destination of its relation: float32 (E,)."""
     assert block.edge_type is not None, "the loader gave no relations"
     pair = block.adjacency.targets() * num_relations + block.edge_type
-    ascending = torch.sort(pair).values
-    counts = torch.searchsorted(ascending, pair, right=True) - torch.searchsorted(ascending, pair)
-    return counts.to(torch.float32).reciprocal()
+    return number_of_equals(pair).to(torch.float32).reciprocal()
 
 
 class RelationalConv(nn.Module):

@@ -34,7 +34,7 @@ def begin(order, number, nodes, table, numbers, sizes, HEAD: tl.constexpr, BLOCK
         tl.store(sizes, count)
 
 
-@triton.jit(do_not_specialize=["hop", "fanout"])
+@triton.jit(do_not_specialize=["hop", "fanout", "room"])
 def count(  # type: ignore[no-untyped-def]
     indptr, nodes, sizes, degree, taken, hop, fanout: tl.int64, room: tl.int64,
     REPLACES: tl.constexpr, COUNTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -127,7 +127,7 @@ def _take(  # type: ignore[no-untyped-def]
         tl.atomic_min(table + u.to(tl.int64), (batch << 32) | (first_place + place), mask=takes)
 
 
-@triton.jit(do_not_specialize=["first_place"])
+@triton.jit(do_not_specialize=["first_place", "room", "rows"])
 def flag(ids, bounds, table, flags, first_place: tl.int64, room: tl.int64, rows: tl.int64, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Fill flags int32 (room,): 1 where an edge's source appears for the first time; `rows`: destinations' room."""
     e = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -137,7 +137,7 @@ def flag(ids, bounds, table, flags, first_place: tl.int64, room: tl.int64, rows:
     tl.store(flags + e, (exists & (place == first_place + e)).to(tl.int32), mask=e < room)
 
 
-@triton.jit(do_not_specialize=["hop", "first_place"])
+@triton.jit(do_not_specialize=["hop", "first_place", "room", "rows", "beyond"])
 def number(  # type: ignore[no-untyped-def]
     ids, bounds, table, ranks, numbers, nodes, sizes, local,
     hop, first_place: tl.int64, room: tl.int64, rows: tl.int64, beyond: tl.int64, BLOCK: tl.constexpr,

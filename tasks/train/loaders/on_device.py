@@ -37,6 +37,8 @@ def move_sampling(loader: Loader, device: torch.device, memory: int | None = Non
     assert isinstance(loader, NeighborLoader)
     found = DeviceNeighborhoods(loader.neighborhoods, loader.seeds, loader.batch_size, device, memory)
     loader.neighborhoods = found
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # other streams will read what this one has written
     return found.describe()
 
 
