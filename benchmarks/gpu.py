@@ -30,6 +30,7 @@ from benchmarks.gnn_worker import Settings
 from benchmarks.gpu_sides import Ours, Pyg
 from configs.load import build_recipe
 from configs.schema import Recipe
+from models.kernels.backends import has_triton, take_triton
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
@@ -114,7 +115,7 @@ def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, li
             more = [f"train.sampling_threads={count}", f"train.prefetch={2 * count}"]
             found[f"{precision}, {count} sampling thread(s)"] = base + more
         if on_gpu:
-            resident = [*base, "train.sampling=device"]
+            resident = [*base, "train.sampling=device", "train.kernels=triton"]
             found[f"{precision}, sampled on the GPU"] = resident
             found[f"{precision}, recorded"] = [*resident, "train.cuda_graph=true"]
             found[f"{precision}, recorded, not deterministic"] = [
@@ -156,10 +157,19 @@ def measure_operators(args: argparse.Namespace, folder: Path) -> dict[str, dict[
     roof = copy_bandwidth(args.device, 1 << (30 if args.device == "cuda" else 22))["bytes_per_second"]
     adjacency, found = whole_adjacency(Arrays(str(folder)), args.device), {}
     for dtype in ("float32", "bfloat16"):
-        for name, kind in (("graphmill", Aggregation), ("torch.sparse", TorchSparse), ("PyG", PygAggregation)):
+        sides = (
+            ("graphmill", Aggregation),
+            ("Triton", Aggregation),
+            ("torch.sparse", TorchSparse),
+            ("PyG", PygAggregation),
+        )
+        for name, kind in sides:
             if name == "PyG" and dtype == "bfloat16":
                 continue
             options = {"width": args.hidden, "dtype": dtype}
+            if name == "Triton" and not (args.device == "cuda" and has_triton()):
+                continue
+            take_triton(name == "Triton")
             try:
                 side = kind(Settings(graph=str(folder), threads=1, device=args.device, options=options))
                 seconds = seconds_of(lambda side=side: side.jobs["aggregate"](1), args.device, args.rounds)
@@ -169,6 +179,7 @@ def measure_operators(args: argparse.Namespace, folder: Path) -> dict[str, dict[
             size = moved_bytes(adjacency, args.hidden, getattr(torch, dtype).itemsize)
             found[f"{name}, {dtype}"] = {"ms": 1000 * seconds, "share of copy": size / seconds / roof}
             del side
+    take_triton(False)
     return found
 
 

@@ -133,6 +133,9 @@ class _GradientOptions(ConfigModel):
     sampling: Literal["cpu", "device"] = "cpu"
     """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
     its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
+    kernels: Literal["auto", "torch", "triton"] = "auto"
+    """What passes messages on a GPU: torch's functions, or fused kernels in Triton; auto: torch's, as long as the
+    others have not run on a GPU. CPUs have kernels of their own."""
     cuda_graph: bool = False
     """With sampling=device: record all that a step launches on the GPU once, and replay it; batches are padded to the
     room of the largest (graphsage without max, gcn; not yet run on a GPU)."""
@@ -162,7 +165,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic"})
+    later_fields: ClassVar[frozenset[str]] = frozenset({"cuda_graph", "deterministic", "kernels"})
 
     @model_validator(mode="after")
     def _graph_holds_the_step(self) -> TrainConfig:

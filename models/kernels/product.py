@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.adjacency import Adjacency
+from models.kernels.backends import on_triton
 from models.kernels.memory import empty
 from models.kernels.threads import run_rows
 from models.kernels.vector import (
@@ -64,7 +65,7 @@ def multiply(
 
 def takes_triton(adj: Adjacency, x: Tensor) -> bool:
     """Whether Triton's kernel multiplies, which has not yet run on a GPU: cuSPARSE cannot where arrays are padded."""
-    return x.is_cuda and adj.is_padded
+    return x.is_cuda and (adj.is_padded or on_triton(x))
 
 
 def factor(tensor: Tensor | None) -> NDArray[np.float32] | None:

@@ -30,7 +30,7 @@ from tasks.train.model import build_model
 from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline, pipeline_sizes
-from tasks.train.precision import check_precision, feature_dtype, set_determinism, step_products
+from tasks.train.precision import check_precision, feature_dtype, set_determinism, set_kernels, step_products
 from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
 from tasks.train.strategies.base import Ranks, Strategy
 from tasks.train.validation import Validation
@@ -61,6 +61,7 @@ class Trainer:
         """Open the graph, build the model, and restore the last checkpoint."""
         self.job, self.config, self.ranks, self.device = job, job.train, ranks, device
         set_determinism(self.config)
+        set_kernels(self.config, device)
         store = GraphStore.open(job.graph)
         torch.manual_seed(job.seed)
         self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)

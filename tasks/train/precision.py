@@ -9,6 +9,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.training import TrainConfig
+from models.kernels.backends import has_triton, take_triton
 from models.kernels.product_precision import products_in
 
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -32,6 +33,16 @@ def check_precision(train: TrainConfig, device: torch.device) -> None:
             "train.precision=float16 scales gradients, which train.embeddings=sparse has no part in; "
             "take train.precision=bfloat16 or train.embeddings=dense"
         )
+
+
+def set_kernels(train: TrainConfig, device: torch.device) -> None:
+    """Have the recipe's kernels pass messages. Raises RecipeError: Triton's are wanted and cannot be had."""
+    wanted = train.kernels == "triton"
+    if wanted and device.type != "cuda":
+        raise RecipeError("train.kernels=triton needs a GPU, and this rank computes on the CPU; set train.kernels=auto")
+    if wanted and not has_triton():
+        raise RecipeError("train.kernels=triton needs Triton, which is not installed; set train.kernels=auto")
+    take_triton(wanted)
 
 
 def feature_dtype(train: TrainConfig) -> torch.dtype:

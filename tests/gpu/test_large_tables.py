@@ -17,7 +17,7 @@ from models.kernels.gatv2 import gatv2_attention
 from models.kernels.message import message_sum, softmax_aggregate
 from models.kernels.sddmm import sddmm
 from models.kernels.spmm import spmm
-from tests.gpu.where import DEVICE, HAS_GPU, MARKS
+from tests.gpu.where import DEVICE, HAS_GPU, KERNELS, MARKS, computing_with
 
 pytestmark = MARKS
 WIDTH = 64
@@ -58,8 +58,14 @@ OPERATORS: dict[str, Callable[[Adjacency, Tensor], Tensor]] = {
 }
 
 
+@KERNELS
 @pytest.mark.parametrize("name", OPERATORS)
-def test_rows_beyond_32_bits(name: str) -> None:
+def test_rows_beyond_32_bits(name: str, kernels: str) -> None:
+    with computing_with(kernels):
+        _compare_rows(name)
+
+
+def _compare_rows(name: str) -> None:
     operator, shift = OPERATORS[name], ROWS - LAST
     rows = torch.randn(LAST, WIDTH, generator=torch.Generator().manual_seed(1)).bfloat16().to(DEVICE)
     large = torch.zeros(ROWS, WIDTH, dtype=torch.bfloat16, device=DEVICE)

@@ -14,7 +14,7 @@ from torch import Tensor
 from models.base import GraphModel
 from models.block import Batch
 from models.losses import LOSSES
-from tests.gpu.where import DEVICE, MARKS, never_waiting
+from tests.gpu.where import DEVICE, KERNELS, MARKS, computing_with, never_waiting
 from tests.models.test_contract import LOADERS, NAMES, build
 
 pytestmark = MARKS
@@ -48,14 +48,16 @@ def step(
     return float(loss.detach()), {name: grad.cpu().double() for name, grad in named if grad is not None}
 
 
+@KERNELS
 @pytest.mark.parametrize(("name", "task", "loader", "options"), CASES)
 def test_loss_and_gradients_are_the_cpus(
-    tmp_path: Path, name: str, task: str, loader: str, options: dict[str, Any]
+    tmp_path: Path, name: str, task: str, loader: str, options: dict[str, Any], kernels: str
 ) -> None:
     model, store, batches = build(tmp_path, name, task, loader, **options)
     batch, kind = batches.batch(np.arange(min(40, batches.num_seeds)), key=3), store.manifest.task_type
     expected, wanted = step(model, batch, kind)
-    loss, found = step(model.to(DEVICE), batch.to(DEVICE), kind)
+    with computing_with(kernels):
+        loss, found = step(model.to(DEVICE), batch.to(DEVICE), kind)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert found.keys() == wanted.keys()
     whole = sum(float(grad.square().sum()) for grad in wanted.values()) ** 0.5
@@ -64,12 +66,14 @@ def test_loss_and_gradients_are_the_cpus(
         assert error < 1e-3 * float(grad.norm()) + 1e-5 * whole, parameter
 
 
+@KERNELS
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "dgl"])
-def test_halves_come_near(tmp_path: Path, name: str, precision: torch.dtype) -> None:
+def test_halves_come_near(tmp_path: Path, name: str, precision: torch.dtype, kernels: str) -> None:
     model, store, batches = build(tmp_path, name, "node", "neighbor")
     batch, kind = batches.batch(np.arange(40), key=3), store.manifest.task_type
     expected, _ = step(model, batch, kind)
     half = precision if DEVICE.type == "cuda" else torch.bfloat16
-    loss, _ = step(model.to(DEVICE), batch.to(DEVICE), kind, half)
+    with computing_with(kernels):
+        loss, _ = step(model.to(DEVICE), batch.to(DEVICE), kind, half)
     assert loss == pytest.approx(expected, rel=0.05)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from models.kernels.backends import has_triton, take_triton
+
 HAS_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if HAS_GPU else torch.device("cpu")
 _TRIED = os.environ.get("GRAPHMILL_TRY_GPU_TESTS") == "1"
@@ -20,6 +22,22 @@ MARKS = [
     pytest.mark.skipif(not (HAS_GPU or _TRIED), reason="torch sees no GPU"),
     pytest.mark.timeout(600),
 ]
+
+
+KERNELS = pytest.mark.parametrize(
+    "kernels",
+    ["torch", pytest.param("triton", marks=pytest.mark.skipif(not has_triton(), reason="Triton is not installed"))],
+)
+
+
+@contextmanager
+def computing_with(kernels: str) -> Iterator[None]:
+    """Pass messages by torch's functions or Triton's kernels."""
+    take_triton(kernels == "triton")
+    try:
+        yield
+    finally:
+        take_triton(False)
 
 
 @contextmanager

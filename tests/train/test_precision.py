@@ -15,17 +15,18 @@ import torch
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
+from models.kernels import backends
 from models.losses import LOSSES
 from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train import validation
+from tasks.train import precision, validation
 from tasks.train.loop import Trainer
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
 from tasks.train.optimizers import describe_rate
-from tasks.train.precision import check_precision
+from tasks.train.precision import check_precision, set_kernels
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
@@ -175,6 +176,19 @@ def test_deterministic_algorithms_are_an_option(tmp_path: Path, deterministic: b
     made = job(partition(tmp_path / "g", "link"), tmp_path / "work", f"train.deterministic={deterministic}")
     make_trainer(made)
     assert torch.are_deterministic_algorithms_enabled() == deterministic
+
+
+def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda", 0)
+    with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
+        set_kernels(TrainConfig(kernels="triton"), CPU)
+    monkeypatch.setattr(precision, "has_triton", lambda: False)
+    with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
+        set_kernels(TrainConfig(kernels="triton"), gpu)
+    monkeypatch.setattr(precision, "has_triton", lambda: True)
+    for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
+        set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
+        assert backends._takes_triton == expected
 
 
 def test_steps_multiply_in_tf32_and_validation_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
