@@ -60,7 +60,7 @@ def counted_waits(device: torch.device) -> Iterator[list[str]]:
             yield found
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    found += [f"{entry.filename}:{entry.lineno}" for entry in caught if "synchroniz" in str(entry.message)]
+    found += [f"{entry.filename}:{entry.lineno}" for entry in caught if "called a synchronizing" in str(entry.message)]
 
 
 class Ours:

@@ -28,4 +28,4 @@ class NoTimeouts:
 
 if __name__ == "__main__":
     plugins = [] if importlib.util.find_spec("pytest_timeout") else [NoTimeouts()]
-    sys.exit(pytest.main(["-q", "-rs", *sys.argv[1:], str(Path(__file__).parent), *FILES], plugins))
+    sys.exit(pytest.main(["-q", "-rs", "-W", "default", *sys.argv[1:], str(Path(__file__).parent), *FILES], plugins))

@@ -21,6 +21,8 @@ _TRIED = os.environ.get("GRAPHMILL_TRY_GPU_TESTS") == "1"
 MARKS = [
     pytest.mark.skipif(not (HAS_GPU or _TRIED), reason="torch sees no GPU"),
     pytest.mark.timeout(600),
+    # What torch and Triton warn of on a GPU is shown, and ends no test: "Synchronization debug mode is a prototype".
+    pytest.mark.filterwarnings("default"),
 ]
 
 

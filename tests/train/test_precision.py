@@ -21,7 +21,7 @@ from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train import precision, validation
+from tasks.train import validation
 from tasks.train.loop import Trainer
 from tasks.train.model import build_model
 from tasks.train.optimization import Optimization
@@ -182,10 +182,10 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     gpu = torch.device("cuda", 0)
     with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), CPU)
-    monkeypatch.setattr(precision, "has_triton", lambda: False)
+    monkeypatch.setattr("tasks.train.precision.has_triton", lambda: False)
     with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), gpu)
-    monkeypatch.setattr(precision, "has_triton", lambda: True)
+    monkeypatch.setattr("tasks.train.precision.has_triton", lambda: True)
     for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
         set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
         assert backends._takes_triton == expected
