@@ -5,6 +5,8 @@ Which rows have room follows from how often a batch is expected to read them. No
 
 from __future__ import annotations
 
+import math
+import mmap
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +77,10 @@ def _copy(table: Array, rows: Array, device: torch.device) -> Tensor:
 
 def _copy_to_host(table: Array, rows: Array, device: torch.device) -> Tensor:
     """Copy rows into memory that the device can read."""
-    out = _tensor(np.empty((len(rows), table.shape[1]), table.dtype))
+    shape = (len(rows), table.shape[1])
+    # Whole pages of its own: a page can be locked once only.
+    memory = mmap.mmap(-1, max(1, math.prod(shape) * table.itemsize))
+    out = _tensor(np.frombuffer(memory, table.dtype, math.prod(shape)).reshape(shape))
     for low in range(0, len(rows), _CHUNK_ROWS):
         out[low : low + _CHUNK_ROWS] = _tensor(table[rows[low : low + _CHUNK_ROWS]])
     if device.type == "cuda" and out.nbytes:
