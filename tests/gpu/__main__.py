@@ -1,7 +1,8 @@
 """All tests that a GPU changes, in one command: `python -m tests.gpu [-x] [-k WORDS]`. Options go to pytest.
 
 They are those of this folder, and those of Triton's kernels, which run in its interpreter where there is no GPU.
-Neither Prefect nor MLflow, DGL, OGB or METIS is needed, nor pytest-timeout.
+Neither Prefect nor MLflow, DGL, OGB or METIS is needed, nor pytest-timeout. Under compute-sanitizer: `compute-sanitizer
+python -m tests.gpu -k "device or triton"`.
 """
 
 from __future__ import annotations
