@@ -35,7 +35,8 @@ from configs.registry import DATASETS
 from models.dgl_adapter import load_dgl, use_threads
 from tasks.preprocess.edges.shard_kernels import expand_edges, sort_and_compress
 from tasks.sampling.features import FeatureSource
-from tasks.sampling.neighbors import Method, NeighborSampler
+from tasks.sampling.in_edges import Method
+from tasks.sampling.neighbors import NeighborSampler
 from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.manifests import ArrayEntry
 from tasks.train.loaders.neighbor import Neighborhoods

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -26,11 +27,23 @@ from tasks.storage.stored import of_kind, read_json
 Job = TypeVar("Job")
 _PARENT = "GRAPHMILL_PARENT_PID"
 _LINES_KEPT = 15
-_JOB, _RESULT = "job.json", "result.json"
+JOB_FILE, RESULT_FILE = "job.json", "result.json"
 
 
-def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
-    """Have a module's `main` do a job, a dataclass, in a process of its own; returns the result's fields.
+@dataclass(frozen=True)
+class Launcher:
+    """What starts several processes of one program, which end with it."""
+
+    arguments: Sequence[str]
+    """Of Python; the program's own follow."""
+    environment: Mapping[str, str]
+
+
+_ALONE = Launcher((), {})
+
+
+def run_job(module: str, job: object, context: StageContext, launcher: Launcher = _ALONE) -> dict[str, Any]:
+    """Have a module's `main` do a job, a dataclass, in a process of its own, or several; returns the result's fields.
 
     The module passes its `main`'s argument on to `finish_job`.
 
@@ -39,9 +52,9 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
         StageError: it died; the message ends with what it said last.
         OSError: its disk is full; `disk_errors` says so.
     """
-    job_path, result_path = context.work / _JOB, context.work / _RESULT
+    job_path, result_path = context.work / JOB_FILE, context.work / RESULT_FILE
     write_atomic(job_path, to_json(job))
-    run_worker(module, job_path, context)
+    run_worker(module, job_path, context, launcher)
     outcome = json.loads(result_path.read_text(encoding="utf-8"))
     for path in (job_path, result_path):  # they hold this machine's paths
         path.unlink()
@@ -54,7 +67,7 @@ def run_job(module: str, job: object, context: StageContext) -> dict[str, Any]:
 def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> int:
     """In the worker: do a job, of the dataclass `kind`; graphmill's own errors are JSON that `run_job` raises again."""
     try:
-        write_atomic(job_path.with_name(_RESULT), json.dumps(_outcome(job_path, kind, work)).encode())
+        write_atomic(job_path.with_name(RESULT_FILE), json.dumps(_outcome(job_path, kind, work)).encode())
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise
@@ -62,9 +75,14 @@ def finish_job(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, 
     return 0
 
 
+def read_job(job_path: Path, kind: type[Job]) -> Job:
+    """Return a job, of the dataclass `kind`."""
+    return of_kind(kind, read_json(job_path), job_path)
+
+
 def _outcome(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return {"fields": work(of_kind(kind, read_json(job_path), job_path))}
+        return {"fields": work(read_job(job_path, kind))}
     except GraphmillError as error:
         return {"error": kind_of(error), "message": str(error)}
     except Exception as error:
@@ -75,13 +93,14 @@ def _outcome(job_path: Path, kind: type[Job], work: Callable[[Job], dict[str, An
         return {"error": "StageError", "message": text}
 
 
-def run_worker(module: str, argument: Path, context: StageContext) -> None:
+def run_worker(module: str, argument: Path, context: StageContext, launcher: Launcher = _ALONE) -> None:
     """Run `main(argument)` of a module and pass on its progress (JSON lines on standard output).
 
     Raises StageError: it died; the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
-    command = [sys.executable, "-m", "tasks.supervise", module, str(argument)]
+    command = [sys.executable, *launcher.arguments, "-m", "tasks.supervise", module, str(argument)]
     environment = {**WORKER_ENVIRONMENT, **os.environ, **for_children(), _PARENT: str(os.getpid())}
+    environment |= launcher.environment
     last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
         command,
@@ -130,7 +149,7 @@ def report_progress(done: float, total: float, unit: str, note: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Become the worker: `arguments` are the module and its `main`'s argument."""
-    die_with_parent(int(os.environ[_PARENT]))
+    die_with_parent(None if "TORCHELASTIC_RUN_ID" in os.environ else int(os.environ[_PARENT]))
     code: int = importlib.import_module(arguments[0]).main(Path(arguments[1]))
     return code
 

@@ -63,7 +63,7 @@ def run(home: Home, request: RunRequest) -> None:
     if any(override.startswith("train.machine_rank=") for override in request.overrides):
         recipe = load_own_recipe(request.recipe, request.overrides)
         if recipe.train.machine_rank > 0 and recipe.train.shared_home:
-            lend_ranks(home, with_versions(recipe, home), force="train" in selection.force)
+            lend_ranks(home, with_versions(recipe, home), selection)
             return
     found = _run_from_cache(home, request, selection)
     if found is not None:
@@ -124,12 +124,13 @@ def _parameters(home: Home, request: RunRequest) -> dict[str, Any]:
     }
 
 
-def lend_ranks(home: Home, recipe: Recipe, *, force: bool) -> None:
-    """Take part in a training that another machine runs, and print where its artifact is."""
+def lend_ranks(home: Home, recipe: Recipe, selection: Selection) -> None:
+    """Take part in a run of these stages by another machine, and print where the training's artifact is."""
     from tasks.train.ranks.join import join_training
 
     with ending.prompt_ending(), temporary_folder(home):
-        folder = join_training(recipe, home, force=force, message=err().print)
+        force, evaluates = "train" in selection.force, "evaluate" in selection.stages
+        folder = join_training(recipe, home, force=force, evaluates=evaluates, message=err().print)
     out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
 

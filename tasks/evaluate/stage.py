@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from configs.base import cache_view
 from configs.metric_names import telling
@@ -11,6 +11,9 @@ from configs.training import TrainConfig
 from tasks.evaluate.verdicts import lost_to_controls, one_class_predicted, secondary_below_controls
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.manifests import EvalReport
+
+if TYPE_CHECKING:
+    from tasks.supervise import Launcher
 
 MOST_LABELLED = 50_000
 """Nodes of which F1 by share of labels is measured; as many are drawn where there are more. 20,000 of 128 numbers and
@@ -49,13 +52,27 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         label_shares=list(recipe.evaluate.label_shares or ()),
         most_labelled=MOST_LABELLED,
         device=recipe.train.device,
-        threads=train.manifest.threads * recipe.train.num_ranks or recipe.train.threads,  # as validation had
+        threads=train.manifest.threads * (1 if _in_parts(recipe) else recipe.train.num_ranks) or recipe.train.threads,
     )
-    fields = run_job("tasks.evaluate.worker", job, context)
+    fields = run_job("tasks.evaluate.worker", job, context, _launcher(recipe, context))
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
     return fields
+
+
+def _in_parts(recipe: Recipe) -> bool:
+    """Whether all ranks of the training evaluate, each its own parts of the graph."""
+    together = getattr(getattr(recipe.train, "strategy", None), "evaluates_together", False)
+    return together and recipe.train.num_ranks * recipe.train.num_machines > 1
+
+
+def _launcher(recipe: Recipe, context: StageContext) -> Launcher:
+    """Return what starts the evaluation's processes."""
+    from tasks.supervise import Launcher
+    from tasks.train.ranks.launch import launcher
+
+    return launcher(recipe.train, context.work.name) if _in_parts(recipe) else Launcher((), {})
 
 
 def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:

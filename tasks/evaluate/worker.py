@@ -6,6 +6,7 @@ stays small. It writes its outcome into the work folder and says on standard out
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -30,7 +31,7 @@ from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import GraphManifest
-from tasks.supervise import finish_job, report_progress
+from tasks.supervise import finish_job, read_job, report_progress
 
 # Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
 _MAX_UNSPLIT_NUMBERS = 1 << 28
@@ -252,6 +253,23 @@ def measure(evaluator: Evaluator, extras: Sequence[Evaluator], prediction: Predi
     return {evaluator.metric: values.pop(evaluator.metric), **values}
 
 
+def evaluate(job: EvaluateJob) -> dict[str, Any]:
+    """Evaluate, with other ranks where there are some; they return nothing."""
+    from tasks.evaluate.ranks import ranks_here, together
+
+    evaluation, ranks = Evaluation(job), ranks_here()
+    if ranks.world_size == 1:
+        return evaluation.run()
+    with together(evaluation.opened, ranks) as predictor:
+        if predictor is None:
+            return {}
+        evaluation.predictor = predictor
+        return evaluation.run()
+
+
 def main(job_path: Path) -> int:
-    """Evaluate."""
-    return finish_job(job_path, EvaluateJob, lambda job: Evaluation(job).run())
+    """Evaluate; only rank 0 has something to say."""
+    if os.environ.get("RANK", "0") != "0":
+        evaluate(read_job(job_path, EvaluateJob))
+        return 0
+    return finish_job(job_path, EvaluateJob, evaluate)

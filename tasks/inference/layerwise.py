@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,6 +31,11 @@ _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as fl
 class Layerwise:
     """Runs models over one graph, layer by layer."""
 
+    first_node = 0
+    """Id of the first node that is computed."""
+    encodes_always: ClassVar[bool] = False
+    """Whether rows that an encoder looks up are looked up once, for all nodes."""
+
     def __init__(
         self, store: GraphStore, device: torch.device, scratch: Path | None = None, chunk_edges: int = CHUNK_EDGES
     ) -> None:
@@ -37,12 +44,23 @@ class Layerwise:
         `scratch`: folder on a disk with room for the layers' outputs; None: the system's own. `chunk_edges`: edges of a
         chunk; a node with more in-edges is a chunk of its own.
         """
-        self.num_nodes = store.manifest.num_nodes
+        self.num_nodes = self.num_sources = store.manifest.num_nodes
         self.indptr = store["csc_indptr"]
         self.sampler = NeighborSampler(self.indptr, store["csc_indices"], (-1,))
         self.device = device
         self.scratch = scratch
         self.chunk_edges = chunk_edges
+
+    # ---- what a graph in parts does in its own way
+
+    def complete(self, rows: Array) -> None:
+        """Fill in rows of the nodes num_nodes to num_sources - 1, which are computed elsewhere."""
+
+    def degrees(self, sources: Array, counted: Array) -> Array:
+        """Return the in-degrees of sources in the whole graph, float32 (n,), from those `counted` here."""
+        return counted
+
+    # ----
 
     def vectors(self, model: GraphModel, features: FeatureSource, nodes: Array | None) -> NDArray[np.float32]:
         """Return vectors of nodes, int64 (n,) distinct (None: all), by a model in evaluation mode, without gradients.
@@ -55,10 +73,13 @@ class Layerwise:
         collected: Array | None = None
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
-            count = self.num_nodes if wanted is None else len(wanted)
+            last = number == len(model.layers) - 1
+            count = len(wanted) if wanted is not None else self.num_nodes if last else self.num_sources
             after = scratch_array(self.scratch, count, out_dims(model)[number])
             for part, chunk in self._chunks(wanted, rows):
                 after[part] = self._apply(model, layer, features, before, chunk)
+            if not last:
+                self.complete(after)
             if model.config.jumping != "none":
                 collected = self._collect(model, collected, after, nodes if wanted is None else None, rows)
             before = after  # the file of the layer before goes here
@@ -67,18 +88,20 @@ class Layerwise:
 
     def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
         """Encode all nodes once; None where the encoder only looks rows up, which each chunk can do itself."""
-        if model.encoder.linear is None and model.encoder.categories is None:
+        if model.encoder.linear is None and model.encoder.categories is None and not self.encodes_always:
             return None
-        encoded = scratch_array(self.scratch, self.num_nodes, model.encoder.out_dim)
+        encoded = scratch_array(self.scratch, self.num_sources, model.encoder.out_dim)
         for part in slices(self.num_nodes, rows):
-            inputs = features.inputs(np.arange(part.start, part.stop)).to(self.device)
+            inputs = features.inputs(np.arange(part.start, part.stop))
+            inputs = replace(inputs, node_ids=inputs.node_ids + self.first_node).to(self.device)
             encoded[part] = model.encoder(inputs).cpu().numpy()
+        self.complete(encoded)
         return encoded
 
     def _chunks(self, wanted: Array | None, rows: int) -> Iterator[tuple[slice, Array]]:
         """Cut `wanted` (None: all nodes) into runs of at most `rows` nodes and in-edges."""
         if wanted is None:
-            for part in bounded_slices(self.indptr[1:], rows, rows):
+            for part in bounded_slices(self.indptr[1 : self.num_nodes + 1], rows, rows):
                 yield part, np.arange(part.start, part.stop)
         else:
             for part in bounded_slices(np.cumsum(self.indptr[wanted + 1] - self.indptr[wanted]), rows, rows):
@@ -89,6 +112,7 @@ class Layerwise:
     ) -> Array:
         """Compute one layer for the destinations in `chunk`: float32 (len(chunk), its out_dim)."""
         sources, layers = self.sampler.sample(chunk, 0)
+        layers[0].degree = self.degrees(sources, layers[0].degree)
         [block] = make_blocks(layers, features)
         if before is None:
             x: Tensor = model.encoder(features.inputs(sources).to(self.device))
@@ -103,7 +127,7 @@ class Layerwise:
         self, model: GraphModel, collected: Array | None, after: Array, chosen: Array | None, rows: int
     ) -> Array:
         """Combine a layer's output with that of the layers before, on the rows `chosen` (None: all)."""
-        count = len(after) if chosen is None else len(chosen)
+        count = min(len(after), self.num_nodes) if chosen is None else len(chosen)
         result = collected
         if collected is None or model.config.jumping == "cat":
             width = after.shape[1] + (0 if collected is None else collected.shape[1])
@@ -116,16 +140,16 @@ class Layerwise:
         return result
 
 
-def scratch_array(folder: Path | None, rows: int, columns: int) -> Array:
-    """Map a new file of float32 that has no name: the kernel frees it with its last reader, even after a kill.
+def scratch_array(folder: Path | None, rows: int, columns: int, dtype: Any = np.float32) -> Array:
+    """Map a new file that has no name: the kernel frees it with its last reader, even after a kill.
 
     The room is taken beforehand: writing to a map of a full disk would end the process.
     """
     if not rows * columns:
-        return np.empty((rows, columns), np.float32)
+        return np.empty((rows, columns), dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, 4 * rows * columns)
-        return np.memmap(file, np.float32, "r+", shape=(rows, columns))
+        os.posix_fallocate(file.fileno(), 0, np.dtype(dtype).itemsize * rows * columns)
+        return np.memmap(file, dtype, "r+", shape=(rows, columns))
 
 
 def out_dims(model: GraphModel) -> list[int]:

@@ -57,12 +57,45 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
     for name in _NODE_SPLITS:
         if name in names:
             writer.write(name, np.sort(order.old_to_new[store[name]]))
+    by_part = ("train_edges", "train_edge_weight") if store.manifest.task == "link" else ()
+    if by_part:
+        _write_by_part(store, writer, order)
     for name in _PAIRS:
-        if name in names:
+        if name in names and name not in by_part:
             _gather(order.old_to_new, store[name], writer, name)
     for name in _UNCHANGED:  # of relations, and in the order of pairs, which stays
-        if name in names:
+        if name in names and name not in by_part:
             writer.link(name, store)
+
+
+def _write_by_part(store: GraphStore, writer: ArrayWriter, order: Order) -> None:
+    """Write the training edges by the part of their targets, in their old order within a part: a part's are together.
+
+    Memory: 8 bytes for each edge of a chunk.
+    """
+    edges, weight = store["train_edges"], store.get("train_edge_weight")
+    chunk = _CHUNK_BYTES // 16
+    sizes = np.zeros(len(order.part_offsets) - 1, np.int64)
+    for some in blocks(len(edges), chunk):
+        sizes += np.bincount(order.part[edges[some, 1]], minlength=len(sizes))
+    cursor = offsets(sizes)[:-1]
+    written = writer.create("train_edges", edges.shape, edges.dtype)
+    weights = None if weight is None else writer.create("train_edge_weight", weight.shape, weight.dtype)
+    for some in blocks(len(edges), chunk):
+        ends = np.asarray(edges[some])
+        places = np.empty(len(ends), np.int64)
+        _next_places(order.part[ends[:, 1]], cursor, places)
+        written[places] = order.old_to_new[ends]
+        if weight is not None and weights is not None:
+            weights[places] = weight[some]
+
+
+@njit(cache=True, nogil=True)
+def _next_places(parts: Array, cursor: Array, places: Array) -> None:
+    """Fill places (n,) with the next free place of each one's part, which moves on."""
+    for i in range(len(parts)):
+        places[i] = cursor[parts[i]]
+        cursor[parts[i]] += 1
 
 
 def _reorder_adjacency(store: GraphStore, writer: ArrayWriter, order: Order) -> None:

@@ -70,6 +70,14 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 1.0) -> N
     process.wait()
 
 
+def has_children(pid: int) -> bool:
+    """Whether a process has processes of its own; False once it has ended."""
+    try:
+        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+    except FileNotFoundError:
+        return False
+
+
 def call_in_child(function: Callable[[], object]) -> int:
     """Call a library in a forked child; return its exit code (0: `function` returned), negative for a signal.
 

@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.key_table import FREE, key_table, slot
+from tasks.sampling.in_edges import Sample
 from tasks.sampling.lookup import find_edge
 
 
@@ -16,6 +17,15 @@ def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[
     for source, target in (pairs, pairs[::-1]):
         _insert(seeds[source].astype(np.int64) * len(seeds) + target, keys)
     return keys
+
+
+def leave_out(layer: Sample, num_seeds: int, keys: NDArray[np.int64]) -> None:
+    """Remove the hashed edges from a layer whose first destinations are the seeds; its degrees stay."""
+    weight = np.empty(0, np.float32) if layer.weight is None else layer.weight
+    assert layer.positions is not None, "positions are dropped afterwards"
+    total = drop_edges(layer.indptr, layer.indices, layer.positions, weight, num_seeds, keys)
+    layer.indices, layer.positions = layer.indices[:total], layer.positions[:total]
+    layer.weight = None if layer.weight is None else layer.weight[:total]
 
 
 @njit(cache=True, nogil=True)

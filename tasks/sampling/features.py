@@ -16,8 +16,8 @@ from models.block import Block, Inputs
 from models.kernels.memory import recycled
 from tasks.processes.memory import available_bytes
 from tasks.sampling.gather import gather_mean, gather_rows, gather_side_by_side
+from tasks.sampling.in_edges import Sample
 from tasks.sampling.labels import training_labels
-from tasks.sampling.neighbors import Sample
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
 Array = NDArray[Any]
@@ -88,7 +88,7 @@ class FeatureSource:
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
         codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
         guess = take_rows(self.guess, nodes, np.float32)
-        return Inputs(_node_ids(nodes), feat, codes, label, node_type, guess, count_types(node_type))
+        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, guess, count_types(node_type))
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations, integer (n,), and the mean (n, D) of their sources' numeric features.
@@ -97,13 +97,13 @@ class FeatureSource:
         """
         assert self.table is not None, "a mean is taken of numeric features"
         feat, mean = gather_mean(self.table, nodes, indptr, ids, self.dtype)
-        return Inputs(_node_ids(nodes), feat), mean
+        return Inputs(node_id_tensor(nodes), feat), mean
 
     def inputs_and_known_mean(self, nodes: Array, means: Array) -> tuple[Inputs, Tensor]:
         """Do the same where the means of all nodes, (N, D), are known."""
         assert self.table is not None, "a mean is taken of numeric features"
         feat, mean = gather_side_by_side(self.table, means, nodes, self.dtype)
-        return Inputs(_node_ids(nodes), feat), mean
+        return Inputs(node_id_tensor(nodes), feat), mean
 
     def attach(self, block: Block, positions: Array | None) -> Block:
         """Give a block what its edges carry, by their CSC positions, int64 (E,); None where `reads_edges` is False.
@@ -138,7 +138,8 @@ def count_types(types: Tensor | None) -> tuple[int, ...] | None:
     return None if types is None else tuple(np.bincount(types.numpy()).tolist())
 
 
-def _node_ids(nodes: Array) -> Tensor:
+def node_id_tensor(nodes: Array) -> Tensor:
+    """Return ids of nodes as models read them: int64 (n,)."""
     ids = recycled(len(nodes), np.int64)
     ids[:] = nodes
     return torch.from_numpy(ids)
@@ -168,6 +169,27 @@ def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
         block = Block(indptr, indices, len(degree), degree=degree, weight=weight)
         blocks.append(features.attach(block, layer.positions))
     return blocks
+
+
+def mean_block(layer: Sample, mean: Tensor) -> Block:
+    """Return the block of a layer whose mean is known, (num_dst, D): its sources are its destinations."""
+    # LABOR's weights are equal for all edges into a node: the mean needs none, and a sum is the mean times their sum.
+    degree = layer.degree if layer.weight is None else _weight_sums(layer.indptr, layer.weight)
+    return Block(
+        torch.from_numpy(layer.indptr),
+        torch.empty(0, dtype=torch.int32),
+        len(degree),
+        degree=torch.from_numpy(degree),
+        mean=mean,
+    )
+
+
+def _weight_sums(indptr: Array, weight: Array) -> Array:
+    """Return the sum of each destination's weights (E,), which are alike within it: float32 (num_dst,)."""
+    if not len(weight):
+        return np.zeros(len(indptr) - 1, np.float32)
+    first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
+    return (np.diff(indptr) * first).astype(np.float32)
 
 
 def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:

@@ -32,8 +32,11 @@ def targets(manifest: GraphManifest, labels: Array) -> Tensor:
 
 
 def training_labels(store: GraphStore) -> Array:
-    """Return the training nodes' labels, int64 (N,) or float32 (N, T); for all others no label, -1 or NaN."""
-    nodes, label = np.asarray(store["train_idx"]), store["label"]
+    """Return the training nodes' labels, int64 (N,) or float32 (N, T); for all others no label, -1 or NaN.
+
+    Of a graph in parts: those of this machine's nodes.
+    """
+    nodes, label = store.training_rows(), store["label"]
     known: Array = np.full(label.shape, -1 if label.dtype.kind == "i" else np.nan, label.dtype)
     known[nodes] = label[nodes]
     return known

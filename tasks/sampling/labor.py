@@ -18,7 +18,7 @@ _TWO_64 = 18446744073709551616.0
 
 
 @njit(cache=True, nogil=True)
-def draw_labor(indptr, indices, nodes, fanout, key, counts, degree, positions, ids):  # type: ignore[no-untyped-def]
+def draw_labor(indptr, indices, first, nodes, fanout, key, counts, degree, positions, ids):  # type: ignore[no-untyped-def]
     """Take each in-edge of a node with probability min(1, fanout / in-degree), by its source's number.
 
     Writes the source ids (E,) too, since it reads all of a node's in any case. `positions` and `ids` have room for one
@@ -29,10 +29,12 @@ def draw_labor(indptr, indices, nodes, fanout, key, counts, degree, positions, i
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]) - first)
         if i + NODES_AHEAD < len(nodes):
-            prefetch_run(indices, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
-        low, high = indptr[nodes[i]], indptr[nodes[i] + 1]
+            at = nodes[i + NODES_AHEAD] - first
+            prefetch_run(indices, indptr[at], indptr[at + 1])
+        at = nodes[i] - first
+        low, high = indptr[at], indptr[at + 1]
         degree[i] = high - low
         if high - low <= fanout:
             for position in range(low, high):

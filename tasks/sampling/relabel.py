@@ -6,11 +6,58 @@ The next batch's base lies above all numbers given so far, so that the table is 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
+from configs.errors import DataError
+from models.kernels.memory import recycled
 from models.kernels.prefetch import AHEAD
 from models.kernels.vector import prefetch_item
+
+Array = NDArray[Any]
+_LAST_BASE = 1 << 30  # the table starts over above it; a batch has room for as many nodes
+
+
+class Numbering:
+    """Local numbers of one batch's nodes at a time. Memory: 4 bytes a node of the graph, as far as batches reach."""
+
+    def __init__(self, num_nodes: int, dtype: Any) -> None:
+        """`dtype` is that of ids."""
+        self.table = np.zeros(num_nodes + 1, np.int32)  # the last entry is of no node
+        self.nodes = np.empty(num_nodes + 1, dtype)  # touched as far as a batch reaches
+        self.base = 1
+        self.count = 0
+
+    def start(self) -> None:
+        """Begin a batch without nodes."""
+        self.base += self.count
+        self.count = 0
+        if self.base > _LAST_BASE:  # after some ten thousand batches
+            self.table.fill(0)
+            self.base = 1
+
+    def number(self, ids: Array) -> Array:
+        """Return local numbers of `ids`, int32 (m,), new nodes at the end."""
+        self.check_room(len(ids))
+        local = recycled(len(ids), np.int32)
+        self.count = relabel(ids, local, self.nodes, self.count, self.table, self.base)
+        return local
+
+    def number_all(self, ids: Array) -> tuple[Array, Array]:
+        """Begin a batch; return the numbers of `ids` (int64, same shape) and the distinct ids as they first appear."""
+        self.start()
+        local = self.number(np.ascontiguousarray(ids, self.nodes.dtype).reshape(-1))
+        return local.astype(np.int64).reshape(ids.shape), self.nodes[: self.count].copy()
+
+    def check_room(self, count: int) -> None:
+        """Raise DataError where so many more ids may be more than a batch can number."""
+        if self.count + count >= _LAST_BASE:
+            raise DataError(
+                f"a batch reaches {self.count + count:,} edges; lower train.loader.batch_size or train.loader.fanout"
+            )
 
 
 @njit(cache=True, nogil=True)

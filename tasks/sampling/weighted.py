@@ -91,28 +91,30 @@ def _reject(weight, low, d, fanout, largest, state, positions, first):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def draw_weighted(indptr, weight, largest, nodes, fanout, key, counts, degree, positions):  # type: ignore[no-untyped-def]
+def draw_weighted(indptr, weight, largest, first_node, nodes, fanout, key, counts, degree, positions):  # type: ignore[no-untyped-def]
     """Take min(fanout, edges of positive weight) in-edges of each node."""
     times, places = np.empty(fanout, np.float64), np.empty(fanout, np.int64)
     w = np.int64(0)
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
-            prefetch_item(largest, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]) - first_node)
+            prefetch_item(largest, np.int64(nodes[i + AHEAD]) - first_node)
         if i + NODES_AHEAD < len(nodes):
-            prefetch_run(weight, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
+            at = nodes[i + NODES_AHEAD] - first_node
+            prefetch_run(weight, indptr[at], indptr[at + 1])
         v = nodes[i]
-        low, high = indptr[v], indptr[v + 1]
+        at = v - first_node
+        low, high = indptr[at], indptr[at + 1]
         degree[i] = high - low
         if high - low <= fanout:
             for position in range(low, high):
                 positions[w] = position
                 w += np.int64(weight[position] > 0)
-        elif largest[v] > 0:
+        elif largest[at] > 0:
             first = w
             state = stream(key, v)
-            w, state = _reject(weight, low, high - low, fanout, np.float64(largest[v]), state, positions, first)
+            w, state = _reject(weight, low, high - low, fanout, np.float64(largest[at]), state, positions, first)
             left = first + fanout - w
             if left > 0:  # draws so far do not tell how those to come end: arrival times may go on
                 _earliest(weight, low, high, state, positions, first, w, times, places, left)
@@ -124,7 +126,7 @@ def draw_weighted(indptr, weight, largest, nodes, fanout, key, counts, degree, p
 
 
 @njit(cache=True, nogil=True)
-def draw_with_chances(indptr, weight, nodes, fanout, key, counts, degree, positions, inverse):  # type: ignore[no-untyped-def]
+def draw_with_chances(indptr, weight, first_node, nodes, fanout, key, counts, degree, positions, inverse):  # type: ignore[no-untyped-def]
     """Do `draw_weighted` by arrival times, and fill inverse float32 (E,) with 1 / pi (see `Sample.weight`).
 
     Here pi is the chance 1 - exp(-a tau) of an edge to arrive before tau, the first arrival that was not taken: given
@@ -135,10 +137,12 @@ def draw_with_chances(indptr, weight, nodes, fanout, key, counts, degree, positi
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
-            prefetch_item(indptr, np.int64(nodes[i + AHEAD]))
+            prefetch_item(indptr, np.int64(nodes[i + AHEAD]) - first_node)
         if i + NODES_AHEAD < len(nodes):
-            prefetch_run(weight, indptr[nodes[i + NODES_AHEAD]], indptr[nodes[i + NODES_AHEAD] + 1])
-        low, high = indptr[nodes[i]], indptr[nodes[i] + 1]
+            at = nodes[i + NODES_AHEAD] - first_node
+            prefetch_run(weight, indptr[at], indptr[at + 1])
+        at = nodes[i] - first_node
+        low, high = indptr[at], indptr[at + 1]
         degree[i] = high - low
         _earliest(weight, low, high, stream(key, nodes[i]), positions, w, w, times, places, fanout + 1)
         for slot in range(1, fanout + 1):  # the root is the latest of fanout + 1: tau

@@ -31,8 +31,9 @@ On graph tasks all graphs lie end to end, so that a graph's nodes and its in-edg
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,15 @@ class GraphStore:
         """Return an array or None."""
         return self[name] if name in self else None  # noqa: SIM401
 
+    def rows_of(self, name: str, rows: Sequence[Array]) -> list[Array]:
+        """Return rows of an array, for some lists of them."""
+        table = self[name]
+        return [np.asarray(table[some]) for some in rows]
+
+    def training_rows(self) -> Array:
+        """Return the rows of node arrays that the training nodes have."""
+        return np.asarray(self["train_idx"])
+
     def _resolve(self, name: str) -> str:
         return _SAME_IF_SYMMETRIC.get(name, name) if self.manifest.symmetric else name
 
@@ -107,6 +117,25 @@ def open_array(path: Path, entry: ArrayEntry) -> Array:
     if array.dtype != np.dtype(entry.dtype) or array.shape != entry.shape:
         raise IntegrityError(f"{path} holds {array.dtype} {array.shape}, the manifest says {entry.dtype} {entry.shape}")
     return array
+
+
+def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
+    """Memory-map rows start to stop - 1 of a `.npy` file; its other bytes may be missing (holes of a sparse file).
+
+    Raises IntegrityError unless dtype and shape are those of the manifest.
+    """
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+        begin = file.tell()
+    if fortran or dtype != np.dtype(entry.dtype) or shape != entry.shape:
+        raise IntegrityError(f"{path} holds {dtype} {shape}, the manifest says {entry.dtype} {entry.shape}")
+    rows = (stop - start, *entry.shape[1:])
+    if 0 in rows:
+        return np.empty(rows, dtype)
+    offset = begin + start * dtype.itemsize * math.prod(entry.shape[1:])
+    return np.memmap(path, dtype, "r", offset=offset, shape=rows)
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import Batch
 from tasks.sampling.neighbors import derive_key, shuffled
-from tasks.train.loaders.base import Array, Loader
+from tasks.train.loaders.base import Loader
 from tasks.train.strategies.base import Strategy
 
 _SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
+_REHEARSED = 32
 
 
 class Batches:
@@ -22,6 +28,9 @@ class Batches:
     def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
         """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
         self.loader, self.strategy, self.seed = loader, strategy, seed
+        self._rest: Iterator[Batch] = iter(())
+        self._next = -1
+        """Number of the batch that comes first in `_rest`."""
         # What an epoch consists of: seeds in an order of their own, or the batches of a loader that makes its own.
         self._own = loader.num_batches is not None
         self._count = loader.num_seeds if loader.num_batches is None else loader.num_batches
@@ -40,22 +49,44 @@ class Batches:
         """Batches of the run."""
         return self.rounds * self.batches_per_round
 
-    def make(self, number: int) -> Batch:
-        """Make batch `number` of the run, in CPU memory."""
-        if not self._own:
-            return self.strategy.finish(self.loader.batch(*self.seeds(number)))
-        epoch, step, places = self._places(number)
-        batch = self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
-        return self.strategy.finish(batch)
+    def rehearse(self) -> None:
+        """Let the loader see some of the run's first batches, all ranks together."""
+        together = self.strategy.exchange_batches
+        count = min(self.total, max(together, _REHEARSED))
+        requests = [self.request(number) for number in range(count)]
+        self.loader.rehearse([requests[start : start + together] for start in range(0, count, together)])
 
-    def seeds(self, number: int) -> tuple[Array, int]:
-        """Return what `Loader.batch` is given for batch `number`: positions of seeds, and the key."""
-        epoch, step, places = self._places(number)
+    def make(self, number: int) -> Batch:
+        """Make batch `number` of the run, in CPU memory.
+
+        Where some are made at once (`Strategy.exchange_batches`) only one thread may ask, in ascending order.
+        """
+        together = self.strategy.exchange_batches
+        if together == 1:
+            return next(self._make([number]))
+        if number != self._next or number % together == 0:
+            self._rest = self._make(range(number, min(number - number % together + together, self.total)))
+        self._next = number + 1
+        return next(self._rest)
+
+    def _make(self, numbers: Sequence[int]) -> Iterator[Batch]:
+        if self._own:
+            return map(self.strategy.finish, map(self._of_epoch, numbers))
+        return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
+
+    def _of_epoch(self, number: int) -> Batch:
+        """Return a batch that the loader itself lays out."""
+        epoch, step, places = self._place(number)
+        return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
+
+    def request(self, number: int) -> tuple[NDArray[np.int64], int]:
+        """Return what `Loader.batch` is given for batch `number`: positions among the seeds, and the key."""
+        epoch, step, places = self._place(number)
         order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
         return shuffled(self._count, order, places), self._key(epoch, step, _SAMPLE)
 
-    def _places(self, number: int) -> tuple[int, int, Array]:
-        """Return a batch's epoch, its step in it, and its items' places in the epoch's order."""
+    def _place(self, number: int) -> tuple[int, int, NDArray[np.int64]]:
+        """Return the epoch of a batch, its step in it, and its places in the epoch's order."""
         round_number, step = divmod(number, self.batches_per_round)
         places = self.strategy.share(self._count, step, self.batches_per_round)
         return self.strategy.epoch(round_number), step, places

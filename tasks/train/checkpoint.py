@@ -165,5 +165,5 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters, those of sparse embeddings included."""
-    tables = sum(module.weight.numel() for module in model.modules() if isinstance(module, HostEmbedding))
+    tables = sum(module.num_weights for module in model.modules() if isinstance(module, HostEmbedding))
     return tables + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

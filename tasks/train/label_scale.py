@@ -10,43 +10,60 @@ import numpy as np
 from models.facts import GraphFacts
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.train.ranks.collectives import sum_over_ranks
 
 _CHUNK_ROWS = 1 << 18
 _CONSTANT = 1e-7
 """A deviation below this share of the mean is rounding: the label is constant."""
 
 
-def training_facts(store: GraphStore) -> GraphFacts:
-    """Return what a model needs to know of a graph that it is trained on: `graph_facts` and the scale of labels."""
+def training_facts(store: GraphStore, *, over_ranks: bool = False) -> GraphFacts:
+    """Return what a model needs to know of a graph that it is trained on: `graph_facts` and the scale of labels.
+
+    `over_ranks`: each rank holds a part of the graph, and all of them call this together.
+    """
     facts = graph_facts(store.manifest)
     if store.manifest.task_type != "regression":
         return facts
     labels = store["label" if store.manifest.task == "node" else "graph_label"]
-    mean, scale = label_scale(labels, np.asarray(store["train_idx"]))
+    mean, scale = label_scale(labels, store.training_rows(), _sum_over_ranks if over_ranks else _alone)
     return replace(facts, label_mean=tuple(mean.tolist()), label_scale=tuple(scale.tolist()))
 
 
-def label_scale(labels: Array, rows: Array) -> tuple[Array, Array]:
+def _alone(sums: Array) -> Array:
+    return sums
+
+
+def _sum_over_ranks(sums: Array) -> Array:
+    return np.array(sum_over_ranks(sums.reshape(-1).tolist())).reshape(sums.shape)
+
+
+def label_scale(labels: Array, rows: Array, add_up: Callable[[Array], Array] = _alone) -> tuple[Array, Array]:
     """Return mean and standard deviation of the labels of some rows, float64 (T,) each, by column.
 
     `labels`, float (N, T), may be a memory map; NaN is no label. A constant label has the scale 1, one that no row has
-    the mean 0 besides.
+    the mean 0 besides. `add_up`: see `column_moments`.
     """
-    mean, deviation = column_moments(lambda: (labels[rows[part]] for part in slices(max(1, len(rows)), _CHUNK_ROWS)))
+    mean, deviation = column_moments(
+        lambda: (labels[rows[part]] for part in slices(max(1, len(rows)), _CHUNK_ROWS)), add_up
+    )
     return mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 1.0)
 
 
-def column_moments(parts: Callable[[], Iterable[Array]]) -> tuple[Array, Array]:
+def column_moments(
+    parts: Callable[[], Iterable[Array]], add_up: Callable[[Array], Array] = _alone
+) -> tuple[Array, Array]:
     """Return mean and standard deviation of each column, float64 (D,), 0 where it has no number.
 
-    `parts` returns the rows (n, D) in pieces, anew for each of two passes; NaN does not count.
+    `parts` returns the rows (n, D) in pieces, anew for each of two passes; NaN does not count. `add_up` adds sums to
+    those of other ranks that hold further rows.
     """
-    count, total = np.int64(0), np.float64(0)
+    count, total = np.zeros((), np.float64), np.zeros((), np.float64)
     for part in parts():
         known = ~np.isnan(part)
         count = count + known.sum(0)
         total = total + np.where(known, part, 0).sum(0, dtype=np.float64)
-    count = np.maximum(count, 1)
-    mean = total / count
+    count = np.maximum(add_up(count), 1)
+    mean = add_up(total) / count
     squares = sum(np.nansum(np.square(part - mean), axis=0) for part in parts())
-    return mean, np.sqrt(squares / count)
+    return mean, np.sqrt(add_up(np.asarray(squares)) / count)

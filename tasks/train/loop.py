@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,8 +18,7 @@ from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train import checkpoint
 from tasks.train.batches import Batches
-from tasks.train.embeddings.sparse import take_tables
-from tasks.train.job import BEST, LAST, GnnJob
+from tasks.train.job import LAST, GnnJob
 from tasks.train.journal import Journal, Progress
 from tasks.train.label_scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
@@ -31,9 +29,9 @@ from tasks.train.optimization import Optimization, count_labels
 from tasks.train.optimizers import describe_rate
 from tasks.train.pipeline import Pipeline, pipeline_sizes
 from tasks.train.precision import check_precision, feature_dtype, set_determinism, set_kernels, step_products
-from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
+from tasks.train.ranks.collectives import from_main, joined, largest, sum_over_ranks
+from tasks.train.saving import Checkpoints
 from tasks.train.strategies.base import Ranks, Strategy
-from tasks.train.validation import Validation
 
 if TYPE_CHECKING:
     from tasks.train.whole_step import WholeStep
@@ -63,18 +61,8 @@ class Trainer:
         set_determinism(self.config)
         set_kernels(self.config, device)
         store = GraphStore.open(job.graph)
-        torch.manual_seed(job.seed)
-        self.model = build_model(job, from_main(training_facts(store)), ranks).to(device)
-        self.progress = Progress()
-        if job.warm is not None and not from_main((job.work / LAST).exists()):
-            from tasks.train.warm.warm_weights import begin_warm
-
-            self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
-        self.validation = Validation(job, ranks, store, device)
-
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
-        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
-        options = resolve_loader(self.config, job.model, store.manifest)
+        self._makes_together = strategy.makes_together
         labelled = store
         if job.teacher is not None:
             from tasks.train.predicted_labels import with_predicted_labels
@@ -82,6 +70,18 @@ class Trainer:
             assert self.config.self_training is not None
             labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
         graph = strategy.open(labelled)
+        torch.manual_seed(job.seed)
+        facts = training_facts(graph, over_ranks=True) if strategy.makes_together else from_main(training_facts(store))
+        self.model = build_model(job, facts, ranks, strategy.ranges).to(device)
+        self.progress = Progress()
+        if job.warm is not None and not from_main((job.work / LAST).exists()):
+            from tasks.train.warm.warm_weights import begin_warm
+
+            self.progress.cold_because = begin_warm(self.model, job.warm, store, ranks)
+        self.validation = strategy.validation(job, store, device)
+
+        # Resolved on the whole graph: on a part of it `auto` might choose another loader.
+        options = resolve_loader(self.config, job.model, store.manifest)
         features = FeatureSource.of(graph, self.model, feature_dtype(self.config))
         scratch = job.work if graph is labelled else job.work / f"part-{ranks.rank}"  # ranks share what is the same
         scratch.mkdir(exist_ok=True)
@@ -93,6 +93,8 @@ class Trainer:
 
             print(move_sampling(loader, device))
         self.batches = Batches(loader, strategy, self.config, job.seed)
+        if strategy.makes_together:
+            self.batches.rehearse()
         # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
         self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0
         # Divisor that keeps shares near one, and float16's gradients in range; the same on all ranks.
@@ -103,10 +105,9 @@ class Trainer:
         total_steps = self.steps * self.batches.rounds
         wrapped, task_type = strategy.wrap(self.model), store.manifest.task_type
         self.optimization = Optimization(self.config, self.model, wrapped, task_type, ranks, total_steps)
-        # One rank writes into each home: machines that do not share one keep a copy each.
-        self._writes = ranks.is_main if self.config.shared_home else ranks.local_rank == 0
+        self.checkpoints = Checkpoints(job, self.model, self.optimization, ranks, strategy.ranges)
         self._checkpoint_at = time.monotonic()
-        self._restore()
+        self.progress = self.checkpoints.restore() or self.progress
         self._checkpoint_step = self._next_look = self.progress.step
         self.meter = Meter(self.progress, self.config.learning_rate)
         self.whole: WholeStep | None = None
@@ -116,7 +117,7 @@ class Trainer:
             self.whole = WholeStep(self.model, loader, self.optimization)
             self.meter.counted_edges = self.whole.edges
         self.journal = Journal(
-            job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self._writes
+            job.work, self.progress, total_steps, self.config.epochs, ranks.world_size, writes=self.checkpoints.writes
         )
         rate = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
@@ -126,10 +127,16 @@ class Trainer:
     def run(self) -> None:
         """Train round by round (an epoch, or one of each rank's at once); validate, keep the best, stop early."""
         config = self.config
-        ahead, threads = pipeline_sizes(config, self.device)
+        ahead, threads = pipeline_sizes(config, self.device, alone=self._makes_together)
         batches = self.batches
         with Pipeline(
-            batches.make, self._next_batch(), batches.total, ahead=ahead, threads=threads, device=self.device
+            batches.make,
+            self._next_batch(),
+            batches.total,
+            ahead=ahead,
+            threads=threads,
+            device=self.device,
+            agree=largest if self._makes_together else None,
         ) as pipeline:
             patience = math.inf if config.patience is None else config.patience
             while self.progress.epoch < config.epochs and self.progress.evaluations_without_gain < patience:
@@ -137,6 +144,7 @@ class Trainer:
                     self._train_round(pipeline)
                 self._finish_round()
         self._save_last()
+        self.checkpoints.finish()
         self.journal.finish(checkpoint.count_parameters(self.model), str(self.device))
 
     def _next_batch(self) -> int:
@@ -195,7 +203,7 @@ class Trainer:
     def _whole_step(self, whole: WholeStep) -> None:
         """Take a step of one batch, which the GPU makes and learns from at once."""
         number = self._next_batch()
-        positions, key = self.batches.seeds(number)
+        positions, key = self.batches.request(number)
         self.meter.add(whole.take(positions, key, self.batches.dropout_key(number)), len(positions))
         self.optimization.advance()
         self.progress.step += 1
@@ -234,9 +242,7 @@ class Trainer:
         if score > progress.best_metric or progress.best_epoch == 0:
             progress.best_metric, progress.best_epoch = score, progress.epoch
             progress.evaluations_without_gain = 0
-            if self._writes:
-                state = checkpoint.best_state(self.model, self.job.digest, progress.epoch, score)
-                checkpoint.save_atomic(state, self.job.work / BEST)
+            self.checkpoints.save_best(progress)
         else:
             progress.evaluations_without_gain += 1
         return {f"valid/{name}": number for name, number in metrics.items()}
@@ -264,38 +270,4 @@ class Trainer:
         self.meter.read()
         self._checkpoint_at, self._checkpoint_step = time.monotonic(), self.progress.step
         self.journal.note_checkpoint()
-        totals = sum_over_ranks(self.progress.epoch_totals)
-        if not self._writes:
-            return
-        state = {
-            "config_digest": self.job.digest,
-            "progress": {**asdict(self.progress), "epoch_totals": totals},
-            "model": self.model.state_dict(),
-            "label_scale": self.model.label_units,
-            **self.optimization.state_dict(),
-            "rng": checkpoint.rng_state(),
-        }
-        checkpoint.save_atomic(state, self.job.work / LAST)
-
-    def _restore(self) -> None:
-        """Go on from the last checkpoint of rank 0's machine: only one is sure to be there."""
-        path = self.job.work / LAST
-        state: dict[str, Any] | None = None
-        if self.ranks.is_main and path.exists():
-            state = checkpoint.load(path, self.job.digest, mapped=self.optimization.embedding is not None)
-        with checkpoint.going_on_from(path):
-            tables = take_tables(state) if state else None
-        state = from_main(state)
-        if state is None:
-            return
-        with checkpoint.going_on_from(path):
-            self.model.load_state_dict(state["model"])
-            if state["label_scale"]:  # a warm start's is that of the weights that it began with
-                self.model.scale_labels(*state["label_scale"])
-            self.optimization.load_state_dict(state)
-            self.progress = Progress(**state["progress"])
-            checkpoint.set_rng_state(state["rng"])
-        if self.optimization.embedding is not None:
-            self.optimization.embedding.restore(tables)
-        if not self.ranks.is_main:
-            self.progress.epoch_totals = [0.0] * 4  # rank 0 has what all counted, and they are summed again
+        self.checkpoints.save_last(self.progress, sum_over_ranks(self.progress.epoch_totals))

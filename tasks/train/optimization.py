@@ -121,8 +121,8 @@ class Optimization:
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if rows is not None:
-            # Each machine's ranks hold all rows, divided among them.
-            square = sum_over_ranks([float(rows[1].square().sum())])[0] * self.ranks.local_size / self.ranks.world_size
+            assert self.embedding is not None
+            square = sum_over_ranks([float(rows[1].square().sum())])[0] / self.embedding.copies
             norm = torch.sqrt(norm.square() + square)
             rows[1].mul_(min(1.0, limit / (float(norm) + 1e-6)))  # as torch clips the others
         nn.utils.clip_grads_with_norm_(parameters, limit, norm)

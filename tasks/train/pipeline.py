@@ -24,11 +24,16 @@ _OTHER_CORES = 2
 """For the training's own thread and for what torch does beside it."""
 
 
-def pipeline_sizes(train: TrainConfig, device: torch.device) -> tuple[int, int]:
-    """Return how many batches are prepared ahead, and by how many threads: what the recipe says, or what fits here."""
+def pipeline_sizes(train: TrainConfig, device: torch.device, *, alone: bool = False) -> tuple[int, int]:
+    """Return how many batches are prepared ahead, and by how many threads: what the recipe says, or what fits here.
+
+    `alone`: batches are made by one thread, as ranks make them together.
+    """
     threads, ahead = train.sampling_threads, train.prefetch
     if threads is None:
-        busy = device.type == "cuda" and train.sampling == "cpu"  # else the CPU's cores train, or the GPU samples
+        busy = (
+            device.type == "cuda" and train.sampling == "cpu" and not alone
+        )  # else the CPU's cores train, or the GPU samples
         threads = min(_MOST_THREADS, max(1, cores() // train.num_ranks - _OTHER_CORES)) if busy else 1
         threads = threads if ahead is None else max(1, min(threads, ahead))
     if ahead is None:
@@ -46,7 +51,15 @@ class Pipeline:
     """
 
     def __init__(
-        self, make: Callable[[int], Batch], first: int, stop: int, *, ahead: int, threads: int, device: torch.device
+        self,
+        make: Callable[[int], Batch],
+        first: int,
+        stop: int,
+        *,
+        ahead: int,
+        threads: int,
+        device: torch.device,
+        agree: Callable[[int], int] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -58,8 +71,11 @@ class Pipeline:
             ahead: batches ready or in the making beyond the caller's; on a GPU they lie in its memory.
             threads: threads that make them.
             device: where the caller wants them.
+            agree: where ranks make batches together, in one thread each: returns the largest of all ranks' numbers.
+                A rank that stops early makes what another one has begun.
         """
-        self._make, self._stop = make, stop
+        assert agree is None or threads == 1, "ranks that make batches together do so one after the other"
+        self._make, self._stop, self._agree = make, stop, agree
         self._ahead, self._num_threads = ahead, min(threads, ahead, max(0, stop - first))
         self._device = device
         self._upload = Upload(device) if device.type == "cuda" and ahead else None
@@ -69,6 +85,7 @@ class Pipeline:
         self._next_made = self._next_taken = first
         self._made: dict[int, tuple[Any, BaseException | None]] = {}
         self._closed = False
+        self._until: int | None = None  # once the pipeline is closing: what is made before, whoever takes it
 
     def __iter__(self) -> Pipeline:
         return self
@@ -94,6 +111,14 @@ class Pipeline:
 
     def close(self) -> None:
         """Stop the threads, once they have ended the batches that they are at, and forget what they made."""
+        if self._threads and self._agree is not None and not self._closed:
+            with self._changed:
+                self._until = self._next_made
+            until = self._agree(self._until)
+            with self._changed:
+                self._until = until
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._next_made >= until)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -105,7 +130,9 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
+        if kind is not None and self._agree is not None:
+            return  # its thread may wait for a rank that has failed: leave it to the process's end
         self.close()
 
     def _start(self) -> None:
@@ -131,15 +158,15 @@ class Pipeline:
     def _claim(self) -> int | None:
         """Wait until another batch may be made; return its number, or None at the end."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: (
-                    self._closed or self._next_made >= self._stop or self._next_made < self._next_taken + self._ahead
-                )
-            )
+            self._changed.wait_for(lambda: self._closed or self._next_made >= self._stop or self._may_make())
             if self._closed or self._next_made >= self._stop:
                 return None
             self._next_made += 1
+            self._changed.notify_all()
             return self._next_made - 1
+
+    def _may_make(self) -> bool:
+        return self._next_made < (self._next_taken + self._ahead if self._until is None else self._until)
 
 
 class Upload:

@@ -17,7 +17,7 @@ from tasks.train.ranks.launch import run_job
 from tasks.train.warm.warm_start import PARENT, earlier_training, warm_start
 from tasks.train.weights import remember_trained
 
-VERSION = 13
+VERSION = 14
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")
 _SPEED_FIELDS = ("world_size", "num_parameters", "seeds_per_second", "edges_per_second")
 

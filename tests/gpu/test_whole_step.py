@@ -35,7 +35,7 @@ def run(graph: Any, work: Path, steps_before: int, **options: Any) -> tuple[torc
         losses = []
         for number in range(STEPS):
             with never_waiting() if number > steps_before + 1 else nullcontext():
-                losses.append(whole.take(*trainer.batches.seeds(number), number))
+                losses.append(whole.take(*trainer.batches.request(number), number))
                 trainer.optimization.advance()
         assert (whole.graph is not None) == (steps_before < STEPS)
         return torch.stack(losses).cpu(), trainer.model.state_dict(), int(whole.edges)

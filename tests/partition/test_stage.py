@@ -168,13 +168,23 @@ def test_directed_edge_data_follows(tmp_path: Path, home: Home, num_parts: int) 
             assert (np.diff(row) >= 0).all()
 
 
-def test_link_edges_follow_in_their_order(tmp_path: Path, home: Home) -> None:
+def test_link_edges_follow_and_those_of_training_lie_by_part(tmp_path: Path, home: Home) -> None:
     parent = link_graph(tmp_path / "graph", dim=8)
+    writer = ArrayWriter(parent.folder)
+    count = parent.manifest.splits["train"]
+    writer.write("train_edge_weight", np.arange(count, dtype=np.float32))
+    arrays = parent.manifest.arrays | writer.entries
+    parent = Parent(parent.manifest.model_copy(update={"arrays": arrays}), parent.folder)
     outcome = run(parent, home, num_parts=3)
     before, after = GraphStore(parent.folder, parent.manifest), store_of(outcome)
     old = old_ids(before, after)
-    for name in ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative"):
+    for name in ("valid_edges", "test_edges", "valid_negative", "test_negative"):
         assert np.array_equal(old[after[name]], before[name])
+    order = after["train_edge_weight"].astype(np.int64)
+    assert np.array_equal(old[after["train_edges"]], before["train_edges"][order])
+    part = np.searchsorted(outcome.manifest.part_offsets, after["train_edges"][:, 1], side="right") - 1
+    assert len(np.unique(part)) == 3
+    assert np.array_equal(np.lexsort((order, part)), np.arange(count))  # by part, and in the old order within
     assert outcome.manifest.train_balance == 1.0
 
 

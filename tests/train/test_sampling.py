@@ -16,8 +16,10 @@ from numba import njit
 
 from configs.errors import DataError
 from tasks.sampling.fast_random import STEP, below_and_rest, output, stream, unit
+from tasks.sampling.in_edges import Method, Sample
 from tasks.sampling.lookup import find_edge
-from tasks.sampling.neighbors import Method, NeighborSampler, Sample, draw_negatives
+from tasks.sampling.neighbors import NeighborSampler
+from tasks.train.loaders.negatives import draw_negatives
 
 METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 
@@ -59,7 +61,7 @@ def edges_of(sample: Sample, nodes: np.ndarray) -> list[tuple[int, int]]:
 
 def drawn_sets(sampler: NeighborSampler, degree: int, rounds: int) -> Counter[tuple[int, ...]]:
     """How often each set of in-edges was drawn, over all nodes of a regular graph."""
-    num_nodes = int(sampler.indptr[-1]) // degree
+    num_nodes = int(sampler.edges.indptr[-1]) // degree
     counts: Counter[tuple[int, ...]] = Counter()
     for key in range(rounds):
         layer = sampler.sample(np.arange(num_nodes), key)[1][0]
@@ -93,7 +95,9 @@ def test_blocks_hold_true_edges_of_the_right_number(num_nodes, num_edges, fanout
         assert len(layer.indptr) == num_dst + 1
         degree = np.diff(indptr)[nodes[:num_dst]]
         if fanout >= 0 and method == "weighted":
-            heavy = np.add.reduceat(np.append(sampler.edge_weight > 0, [False]), indptr[:-1]) * (np.diff(indptr) > 0)
+            heavy = np.add.reduceat(np.append(sampler.edges.edge_weight > 0, [False]), indptr[:-1]) * (
+                np.diff(indptr) > 0
+            )
             degree = heavy[nodes[:num_dst]]
         expected = degree if fanout < 0 else np.minimum(degree, fanout)
         if fanout >= 0 and method == "replace":

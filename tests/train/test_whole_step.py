@@ -209,7 +209,7 @@ def test_the_fourth_step_is_recorded_and_all_later_ones_replayed(tmp_path: Path)
             return launched()
 
         whole._compute = compute  # type: ignore[method-assign]
-        losses = [whole.take(*trainer.batches.seeds(number), number) for number in range(6)]
+        losses = [whole.take(*trainer.batches.request(number), number) for number in range(6)]
     alone = ["side waits for current", "on side", "compute", "off", "current waits for side"]
     record = ["record on side, thread_local", "compute", "recorded"]
     assert notes == [*alone * 3, *record, *["replay"] * 3]

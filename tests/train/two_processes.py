@@ -21,8 +21,13 @@ def run_two_ranks(module: str, *jobs: Job) -> None:
 
 def run_ranks(module: str, count: int, *jobs: Job) -> None:
     """Run `module` as so many ranks over the jobs, one after the other."""
+    run_program(module, count, *(str(job.save()) for job in jobs))
+
+
+def run_program(module: str, count: int, *arguments: str) -> None:
+    """Run `module` as so many ranks with these arguments."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", module, *(str(job.save()) for job in jobs)]
+    command = [sys.executable, "-m", module, *arguments]
     ranks = [
         subprocess.Popen(
             command,

@@ -13,7 +13,7 @@ import math
 import mmap
 import os
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,15 +25,19 @@ from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, MODELS
 from models.base import GraphModel
 from models.facts import GraphFacts
+from tasks.counter_random import uniform
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
 from tasks.train.job import GnnJob
 from tasks.train.ranks.collectives import from_all, gather_rows, wait_for_all
 from tasks.train.strategies.base import Ranks
 
-_TABLE = "encoder.embedding.weight"
+if TYPE_CHECKING:
+    from tasks.sampling.parts.ranges import Ranges
+
+TABLE = "encoder.embedding.weight"
 """Name in the model's state dict."""
-_SPREAD_ROWS = 1 << 18
+SPREAD_ROWS = 1 << 18
 
 
 @EMBEDDINGS.register("sparse")
@@ -43,8 +47,10 @@ class SparseEmbeddings:
     def __init__(self, config: SparseConfig) -> None:
         self.config = config
 
-    def build(self, job: GnnJob, facts: GraphFacts, ranks: Ranks) -> GraphModel:
+    def build(self, job: GnnJob, facts: GraphFacts, ranks: Ranks, ranges: Ranges | None = None) -> GraphModel:
         """Build the recipe's model on the CPU, with its table in the memory that the machine's ranks share.
+
+        `ranges`: where the graph lies in parts, each rank holds the rows of its own nodes.
 
         Raises RecipeError: there are no nodes to embed.
         """
@@ -56,7 +62,13 @@ class SparseEmbeddings:
         if model.encoder.embedding is None:
             raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")
         dim = model.encoder.embedding.embedding_dim
-        model.encoder.embedding = SparseEmbedding(facts.num_nodes, dim, self.config, ranks, job.seed)  # type: ignore[assignment]
+        options = facts.num_nodes, dim, self.config, ranks, job.seed
+        if ranges is None:
+            model.encoder.embedding = SparseEmbedding(*options)  # type: ignore[assignment]
+        else:
+            from tasks.train.embeddings.sharded import ShardedEmbedding
+
+            model.encoder.embedding = ShardedEmbedding(*options, ranges)  # type: ignore[assignment]
         return model
 
 
@@ -75,9 +87,18 @@ class HostEmbedding(nn.Module):
         # Neither a parameter nor a buffer: it must not follow the model to its device, nor into DDP.
         self.weight = weight
 
+    @property
+    def num_weights(self) -> int:
+        """Numbers in the table."""
+        return self.num_embeddings * self.embedding_dim
+
     def forward(self, node_ids: Tensor) -> Tensor:
         """Look rows up."""
-        return self.weight.index_select(0, node_ids.cpu()).to(node_ids.device)
+        return self.look_up(node_ids.cpu()).to(node_ids.device)
+
+    def look_up(self, node_ids: Tensor) -> Tensor:
+        """Return rows, float32 (n, dim), of nodes on the CPU."""
+        return self.weight.index_select(0, node_ids)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.weight
@@ -91,16 +112,52 @@ class SparseEmbedding(HostEmbedding):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, config: SparseConfig, ranks: Ranks, seed: int) -> None:
         """Make the table (uniform, as Glorot and Bengio); all ranks call this together."""
-        super().__init__(shared_zeros((num_embeddings, embedding_dim), ranks))
         self.ranks = ranks
-        if ranks.local_rank == 0:
-            nn.init.xavier_uniform_(self.weight, generator=torch.Generator().manual_seed(seed))
+        self.num_embeddings = num_embeddings
+        first, end = self.own
+        weight = self.make_zeros((end - first, embedding_dim))
+        super().__init__(weight)
+        self.num_embeddings = num_embeddings
+        if self.begins_rows:
+            bound = math.sqrt(6 / (num_embeddings + embedding_dim))
+            draw_rows(weight.numpy(), first, np.float32(bound), seed)
         self.learning_rate = config.learning_rate
         kind = RowAdagrad if config.optimizer == "row_adagrad" else SparseAdam
-        self.optimizer = kind(self.weight, lambda shape: shared_zeros(shape, ranks))
-        self._slots = np.full(num_embeddings, -1, np.int32)
+        self.optimizer = kind(weight, self.make_zeros)
+        self._slots = np.full(len(weight), -1, np.int32)
         self._taken: list[tuple[Tensor, Tensor]] = []
         wait_for_all()
+
+    # ---- what a table in shards does in its own way
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """First row that this rank holds, and the one after its last."""
+        return 0, self.num_embeddings
+
+    @property
+    def copies(self) -> int:
+        """On how many machines each row is held."""
+        return self.ranks.world_size // self.ranks.local_size
+
+    @property
+    def begins_rows(self) -> bool:
+        """Whether this rank draws what the rows begin with."""
+        return self.ranks.local_rank == 0
+
+    def make_zeros(self, shape: tuple[int, ...]) -> Tensor:
+        """Return memory that the machine's ranks share."""
+        return shared_zeros(shape, self.ranks)
+
+    def share_gradients(self, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean gradients of all ranks' rows that this one is to update."""
+        ids, rows = gather_rows(ids, rows)
+        if self.ranks.world_size > 1:
+            rows /= self.ranks.world_size
+        count = coalesce(ids.numpy(), rows.numpy(), self._slots, self.ranks.local_rank, self.ranks.local_size)
+        return ids[:count], rows[:count]
+
+    # ----
 
     def forward(self, node_ids: Tensor) -> Tensor:
         """Look rows up; where gradients are computed, remember which."""
@@ -120,11 +177,7 @@ class SparseEmbedding(HostEmbedding):
         assert all(grad is not None for grad in grads), "gradients are taken after a backward pass"
         ids = torch.cat([ids for ids, _ in taken])
         rows = torch.cat([grad.cpu() for grad in grads if grad is not None])
-        ids, rows = gather_rows(ids, rows)
-        if self.ranks.world_size > 1:
-            rows /= self.ranks.world_size
-        count = coalesce(ids.numpy(), rows.numpy(), self._slots, self.ranks.local_rank, self.ranks.local_size)
-        return ids[:count], rows[:count]
+        return self.share_gradients(ids, rows)
 
     def step(self, ids: Tensor, grads: Tensor, rate: float, number: int) -> None:
         """Update rows (float32 (n, dim)) by step `number` of the run, from 1; all ranks together."""
@@ -139,7 +192,7 @@ class SparseEmbedding(HostEmbedding):
 
     def restore(self, tables: dict[str, Tensor] | None) -> None:
         """Take over what rank 0 gives (see `take_tables`; other ranks give None); all ranks together."""
-        for name, own in {_TABLE: self.weight, **self.tensors()}.items():
+        for name, own in {TABLE: self.weight, **self.tensors()}.items():
             _spread(own, None if tables is None else tables[name], self.ranks)
         wait_for_all()
 
@@ -156,7 +209,7 @@ class SparseEmbedding(HostEmbedding):
 def build_around_table(config: Any, facts: GraphFacts, state: dict[str, Tensor]) -> GraphModel:
     """Return the model with the weights of `state` and its table, which stays where it is in memory or in the file."""
     state = dict(state)
-    model = set_around_table(config, facts, state.pop(_TABLE))
+    model = set_around_table(config, facts, state.pop(TABLE))
     model.load_state_dict(state)
     return model
 
@@ -179,7 +232,7 @@ def take_tables(state: dict[str, Any]) -> dict[str, Tensor] | None:
     """Take what belongs to sparse embeddings out of a checkpoint, so that the rest can be sent to every rank."""
     if "embedding" not in state:
         return None
-    return {_TABLE: state["model"].pop(_TABLE), **state.pop("embedding")}
+    return {TABLE: state["model"].pop(TABLE), **state.pop("embedding")}
 
 
 def _spread(own: Tensor, saved: Tensor | None, ranks: Ranks) -> None:
@@ -188,7 +241,7 @@ def _spread(own: Tensor, saved: Tensor | None, ranks: Ranks) -> None:
         own.copy_(saved)
     if ranks.world_size == ranks.local_size:
         return  # one machine: it is everybody's now
-    for piece in torch.split(own, _SPREAD_ROWS):
+    for piece in torch.split(own, SPREAD_ROWS):
         sent = piece.clone() if ranks.is_main else torch.empty_like(piece)
         dist.broadcast(sent, 0)
         if ranks.local_rank == 0 and not ranks.is_main:
@@ -217,6 +270,14 @@ def shared_zeros(shape: tuple[int, ...], ranks: Ranks) -> Tensor:
     if ranks.local_rank == 0:
         os.close(handle)
     return torch.frombuffer(memory, dtype=torch.float32).view(shape)
+
+
+@njit(cache=True, nogil=True)
+def draw_rows(rows, first, bound, seed):  # type: ignore[no-untyped-def]
+    """Fill rows float32 (n, D), of nodes from `first` on, with uniform numbers from -bound to bound."""
+    for i in range(len(rows)):
+        for d in range(rows.shape[1]):
+            rows[i, d] = np.float32(2 * uniform(seed, first + i, d) - 1) * bound
 
 
 @njit(cache=True, nogil=True)

@@ -6,6 +6,7 @@ on nothing before it, so a run that resumes sees the batches that it would have 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,6 @@ from models.base import GraphModel
 from models.block import Batch
 from tasks.sampling.features import FeatureSource
 from tasks.storage.graph_store import GraphStore, slices
-from tasks.storage.manifests import GraphManifest
 
 Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
@@ -49,6 +49,14 @@ class Loader:
         """
         raise AssertionError(f"{type(self).__name__} defines no batch")
 
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+        """Yield a batch for each pair of positions and key, see `batch`; all are taken before this is called again."""
+        for positions, key in requests:
+            yield self.batch(positions, key)
+
+    def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Prepare for requests like these, see `batches`; ranks that make batches together call it together."""
+
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
         """Return batch `number`, 0 to num_batches - 1, of an epoch. Only where `num_batches` is a number.
 
@@ -69,15 +77,21 @@ class Loader:
 class LabelLoader(Loader):
     """A loader whose seeds are nodes or graphs with labels."""
 
-    def __init__(self, manifest: GraphManifest, seeds: Array, labels: Array) -> None:
-        """`seeds`: integer (n,), rows of `labels`, (N,) or (N, T)."""
-        self.manifest, self.seeds, self.labels = manifest, seeds, labels
-        self.num_seeds = len(seeds)
+    def __init__(self, store: GraphStore, labels: str = "label") -> None:
+        """`labels`: name of the array, (N,) or (N, T), that the training split's seeds are rows of."""
+        self.store, self.manifest, self.label_name = store, store.manifest, labels
+        self.seeds = store["train_idx"]
+        self.num_seeds = len(self.seeds)
+
+    @property
+    def labels(self) -> Array:
+        """Labels of all rows."""
+        return self.store[self.label_name]
 
     def has_equal_batches(self) -> bool:
         """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
         for part in slices(self.num_seeds, _CHUNK_ROWS):
-            some = np.asarray(self.labels[self.seeds[part]])
+            [some] = self.store.rows_of(self.label_name, [self.seeds[part]])
             if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
                 return False
         return True

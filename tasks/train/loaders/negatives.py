@@ -20,20 +20,21 @@ the model where they are. (Negatives to evaluate against avoid the edges of ever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 
 from tasks.counter_random import below, bits
 from tasks.sampling.alias import alias_table, chosen
 from tasks.sampling.lookup import find_edge, frozen
-from tasks.sampling.neighbors import draw_negatives
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array
 
 # A draw hits an edge with a probability equal to the graph's density, so that more tries hardly ever matter.
-_TRIES = 16
+TRIES = 16
 _TRIES_IN_BATCH = 8
-_DEGREE_POWER = 0.75
+DEGREE_POWER = 0.75
 
 
 class NegativeSampler:
@@ -46,7 +47,11 @@ class NegativeSampler:
         self.num_negatives = num_negatives
         self._table = np.empty(0, np.uint64)
         if kind == "degree" and len(self.indices):  # without an edge all degrees are alike, and so are all nodes
-            self._table = alias_table(np.diff(self.indptr) ** _DEGREE_POWER)
+            self._table = alias_table(np.diff(self.indptr) ** DEGREE_POWER)
+
+    def draw_all(self, batches: Sequence[tuple[Array, int]]) -> list[Array]:
+        """Return the negatives of each batch of positives, drawn under a key, see `draw`."""
+        return [self.draw(positive, key) for positive, key in batches]
 
     def draw(self, positive: Array, key: int) -> Array:
         """Return negatives, int64 (n * num_negatives, 2); those of positive i are rows i * num_negatives and on.
@@ -55,11 +60,40 @@ class NegativeSampler:
         """
         negative = np.empty((len(positive) * self.num_negatives, 2), np.int64)
         if self.kind == "uniform":
-            draw_negatives(self.indptr, self.indices, key, _TRIES, negative)
+            draw_negatives(self.indptr, self.indices, key, TRIES, negative)
         else:
             others = positive[:, 1] if self.kind == "in_batch" and len(positive) > 1 else positive[:0, 1]
             draw_targets(self.indptr, self.indices, positive, np.ascontiguousarray(others), self._table, key, negative)
         return negative
+
+
+@njit(inline="always")
+def draw_pair(key, row, t, num_nodes):  # type: ignore[no-untyped-def]
+    """Return try t of negative `row`: both ends uniform."""
+    return below(key, row, 2 * t, num_nodes), below(key, row, 2 * t + 1, num_nodes)
+
+
+@njit(inline="always")
+def draw_target(others, table, key, row, i, t, num_nodes):  # type: ignore[no-untyped-def]
+    """Return the target of try t of negative `row`, of positive i; see `draw_targets`."""
+    if len(others) and t < _TRIES_IN_BATCH:
+        place = below(key, row, 2 * t, len(others) - 1)
+        return np.int64(others[place + (place >= i)])
+    target = below(key, row, 2 * t, num_nodes)
+    if len(table):
+        target = chosen(table[target], target, bits(key, row, 2 * t + 1))
+    return np.int64(target)
+
+
+@njit(cache=True, nogil=True)
+def draw_negatives(indptr, indices, key, tries, out):  # type: ignore[no-untyped-def]
+    """Fill out (n, 2) with uniform pairs that are neither edges nor loops (a last try is taken as it is)."""
+    num_nodes = len(indptr) - 1
+    for i in range(len(out)):
+        for t in range(tries):
+            out[i, 0], out[i, 1] = draw_pair(key, i, t, num_nodes)
+            if out[i, 0] != out[i, 1] and find_edge(indptr, indices, out[i, 0], out[i, 1]) < 0:
+                break
 
 
 @njit(cache=True, nogil=True)
@@ -74,14 +108,8 @@ def draw_targets(indptr, indices, positive, others, table, key, out):  # type: i
     for row in range(len(out)):
         i = row // repeats
         source, target = positive[i, 0], np.int64(0)
-        for t in range(_TRIES):
-            if len(others) and t < _TRIES_IN_BATCH:
-                place = below(key, row, 2 * t, len(others) - 1)
-                target = others[place + (place >= i)]
-            else:
-                target = below(key, row, 2 * t, num_nodes)
-                if len(table):
-                    target = chosen(table[target], target, bits(key, row, 2 * t + 1))
+        for t in range(TRIES):
+            target = draw_target(others, table, key, row, i, t, num_nodes)
             if target != source and find_edge(indptr, indices, source, target) < 0:
                 break
         out[row, 0], out[row, 1] = source, target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
-from tasks.sampling.draws import in_degrees
-from tasks.sampling.features import FeatureSource, make_blocks
+from tasks.sampling.features import FeatureSource, make_blocks, mean_block
+from tasks.sampling.in_edges import Method, Sample, Seeds
 from tasks.sampling.labels import targets, without_labels
-from tasks.sampling.neighbors import Method, NeighborSampler
+from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 from tasks.train.loaders.base import Array, LabelLoader, TrainingData
 from tasks.train.loaders.config_base import SampledConfig
@@ -29,21 +32,44 @@ class NeighborLoader(LabelLoader):
     def __init__(self, config: NeighborConfig, data: TrainingData) -> None:
         """Open a graph. Raises RecipeError for options that do not fit it, or the model."""
         store = data.store
-        super().__init__(store.manifest, store["train_idx"], store["label"])
+        super().__init__(store)
         self.batch_size = config.batch_size
-        self.neighborhoods = Neighborhoods.of(config, config.first_hop, data)
+        self.neighborhoods = open_neighborhoods(config, config.first_hop, data)
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the seeds."""
-        chosen = np.asarray(self.seeds[positions])
-        seeds, rows = np.unique(chosen, return_inverse=True)  # ascending: neighbours in memory are read together
-        repeated = len(seeds) < len(chosen)
-        blocks, inputs = self.neighborhoods.around(seeds, key)
+        return next(self.batches([(positions, key)]))
+
+    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+        """Sample around the seeds of each."""
+        distinct, seeds = self._seeds(requests)
+        labels = self.store.rows_of("label", [nodes for nodes, _ in distinct])
+        around = self.neighborhoods.around_all(seeds)
+        for parts in zip(distinct, labels, around, strict=True):
+            yield self._make(*parts)
+
+    def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Find out what such batches read."""
+        if isinstance(self.neighborhoods, PartNeighborhoods):
+            self.neighborhoods.keep_most_read([self._seeds(requests)[1] for requests in groups])
+
+    def _seeds(self, requests: Sequence[tuple[Array, int]]) -> tuple[list[tuple[Array, Array]], list[Seeds]]:
+        """Return each request's distinct nodes, ascending, so that neighbours in memory are read together.
+
+        With them the places of its seeds among them, and what is sampled around.
+        """
+        distinct = [np.unique(np.asarray(self.seeds[positions]), return_inverse=True) for positions, _ in requests]
+        return distinct, [Seeds(nodes, key) for (nodes, _), (_, key) in zip(distinct, requests, strict=True)]
+
+    def _make(self, distinct: tuple[Array, Array], label: Array, around: tuple[list[Block], Inputs]) -> Batch:
+        """Return the batch of distinct seeds (n,), of which seed i of the batch is number distinct[1][i]."""
+        (seeds, rows), (blocks, inputs) = distinct, around
+        repeated = len(seeds) < len(rows)
         return Batch(
             blocks=blocks,
             inputs=without_labels(inputs, slice(len(seeds))),  # else a seed would read its own
-            target=targets(self.manifest, self.labels[chosen if repeated else seeds]),
-            num_seeds=len(positions),
+            target=targets(self.manifest, label[rows] if repeated else label),
+            num_seeds=len(rows),
             rows=torch.from_numpy(rows) if repeated else None,
             num_edges=sum(block.num_edges for block in blocks),
         )
@@ -64,10 +90,8 @@ class Neighborhoods:
     ) -> None:
         """Open a graph for a model of as many layers as there are `fanouts`, from the seeds outwards.
 
-        `scratch`: folder for a table of means, shared by the machine's ranks; None: the system's own. Raises
-        RecipeError: `sampler` does not fit the graph.
+        `scratch`: folder for a table of means, shared by the machine's ranks; None: the system's own.
         """
-        _check_sampler(sampler, store, fanouts)
         self.features = features
         self.first_hop = first_hop
         self.indptr = np.asarray(store["csc_indptr"])
@@ -83,12 +107,10 @@ class Neighborhoods:
             positions=features.reads_edges,
         )
 
-    @classmethod
-    def of(cls, config: SampledConfig, first_hop: str, data: TrainingData) -> Neighborhoods:
-        """Open a graph as a recipe says. Raises RecipeError for options that do not fit it, or the model."""
-        fanouts = config.fanouts(data.num_layers or len(config.fanout or ()))
-        hop = choose_first_hop(first_hop, fanouts, data.features, reads_mean=data.reads_mean)
-        return cls(data.store, data.features, fanouts, sampler=config.sampler, first_hop=hop, scratch=data.scratch)
+    def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:
+        """Sample around the seeds of each batch, see `around`."""
+        for batch in batches:
+            yield self.around(batch.nodes, batch.key, batch.excluded)
 
     def around(self, seeds: Array, key: int, excluded: Array | None = None) -> tuple[list[Block], Inputs]:
         """Sample around distinct seeds; the arguments are those of `NeighborSampler.sample`.
@@ -109,41 +131,33 @@ class Neighborhoods:
             return make_blocks(layers, self.features), self.features.inputs(nodes)
         outer, *inner = layers
         inputs, mean = self.features.inputs_and_mean(nodes, outer.indptr, outer.indices)
-        degree = outer.degree
-        if outer.weight is not None:
-            # LABOR's weights are equal for all edges into a node: the mean needs none, and a sum is the mean times
-            # their sum.
-            degree = _weight_sums(outer.indptr, outer.weight)
-        return [_mean_block(outer.indptr, degree, mean), *make_blocks(inner, self.features)], inputs
+        return [mean_block(outer, mean), *make_blocks(inner, self.features)], inputs
+
+    def number(self, ids: Array) -> tuple[Array, Array]:
+        """Return local numbers of `ids` (int64, same shape) and the distinct ids in order of first appearance."""
+        return self.sampler.number(ids)
 
     def _mean_of_all(self, nodes: Array, mean: Tensor) -> Block:
         """Return the block of nodes whose mean over all in-edges is known."""
-        degree = np.empty(len(nodes), np.float32)
+        degree = self.sampler.edges.degrees(nodes)
         indptr = np.zeros(len(nodes) + 1, np.int64)
-        in_degrees(self.indptr, nodes, degree)
         np.cumsum(degree, out=indptr[1:], dtype=np.int64)
         if self.missing is not None:
             degree += self.missing[nodes]
-        return _mean_block(indptr, degree, mean)
+        return mean_block(Sample(indptr, np.empty(0, np.int32), None, degree), mean)
 
 
-def _mean_block(indptr: Array, degree: Array, mean: Tensor) -> Block:
-    """Return a block whose sources are its destinations, since the mean over its edges is known."""
-    return Block(
-        torch.from_numpy(indptr),
-        torch.empty(0, dtype=torch.int32),
-        len(degree),
-        degree=torch.from_numpy(degree),
-        mean=mean,
+def open_neighborhoods(config: SampledConfig, first_hop: str, data: TrainingData) -> Neighborhoods | PartNeighborhoods:
+    """Open a graph as a recipe says. Raises RecipeError for options that do not fit it, or the model."""
+    fanouts = config.fanouts(data.num_layers or len(config.fanout or ()))
+    _check_sampler(config.sampler, data.store, fanouts)
+    hop = choose_first_hop(first_hop, fanouts, data.features, reads_mean=data.reads_mean)
+    if isinstance(data.store, PartGraph):
+        fused = hop == "fused"
+        return PartNeighborhoods(data.store, data.features, fanouts, sampler=config.sampler, fused=fused)
+    return Neighborhoods(
+        data.store, data.features, fanouts, sampler=config.sampler, first_hop=hop, scratch=data.scratch
     )
-
-
-def _weight_sums(indptr: Array, weight: Array) -> Array:
-    """Return the sum of each destination's weights (E,), which are alike within it: float32 (num_dst,)."""
-    if not len(weight):
-        return np.zeros(len(indptr) - 1, np.float32)
-    first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
-    return (np.diff(indptr) * first).astype(np.float32)
 
 
 def _check_sampler(sampler: Method, store: GraphStore, fanouts: tuple[int, ...]) -> None:

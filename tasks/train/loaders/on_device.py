@@ -19,6 +19,7 @@ from tasks.sampling.device.feature_table import FeatureTable, expected_reads
 from tasks.sampling.device.neighbors import DeviceSampler, PaddedSample
 from tasks.sampling.features import FeatureSource
 from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.train.loaders.base import Array, Loader
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader
 
@@ -33,16 +34,18 @@ def move_sampling(loader: Loader, device: torch.device, memory: int | None = Non
 
     Raises RecipeError: the loader, its options, the graph or the device are not fit for that.
     """
-    _refuse_others(loader, device)
-    assert isinstance(loader, NeighborLoader)
-    found = DeviceNeighborhoods(loader.neighborhoods, loader.seeds, loader.batch_size, device, memory)
+    _refuse_device(device)
+    if not isinstance(loader, NeighborLoader):
+        raise RecipeError("train.sampling=device is for train.loader=neighbor; take that, or set train.sampling=cpu")
+    near = _refuse_others(loader.neighborhoods)
+    found = DeviceNeighborhoods(near, loader.seeds, loader.batch_size, device, memory)
     loader.neighborhoods = found
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # other streams will read what this one has written
     return found.describe()
 
 
-def _refuse_others(loader: Loader, device: torch.device) -> None:
+def _refuse_device(device: torch.device) -> None:
     from models.kernels.backends import has_triton
 
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":  # which tests have set
@@ -51,12 +54,16 @@ def _refuse_others(loader: Loader, device: torch.device) -> None:
         )
     if not has_triton():
         raise RecipeError("train.sampling=device needs Triton, which is not installed; set train.sampling=cpu")
-    if not isinstance(loader, NeighborLoader):
-        raise RecipeError("train.sampling=device is for train.loader=neighbor; take that, or set train.sampling=cpu")
-    near, features = loader.neighborhoods, loader.neighborhoods.features
+
+
+def _refuse_others(near: Neighborhoods | PartNeighborhoods) -> Neighborhoods:
+    """Return neighbourhoods that a device can make. Raises RecipeError."""
+    if isinstance(near, PartNeighborhoods):
+        raise RecipeError("train.sampling=device wants the whole graph on each rank; set train.strategy=data_parallel")
+    features, method = near.features, near.sampler.edges.method
     reasons = {
         "train.loader.first_hop=precomputed": near.mean is not None,
-        f"train.loader.sampler={near.sampler.method}": near.sampler.method not in ("uniform", "replace"),
+        f"train.loader.sampler={method}": method not in ("uniform", "replace"),
         "weights, features or types of edges": features.reads_edges,
         "categories of nodes": features.feat_cat is not None,
         "types of nodes": features.node_type is not None,
@@ -68,6 +75,7 @@ def _refuse_others(loader: Loader, device: torch.device) -> None:
         raise RecipeError(
             f"train.sampling=device knows nothing of {', '.join(found)}; leave that out, or set train.sampling=cpu"
         )
+    return near
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class DeviceNeighborhoods(Neighborhoods):
         self.features, self.first_hop, self.device = near.features, near.first_hop, device
         self.missing = self.mean = None
         self.sampler: NeighborSampler = near.sampler  # numbers pairs, on the CPU
-        indptr, indices = near.sampler.indptr, near.sampler.indices
+        indptr, indices = near.sampler.edges.indptr, near.sampler.edges.indices
         graph_bytes = indices.nbytes + 8 * (2 * len(indptr) + 1)
         if memory is None:
             free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
@@ -99,7 +107,7 @@ class DeviceNeighborhoods(Neighborhoods):
                     f"{free / 1e9:,.1f} GB free; set train.sampling=cpu"
                 )
             memory = int(_SHARE * (free - graph_bytes))
-        replaces = near.sampler.method == "replace"
+        replaces = near.sampler.edges.method == "replace"
         self.on_device = DeviceSampler(indptr, indices, near.sampler.fanouts, batch_size, device, replaces=replaces)
         self.table: FeatureTable | None = None
         if self.features.table is not None:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tasks.train.ranks.heartbeat import begin_heartbeat
 from tasks.train.strategies.base import Ranks
 
 T = TypeVar("T")
@@ -40,13 +41,13 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
         dist.init_process_group("gloo", timeout=_TIMEOUT)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
-    try:
-        yield
-    except BaseException:
-        # NCCL takes leave together: a rank that failed would wait for the others, and they for it.
-        if not by_nccl:
-            dist.destroy_process_group()
-        raise
+    heartbeat = begin_heartbeat(ranks)
+    # After an error the group is left to the process's end: NCCL takes leave together, and a thread of gloo's may wait
+    # for a rank that is gone.
+    yield
+    wait_for_all()  # the first rank may have a checkpoint to write when the others have nothing left to do
+    if heartbeat is not None:
+        heartbeat.stop()
     dist.destroy_process_group()
 
 
@@ -66,6 +67,15 @@ def from_all(value: T) -> list[T]:
     values = [value] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+def largest(value: int) -> int:
+    """Return the largest of all ranks' values."""
+    if not dist.is_initialized():
+        return value
+    number = torch.tensor([value])
+    dist.all_reduce(number, dist.ReduceOp.MAX)
+    return int(number)
 
 
 def wait_for_all() -> None:

@@ -1,51 +1,73 @@
-"""What a machine other than the first does in a training over several machines: it lends its ranks.
+"""What a machine other than the first does in a run over several machines: it lends its ranks.
 
 Machine 0 runs the pipeline and looks after the training as always. The others wait until it has come to the training,
-start torchrun on the job that it has written, and do so again whenever a job is begun anew. They build, publish and
-report nothing. All machines see one home under one path.
+start torchrun on the job that it has written, and do so again whenever a job is begun anew. Where the graph lies in
+parts they lend them for the evaluation too. They build, publish and report nothing. All machines see one home under one
+path.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from configs.errors import IntegrityError, RecipeError
+from configs.errors import IntegrityError, RecipeError, StageError
 from configs.schema import STAGES, Recipe
 from tasks.calls import ParentGoneError, expected_key, find_stage
-from tasks.processes.children import describe_exit, end_group
+from tasks.processes.children import ROOT, describe_exit, end_group
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
-from tasks.train.job import JOB, LOGS, RESULT, AnyJob, Job
-from tasks.train.ranks.launch import raise_final_error, start_ranks
+from tasks.supervise import JOB_FILE, RESULT_FILE
+from tasks.train.job import JOB, LOGS, RESULT, Job
+from tasks.train.ranks.launch import environment, raise_final_error, start_ranks, torchrun, wait_for_ranks
 
 _LOOK_SECONDS = 1.0
 _MESSAGE_SECONDS = 60.0
+_GONE_SECONDS = 60.0
 
 
 def join_training(
-    recipe: Recipe, home: Home, *, force: bool = False, message: Callable[[str], None] = lambda text: None
+    recipe: Recipe,
+    home: Home,
+    *,
+    force: bool = False,
+    evaluates: bool = True,
+    message: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    """Take part in the training of `recipe` until machine 0 has finished it; return the artifact's folder.
+    """Take part in the training of `recipe` until machine 0 has finished it; return the training's artifact's folder.
 
     Args:
         recipe: the same as machine 0's but for `train.machine_rank`.
         home: the home that machine 0 works in.
         force: whether machine 0 was told to train again: an earlier artifact does not count.
+        evaluates: whether machine 0 evaluates what it has trained.
         message: called with what is waited for and what ends.
 
     Raises:
         RecipeError: this is machine 0.
+        StageError: machine 0 ended without a result.
         UserError, IntegrityError: what a rank raised.
     """
     if recipe.train.machine_rank == 0:
         raise RecipeError("machine 0 runs the pipeline; only machines with train.machine_rank above 0 join it")
-    return _Helper(recipe, home, force, message).run()
+    folder = _Training(recipe, home, force, message).run()
+    strategy = getattr(recipe.train, "strategy", None)
+    if evaluates and getattr(strategy, "evaluates_together", False):
+        _Evaluation(recipe, home, force, message).run()
+    return folder
 
 
 class _Helper:
+    """Lends ranks for one stage."""
+
+    stage: str
+    result: str
+    """File that the stage's job leaves when it is done."""
+
     def __init__(self, recipe: Recipe, home: Home, force: bool, message: Callable[[str], None]) -> None:
         self._recipe = recipe
         self._home = home
@@ -55,6 +77,8 @@ class _Helper:
         self._last_message = ""
         self._message_at = 0.0
         self._done: set[tuple[Path, int]] = set()
+        self._lent_at: float | None = None
+        """When ranks that were lent last ended."""
 
     def run(self) -> Path:
         while True:
@@ -68,48 +92,75 @@ class _Helper:
             elif (folder := self._finished(key)) is not None:
                 return folder
             else:
-                self._wait("waiting for machine 0 to begin training")
+                self._give_up_late(key)
+                self._wait(f"waiting for machine 0 to begin {self.stage}")
+
+    # ---- what differs by stage
+
+    def jobs(self, work: Path) -> list[Path]:
+        """Return the files of the jobs that machine 0 may be at."""
+        raise NotImplementedError
+
+    def run_ranks(self, path: Path, *, again: bool) -> int:
+        """Run this machine's ranks of a job to the end; return the exit code. Raises OSError: it is gone."""
+        raise NotImplementedError
+
+    # ----
 
     def _key(self) -> str | None:
-        """Return the training's key, or None as long as a stage before it has not run."""
+        """Return the stage's key, or None as long as a stage before it has not run."""
         keys: dict[str, str] = {}
         try:
-            for name in STAGES[: STAGES.index("train")]:
+            for name in STAGES[: STAGES.index(self.stage)]:
                 found = find_stage(name, self._recipe, keys, self._home)
                 if found is None:
                     return None
                 keys[name] = found.manifest.key
-            return expected_key("train", self._recipe, keys, self._home)
+            return expected_key(self.stage, self._recipe, keys, self._home)
         except (ParentGoneError, IntegrityError):  # machine 0 makes it again
             return None
 
     def _next_job(self, key: str) -> Path | None:
         """Return the job that machine 0 works on, unless it is done."""
-        if not is_locked(self._store.lock_path("train", key)):
+        if not is_locked(self._store.lock_path(self.stage, key)):
             return None  # what lies there is of a run that was killed
-        for path in sorted(self._store.work_folder("train", key).rglob(JOB), key=lambda path: -len(path.parts)):
-            if not (path.parent / RESULT).exists() and _version(path) not in self._done:
-                return path
+        for path in self.jobs(self._store.work_folder(self.stage, key)):
+            try:
+                if not (path.parent / self.result).exists() and _version(path) not in self._done:
+                    return path
+            except FileNotFoundError:  # it has just been removed
+                continue
         return None
 
     def _lend(self, path: Path) -> None:
+        train = self._recipe.train
+        self._message(f"machine {train.machine_rank} lends {train.num_ranks} rank(s) for {self.stage}")
         try:
             version = _version(path)
-            job = dataclasses.replace(Job.load(path), train=self._recipe.train)
+            code = self.run_ranks(path, again=self._lent_at is not None)
         except OSError:  # it has just been removed
             return
-        self._message(f"machine {job.train.machine_rank} lends {job.train.num_ranks} rank(s)")
-        code = _run_ranks(job, path)
+        self._lent_at = time.monotonic()
         if code == 0:
             self._done.add(version)
         else:
             raise_final_error(path.parent)
             self._wait(f"the ranks ended with {describe_exit(code)}; trying again as long as machine 0 does")
 
+    def _give_up_late(self, key: str) -> None:
+        """Raise StageError where machine 0 works on the stage no more and nothing has come of it."""
+        if self._lent_at is None or is_locked(self._store.lock_path(self.stage, key)):
+            return
+        if time.monotonic() - self._lent_at > _GONE_SECONDS:
+            raise StageError(
+                f"machine 0 has ended without a result, {_GONE_SECONDS:.0f} seconds ago or more; its own output says "
+                "why. Running both again goes on from the last checkpoint"
+            )
+
     def _finished(self, key: str) -> Path | None:
-        folder = self._store.folder("train", key)
+        folder = self._store.folder(self.stage, key)
         manifest = folder / "manifest.json"
-        if is_locked(self._store.lock_path("train", key)) or not manifest.exists():
+        if is_locked(self._store.lock_path(self.stage, key)) or not manifest.exists():
             return None
         return folder if manifest.stat().st_mtime >= self._began else None
 
@@ -120,16 +171,43 @@ class _Helper:
         time.sleep(_LOOK_SECONDS)
 
 
+class _Training(_Helper):
+    stage = "train"
+    result = RESULT
+
+    def jobs(self, work: Path) -> list[Path]:
+        """Several with self-training: those of its first rounds lie deeper."""
+        return sorted(work.rglob(JOB), key=lambda path: -len(path.parts))
+
+    def run_ranks(self, path: Path, *, again: bool) -> int:
+        job = dataclasses.replace(Job.load(path), train=self._recipe.train)
+        logs = path.parent / LOGS
+        logs.mkdir(exist_ok=True)
+        process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log", again=again)
+        return wait_for_ranks(process, job)
+
+
+class _Evaluation(_Helper):
+    stage = "evaluate"
+    result = RESULT_FILE
+
+    def jobs(self, work: Path) -> list[Path]:
+        """One."""
+        return list(work.glob(JOB_FILE))
+
+    def run_ranks(self, path: Path, *, again: bool) -> int:
+        train = self._recipe.train
+        start = torchrun(train, path.parent.name, again=again)
+        command = [sys.executable, *start, "-m", "tasks.supervise", "tasks.evaluate.worker", str(path)]
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(train), stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            return process.wait()
+        finally:
+            end_group(process)
+
+
 def _version(path: Path) -> tuple[Path, int]:
     """Identify a job as it is written now: a run that begins anew writes it again."""
     return path, path.stat().st_mtime_ns
-
-
-def _run_ranks(job: AnyJob, path: Path) -> int:
-    logs = path.parent / LOGS
-    logs.mkdir(exist_ok=True)
-    process = start_ranks(job, path, logs / f"launch-{job.train.machine_rank}.log")
-    try:
-        return process.wait()
-    finally:
-        end_group(process)

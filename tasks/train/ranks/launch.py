@@ -8,24 +8,34 @@ children ask the kernel to be killed when it goes (tasks/processes/children.py),
 from __future__ import annotations
 
 import json
+import math
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from configs.errors import StageError, error_of
 from configs.training import TrainBase
 from configs.trust import for_children
-from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, tail
+from tasks.processes.children import ROOT, WORKER_ENVIRONMENT, describe_exit, end_group, has_children, tail
 from tasks.stage import StageContext
+from tasks.supervise import Launcher
 from tasks.train.job import ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
 from tasks.train.ranks.rank_logs import RankLogs
 from tasks.train.worker import PARENT
 
 _POLL_SECONDS = 0.1
 _SUPERVISOR_LOG = "launch.log"
+_MEETING_SECONDS, _MEETING_AGAIN_SECONDS = 600, 60
+"""How long machines wait for each other at first, and once a training of theirs has ended."""
+_LINGERING_SECONDS = 5.0
+"""torchrun may wait for another machine's store long after its ranks have ended."""
 # An NFS client may not see a new file for so long (acdirmax).
 _NETWORK_FILE_SECONDS = 60.0
 
@@ -44,10 +54,15 @@ def run_job(job: AnyJob, context: StageContext) -> dict[str, Any]:
     for restarts in range(job.train.max_restarts + 1):
         for name in (ERROR, RESULT, PROGRESS):
             (job.work / name).unlink(missing_ok=True)
-        code = _run_once(job, path, watcher)
+        code = _run_once(job, path, watcher, again=restarts > 0)
         if code == 0 and _has_result(job):
             return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
         raise_final_error(job.work)
+        if restarts and job.train.num_machines > 1 and not any((job.work / LOGS).glob("rank-*.log")):
+            raise StageError(
+                f"the {job.train.num_machines} machines did not come together again within {_MEETING_AGAIN_SECONDS} "
+                "seconds: see which of them is gone; running again goes on from the last checkpoint"
+            )
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
     raise StageError(
@@ -67,31 +82,46 @@ def _has_result(job: AnyJob) -> bool:
     return True
 
 
-def _run_once(job: AnyJob, path: Path, watcher: Watcher) -> int:
+def _run_once(job: AnyJob, path: Path, watcher: Watcher, *, again: bool) -> int:
     """Start the processes, pass on what they report until they end, and leave none behind."""
     logs = job.work / LOGS
     logs.mkdir(exist_ok=True)
     for log in logs.glob("rank-*.log"):
         log.unlink()
-    process = start_ranks(job, path, logs / _SUPERVISOR_LOG)
-    try:
-        while process.poll() is None:
-            time.sleep(_POLL_SECONDS)
-            watcher.look()
-    finally:  # also where the run is cancelled or interrupted
-        end_group(process)
+    process = start_ranks(job, path, logs / _SUPERVISOR_LOG, again=again)
+    code = wait_for_ranks(process, job, watcher.look)
     watcher.look()
     watcher.attempt_over()
+    return code
+
+
+def wait_for_ranks(process: subprocess.Popen[bytes], job: AnyJob, look: Callable[[], None] = lambda: None) -> int:
+    """Return the exit code once the ranks have ended, and leave no process; `look` is called all the time."""
+    ranks_seen, alone_since = False, math.inf
+    lingers = job.train.num_machines > 1
+    try:
+        while process.poll() is None and time.monotonic() - alone_since < _LINGERING_SECONDS:
+            time.sleep(_POLL_SECONDS)
+            look()
+            if not lingers or has_children(process.pid) or (job.work / RESULT).exists():
+                ranks_seen, alone_since = True, math.inf
+            elif ranks_seen:
+                alone_since = min(alone_since, time.monotonic())
+    finally:  # also where the run is cancelled or interrupted
+        end_group(process)
     return process.returncode
 
 
-def start_ranks(job: AnyJob, path: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start this machine's ranks of the job that is written at `path`; they lead a group of their own."""
+def start_ranks(job: AnyJob, path: Path, log: Path, *, again: bool) -> subprocess.Popen[bytes]:
+    """Start this machine's ranks of the job that is written at `path`; they lead a group of their own.
+
+    `again`: the machines have met before, and do not wait long for each other.
+    """
     with log.open("wb") as output:
         return subprocess.Popen(
-            command(job.train, path, job.digest),
+            command(job.train, path, job.digest, again=again),
             cwd=ROOT,
-            env=environment(job),
+            env=environment(job.train),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -99,34 +129,70 @@ def start_ranks(job: AnyJob, path: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def command(train: TrainBase, job: Path, run_id: str) -> list[str]:
+def command(train: TrainBase, job: Path, run_id: str, *, again: bool = False) -> list[str]:
     """Return the command of a job: a worker by itself, or torchrun for several ranks or machines."""
-    python = [sys.executable, "-m"]
+    worker = ["-m", "tasks.train.worker", str(job)]
     if train.num_ranks == 1 and train.num_machines == 1:
-        return [*python, "tasks.train.worker", str(job)]
+        return [sys.executable, *worker]
+    return [sys.executable, *torchrun(train, run_id, again=again), *worker]
+
+
+def launcher(train: TrainBase, run_id: str) -> Launcher:
+    """Return what starts this machine's ranks of a program."""
+    return Launcher(torchrun(train, run_id), environment(train))
+
+
+def torchrun(train: TrainBase, run_id: str, *, again: bool = False) -> list[str]:
+    """Return the arguments of Python that start this machine's ranks; the program's own follow."""
     ranks = [f"--nproc-per-node={train.num_ranks}"]
+    # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
+    ranks.append("--max-restarts=0")
     if train.num_machines == 1:
-        # The supervisor starts the whole job again itself, so that it sees and counts every attempt.
-        place = ["--standalone", "--max-restarts=0"]
+        place = ["--standalone"]
     else:
+        waiting = _MEETING_AGAIN_SECONDS if again else _MEETING_SECONDS
         place = [
             f"--nnodes={train.num_machines}",
             f"--node-rank={train.machine_rank}",
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={train.rendezvous}",
             # Given explicitly: torchrun would guess it from host names, and a Service's name is no host's.
-            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'}",
+            f"--rdzv-conf=is_host={'false' if train.machine_rank else 'true'},join_timeout={waiting}",
             f"--rdzv-id={run_id[:16]}",
-            f"--max-restarts={train.max_restarts}",  # machines have to start again together
+            *([f"--local-addr={found[0]}"] if (found := own_address(train)) else []),
         ]
-    return [*python, "tasks.train.ranks.torchrun", *ranks, *place, "-m", "tasks.train.worker", str(job)]
+    return ["-m", "tasks.train.ranks.torchrun", *ranks, *place]
 
 
-def environment(job: AnyJob) -> dict[str, str]:
-    """Return the environment of a job's processes."""
-    threads = str(job.train.threads)
+def own_address(train: TrainBase) -> tuple[str, str] | None:
+    """Return this machine's address as machine 0 sees it, and the network interface that has it.
+
+    Torch would take what the host's name resolves to, which on many machines is the loopback or nothing at all. None:
+    one machine, or no way to machine 0 is known.
+    """
+    if train.num_machines == 1 or train.rendezvous is None:
+        return None
+    host, _, port = train.rendezvous.rpartition(":")
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(place)  # sends nothing: it only asks for the way
+            address = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    for interface, found in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in found):
+            return address, interface
+    return None
+
+
+def environment(train: TrainBase) -> dict[str, str]:
+    """Return the environment of the ranks' processes."""
+    threads = str(train.threads)
+    found = own_address(train)
     return {
         **WORKER_ENVIRONMENT,
+        **({"GLOO_SOCKET_IFNAME": found[1]} if found else {}),
         **os.environ,
         **for_children(),
         PARENT: str(os.getpid()),

@@ -22,9 +22,13 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
     from models.block import Batch
+    from tasks.sampling.parts.ranges import Ranges
+    from tasks.train.job import GnnJob
+    from tasks.train.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,27 @@ class Strategy:
     def open(self, store: GraphStore) -> GraphStore:
         """Return the graph that this rank's loader reads."""
         return store
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """Which rank holds which nodes, where no rank holds all; once the graph is open."""
+        return None
+
+    @property
+    def makes_together(self) -> bool:
+        """Whether all ranks make their batches together, so that each needs the others for its own."""
+        return False
+
+    @property
+    def exchange_batches(self) -> int:
+        """Batches that the loader is asked for at once."""
+        return 1
+
+    def validation(self, job: GnnJob, store: GraphStore, device: torch.device) -> Validation:
+        """Return what measures the validation split."""
+        from tasks.train.validation import Validation
+
+        return Validation(job, self.ranks, store, device)
 
     def epoch(self, round_number: int) -> int:
         """Return which epoch of the data this rank is in: epochs are shuffled and clustered by their numbers."""

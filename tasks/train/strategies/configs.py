@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -27,6 +27,8 @@ class StrategyConfig(ComponentConfig):
 
     families: ClassVar[tuple[str, ...]] = ("gnn",)
     """Families of models whose trainings it shares out."""
+    evaluates_together: ClassVar[bool] = False
+    """Whether all ranks evaluate what they have trained."""
 
 
 @STRATEGIES.options("data_parallel", "data_parallel")
@@ -45,6 +47,24 @@ class PartitionParallelConfig(StrategyConfig):
 
     halo_hops: int = Field(default=1, ge=0, le=16)
     """Hops of in-neighbours around a rank's parts that it holds; 0: edges between ranks' parts are left out."""
+
+
+@STRATEGIES.options("partitioned", "partitioned")
+class PartitionedConfig(StrategyConfig):
+    """A machine holds its parts of the graph and nothing else; ranks fetch neighbours and features from each other."""
+
+    seeds: Literal["own", "shuffled"] = "own"
+    """Which seeds a rank takes: those of its own parts, an order of their own for each rank, or its share of all seeds
+    in one order, as with data_parallel, whose batches these are to the bit. own fetches less from other machines."""
+    exchange_batches: int = Field(default=8, ge=1, le=4096)
+    """Batches that are sampled together: messages between ranks are as many times fewer, and a row that several of them
+    want travels once."""
+    cache: Annotated[float, BeforeValidator(number_of_bytes)] | None = Field(default=None, ge=0, le=1e15)
+    """Memory of a rank for the rows of other machines that its batches read most, in bytes or as `500MB`; null: an
+    eighth of what its own rows take."""
+
+    evaluates_together: ClassVar[bool] = True
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"exchange_batches", "cache"})
 
 
 @STRATEGIES.options("block_grid", "block_grid")

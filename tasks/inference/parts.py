@@ -1,0 +1,162 @@
+"""Predictions of a graph in parts: every rank computes the vectors of its own nodes and fetches those around them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from configs.errors import DataError
+from models.base import GraphModel
+from tasks.evaluators.prediction import Prediction
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array
+from tasks.inference.predictor import evaluating
+from tasks.sampling.features import FeatureSource
+from tasks.sampling.neighbors import NeighborSampler
+from tasks.sampling.parts.exchange import Array
+from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.ranges import Ranges, find_sources
+from tasks.storage.graph_store import slices
+
+_CHUNK_ROWS = 1 << 16
+_EDGE_TABLES = ("edge_feat", "edge_feat_cat", "edge_weight", "edge_type")
+
+
+class PartLayerwise(Layerwise):
+    """Runs models over a rank's own nodes, layer by layer; between layers ranks send each other what borders on theirs.
+
+    Nodes are numbered from the rank's first one on; those that other ranks compute follow.
+    """
+
+    encodes_always = True  # rows of other ranks' nodes cannot be looked up
+
+    def __init__(
+        self,
+        graph: PartGraph,
+        ranges: Ranges,
+        device: torch.device,
+        scratch: Path | None = None,
+        chunk_edges: int = CHUNK_EDGES,
+    ) -> None:
+        """Find the nodes around this rank's own; all ranks together."""
+        self.ranges, self.device, self.scratch, self.chunk_edges = ranges, device, scratch, chunk_edges
+        first, end = ranges.own
+        self.nodes = slice(first - graph.first, end - graph.first)
+        """This rank's rows among the machine's."""
+        indptr = graph["csc_indptr"][self.nodes.start : self.nodes.stop + 1]
+        self.edges = slice(int(indptr[0]), int(indptr[-1]))
+        """Its in-edges among the machine's."""
+        indices = np.asarray(graph["csc_indices"][self.edges])
+        local = scratch_array(scratch, len(indices), 1, np.int32).reshape(-1)
+        self.others = find_sources(indices, ranges.own, graph.manifest.num_nodes, local)
+        """Nodes of other ranks that messages come from, ascending."""
+        self.first_node, self.num_nodes = first, end - first
+        self.num_sources = self.num_nodes + len(self.others)
+        indptr = indptr - indptr[0]
+        self.indptr = np.concatenate([indptr, np.full(len(self.others), indptr[-1])])
+        self.sampler = NeighborSampler(self.indptr, local, (-1,))
+        degree = np.diff(indptr).astype(np.float32)
+        self._degree = np.concatenate([degree, ranges.fetch(degree, self.others)])
+        self._pieces = -(-ranges.exchange.largest(len(self.others)) // _CHUNK_ROWS)
+
+    def complete(self, rows: Array) -> None:
+        """Fetch the rows of other ranks' nodes, a piece at a time; all ranks together."""
+        for piece in range(self._pieces):
+            some = slice(piece * _CHUNK_ROWS, (piece + 1) * _CHUNK_ROWS)
+            nodes = self.others[some]
+            into = rows[self.num_nodes + some.start : self.num_nodes + some.start + len(nodes)]
+            into[...] = self.ranges.fetch(rows[: self.num_nodes], nodes)
+
+    def degrees(self, sources: Array, counted: Array) -> Array:
+        """Return those of the whole graph."""
+        return self._degree[sources]
+
+    def own_features(self, features: FeatureSource) -> FeatureSource:
+        """Return what a model reads of this rank's nodes and in-edges, of that which it reads of the machine's."""
+        changed: dict[str, Any] = {}
+        for item in fields(features):
+            table = getattr(features, item.name)
+            if item.init and isinstance(table, np.ndarray):
+                changed[item.name] = table[self.edges if item.name in _EDGE_TABLES else self.nodes]
+        return replace(features, **changed)
+
+
+class PartPredictor:
+    """Applies models to a graph in parts; all ranks call it together."""
+
+    def __init__(
+        self,
+        graph: PartGraph,
+        ranges: Ranges,
+        *,
+        device: torch.device,
+        batch_size: int = 16384,
+        scratch: Path | None = None,
+        chunk_edges: int = CHUNK_EDGES,
+    ) -> None:
+        """Open nothing yet; `ranges`: of the calling thread. The other arguments are those of `Predictor`."""
+        self.graph, self.device, self.batch_size = graph, device, batch_size
+        self.ranges = ranges
+        self._scratch, self._chunk_edges = scratch, chunk_edges
+        self._layerwise: PartLayerwise | None = None
+
+    def predict(self, model: GraphModel, split: str) -> Prediction:
+        """Score a split as `Predictor.predict` does: on rank 0 all of it, on the others nothing."""
+        if self.graph.manifest.task == "link":
+            return self._predict_pairs(model, split)
+        self._need(f"{split}_idx")
+        nodes = self.graph.own_seeds(split)
+        scores = self.ranges.to_main(self.node_scores(model, nodes))
+        return Prediction(scores=scores, label=self.ranges.to_main(self.graph.own_rows("label", nodes)))
+
+    def _predict_pairs(self, model: GraphModel, split: str) -> Prediction:
+        """Score a split's edges and negatives, every rank equally many."""
+        kinds = (f"{split}_edges", f"{split}_negative")
+        found = []
+        with evaluating(model):
+            vectors = self.node_vectors(model)
+            for name in kinds:
+                self._need(name)
+                pairs = self.graph.even_rows(name)
+                scores = self.pair_scores(model, vectors, pairs.reshape(-1, 2))
+                found.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
+        return Prediction(positive=found[0], negative=found[1])
+
+    def _need(self, name: str) -> None:
+        if name not in self.graph:
+            dataset = self.graph.manifest.dataset
+            raise DataError(f"{dataset} has no {name}; leave that split out of evaluate.splits")
+
+    def pair_scores(self, model: GraphModel, vectors: Array, pairs: Array) -> Array:
+        """Score pairs of any nodes, int (n, 2), by all ranks' `vectors` of their own; n differs by rank."""
+        scores = np.empty(len(pairs), np.float32)
+        rounds = -(-self.ranges.exchange.largest(len(pairs)) // self.batch_size)
+        for number in range(rounds):
+            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+            ends = np.asarray(pairs[part], np.int64)
+            rows = self.ranges.fetch_any(vectors, ends.reshape(-1)).reshape(len(ends), 2, vectors.shape[1])
+            if len(ends):
+                both = (torch.from_numpy(np.ascontiguousarray(rows[:, end])).to(self.device) for end in (0, 1))
+                scores[part] = model.score(*both).cpu().numpy()
+        return scores
+
+    def node_scores(self, model: GraphModel, nodes: Array) -> Array:
+        """Score distinct nodes of this rank's own, integer (n,): float32 (n, C)."""
+        scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
+        with evaluating(model):
+            vectors = self.node_vectors(model, nodes)
+            for part in slices(len(nodes), self.batch_size):
+                rows = torch.from_numpy(np.asarray(vectors[part])).to(self.device)
+                scores[part] = model.score(rows).cpu().numpy()
+        return scores
+
+    def node_vectors(self, model: GraphModel, nodes: Array | None = None) -> Array:
+        """Return the model's vectors of this rank's nodes (None: all of its own), see `Predictor.node_vectors`."""
+        if self._layerwise is None:
+            self._layerwise = PartLayerwise(self.graph, self.ranges, self.device, self._scratch, self._chunk_edges)
+        features = self._layerwise.own_features(FeatureSource.of(self.graph, model))
+        local = None if nodes is None else np.asarray(nodes, np.int64) - self.ranges.own[0]
+        return self._layerwise.vectors(model, features, local)

@@ -1,0 +1,270 @@
+"""Neighbour sampling over a graph in parts: each rank draws for the nodes that it holds, whoever asks.
+
+A hop sends the nodes of all batches in hand to the ranks that hold them, and gets back how many in-edges were drawn for
+each, and their sources. What is drawn for a node depends on the batch's key and the node alone, and nodes get their
+local numbers in the order in which one process would meet them: the layers are equal to `NeighborSampler`'s to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from models.kernels.memory import recycled
+from tasks.arrays import offsets
+from tasks.key_table import FREE
+from tasks.sampling import draws
+from tasks.sampling.exclusion import hash_pairs, leave_out
+from tasks.sampling.in_edges import Array, InEdges, Method, Sample, Seeds
+from tasks.sampling.neighbors import derive_key
+from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
+from tasks.sampling.parts.lookup import count_edges
+
+_WEIGHT = "1 / pi"
+
+
+@dataclass
+class PartSample(Sample):
+    """One sampled layer; `degree` has the destinations' only, and `positions` is None."""
+
+    columns: dict[str, Array] = field(default_factory=dict)
+    """What the edges carry, by name: (E, ...)."""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What was drawn for a list of nodes that other ranks asked for."""
+
+    told: Array
+    """int32 (n, 2): edges taken and in-degree of each node."""
+    ids: Array
+    """(E,): their sources."""
+    columns: Mapping[str, Array]
+    """By name, (E, ...)."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The layers of one batch."""
+
+    nodes: Array
+    """Ids of the outermost layer's sources (its destinations if it is open), seeds first."""
+    layers: list[PartSample]
+    """From the outermost to the seeds; of the outermost one's sources the degrees are left to the caller."""
+    lowered: Array | None
+    """float32 (num_seeds,): in-edges that are excluded of each seed; None: nothing is."""
+
+
+class PartSampler:
+    """Samples blocks of edges around seeds. All ranks call it together, with equally many batches, from one thread.
+
+    Memory: 4 bytes a node of the whole graph, as far as batches reach.
+    """
+
+    def __init__(
+        self,
+        graph: PartGraph,
+        fanouts: tuple[int, ...],
+        *,
+        method: Method = "uniform",
+        inverse_chances: bool = False,
+        columns: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Open a machine's part.
+
+        Args:
+            graph: the part.
+            fanouts, method, inverse_chances: as of `NeighborSampler`.
+            columns: what edges carry, by name: (E, ...) of the in-edges of this part.
+
+        Raises DataError: an edge's weight is negative or no number.
+        """
+        self.graph, self.fanouts = graph, fanouts
+        self.columns = dict(columns or {})
+        self.edges = InEdges(
+            graph["csc_indptr"],
+            graph["csc_indices"],
+            first=graph.first,
+            method=method,
+            edge_weight=graph["edge_weight"] if method == "weighted" else None,
+            inverse_chances=inverse_chances,
+        )
+
+    def number(self, ids: Array) -> tuple[Array, Array]:
+        """Do what `NeighborSampler.number` does."""
+        return self.graph.numbering.number_all(ids)
+
+    def sample(self, batches: Sequence[Seeds], *, open_last: bool = False) -> list[Sampled]:
+        """Sample around the seeds of each batch, as `NeighborSampler.sample` does.
+
+        `open_last`: the outermost hop's sources keep their ids.
+        """
+        dtype = self.edges.indices.dtype
+        seeds = [np.ascontiguousarray(batch.nodes, dtype) for batch in batches]
+        excluded = self._excluded(batches, seeds)
+        nodes = list(seeds)
+        layers: list[list[PartSample]] = [[] for _ in batches]
+        for hop, fanout in enumerate(self.fanouts):
+            keys = [derive_key(batch.key, hop) for batch in batches]
+            for number, layer in enumerate(self._draw(nodes, fanout, keys)):
+                if excluded:
+                    _leave_out(layer, *excluded[number])
+                if not (open_last and hop == len(self.fanouts) - 1):
+                    layer.indices, nodes[number] = self._number(nodes[number], layer.indices)
+                layers[number].append(layer)
+        for of_batch in layers:  # a layer's sources are the next one's destinations
+            for layer, outer in pairwise(of_batch):
+                layer.degree = outer.degree
+        return [
+            Sampled(some, of_batch[::-1], excluded[number][1] if excluded else None)
+            for number, (some, of_batch) in enumerate(zip(nodes, layers, strict=True))
+        ]
+
+    def _excluded(self, batches: Sequence[Seeds], seeds: Sequence[Array]) -> list[tuple[Array, Array]]:
+        """Return each batch's hash table of excluded edges, and how many in-edges each seed loses, (num_seeds,).
+
+        No batch's where none excludes any.
+        """
+        tables = [
+            hash_pairs(some, batch.excluded)
+            for batch, some in zip(batches, seeds, strict=True)
+            if batch.excluded is not None
+        ]
+        if not tables:
+            return []
+        keys = [table[table != FREE] for table in tables]
+        of = [some % max(1, len(nodes)) for some, nodes in zip(keys, seeds, strict=True)]
+        pairs = [
+            np.stack([some // max(1, len(nodes)), nodes[targets]], 1)
+            for some, targets, nodes in zip(keys, of, seeds, strict=True)
+        ]
+        counts = count_edges(self.graph, np.concatenate(pairs).astype(self.edges.indices.dtype))
+        per_batch = np.split(counts, offsets([len(some) for some in keys])[1:-1])
+        lost = [
+            np.bincount(targets, some, len(nodes)).astype(np.float32)
+            for targets, some, nodes in zip(of, per_batch, seeds, strict=True)
+        ]
+        return list(zip(tables, lost, strict=True))
+
+    def _number(self, known: Array, ids: Array) -> tuple[Array, Array]:
+        """Return the ids' local numbers, and all nodes: those that have numbers already come first."""
+        numbering = self.graph.numbering
+        numbering.start()
+        numbering.number(known)
+        local = numbering.number(ids)
+        nodes = recycled(numbering.count, known.dtype)
+        nodes[:] = numbering.nodes[: numbering.count]
+        return local, nodes
+
+    def _draw(self, nodes: Sequence[Array], fanout: int, keys: Sequence[int]) -> list[PartSample]:
+        """Draw one layer's edges into each batch's nodes; sources are ids."""
+        exchange, world_size = self.graph.exchange, self.graph.exchange.world_size
+        asked_of = np.zeros((world_size, len(nodes)), np.int64)
+        where = self.graph.first, self.graph.end, self.graph.bounds
+        own = [recycled(count_owners(some, *where, asked_of[:, batch]), some.dtype) for batch, some in enumerate(nodes)]
+        heads = np.stack([asked_of, np.broadcast_to(np.asarray(keys, np.int64), asked_of.shape)], 2)
+        heads_in = exchange.counts(heads)
+        message = recycled(int(asked_of.sum()), nodes[0].dtype)
+        starts = offsets(asked_of.reshape(-1))[:-1].reshape(asked_of.shape)
+        places = [recycled(len(some), np.int64) for some in nodes]
+        for batch, some in enumerate(nodes):
+            deal_out(some, *where, starts[:, batch].copy(), own[batch], message, places[batch])
+        out, back = asked_of.sum(1).tolist(), heads_in[..., 0].sum(1).tolist()
+        questions = recycled(sum(back), message.dtype)
+        wait = exchange.start(message, out, questions, back)
+        drawn = [self.edges.draw(some, fanout, key) for some, key in zip(own, keys, strict=True)]
+        wait()
+        told = self._exchange_answers(self._answer(questions, heads_in, fanout), back, out)
+        told_indptr = offsets(told.told[:, 0])
+        return [self._merge(*pair, told, told_indptr, fanout) for pair in zip(places, drawn, strict=True)]
+
+    def _answer(self, questions: Array, heads: Array, fanout: int) -> list[_Answer]:
+        """Draw for other ranks; heads int64 (world_size, batches, 2): nodes asked for, and their batch's key."""
+        answers = []
+        start = 0
+        for of_rank in heads:
+            samples = []
+            for count, key in of_rank.tolist():
+                samples.append(self.edges.draw(questions[start : start + count], fanout, key))
+                start += count
+            answers.append(
+                _Answer(
+                    np.concatenate([_count_and_degree(sample) for sample in samples]),
+                    np.concatenate([sample.indices for sample in samples]),
+                    {
+                        name: np.concatenate([self._column(name, sample) for sample in samples])
+                        for name in self._carried()
+                    },
+                )
+            )
+        return answers
+
+    def _exchange_answers(self, answers: list[_Answer], counts: list[int], expected: list[int]) -> _Answer:
+        """Send each rank its answer; return what the ranks answered, end to end."""
+        exchange = self.graph.exchange
+        told = exchange.send(np.concatenate([answer.told for answer in answers]), counts, expected)
+        ends = offsets(told[:, 0])[offsets(np.asarray(expected))]
+        edges_out, edges_in = [len(answer.ids) for answer in answers], np.diff(ends).tolist()
+        ids = exchange.send(np.concatenate([answer.ids for answer in answers]), edges_out, edges_in)
+        columns = {
+            name: exchange.send(np.concatenate([answer.columns[name] for answer in answers]), edges_out, edges_in)
+            for name in self._carried()
+        }
+        return _Answer(told, ids, columns)
+
+    def _merge(self, place: Array, drawn: Sample, told: _Answer, told_indptr: Array, fanout: int) -> PartSample:
+        """Join what was drawn here and what other ranks drew for a batch."""
+        indptr, degree = recycled(len(place) + 1, np.int64), recycled(len(place), np.float32)
+        add_up(place, drawn.indptr, told.told, indptr)
+        total = int(indptr[-1])
+        ids = recycled(total, drawn.indices.dtype)
+        carried = self._carried()
+        edges = recycled(total, np.int64) if carried else None
+        order = np.arange(len(drawn.indices)) if carried else None
+        of_drawn = (drawn.indptr, drawn.degree, drawn.indices, order)
+        merge_edges(place, *of_drawn, told.told, told_indptr, told.ids, indptr, degree, ids, edges)
+        columns = {name: _either(self._column(name, drawn), told.columns[name], edges) for name in carried}
+        weight = columns.pop(_WEIGHT, None)
+        if self.edges.fills_weight and weight is None:
+            weight = recycled(total, np.float32)
+            labor = self.edges.method == "labor" and fanout >= 0
+            draws.inverse_chances(indptr, degree, fanout if labor else -1, weight)
+        return PartSample(indptr, ids, None, degree, weight, columns)
+
+    def _carried(self) -> list[str]:
+        """Names of what travels with edges."""
+        chances = self.edges.inverse_chances and self.edges.method == "weighted"
+        return [*self.columns, *([_WEIGHT] if chances else [])]
+
+    def _column(self, name: str, sample: Sample) -> Array:
+        """Return what a sample's edges carry, by name."""
+        if name == _WEIGHT:
+            assert sample.weight is not None
+            return sample.weight
+        assert sample.positions is not None
+        return np.asarray(self.columns[name][sample.positions])
+
+
+def _leave_out(layer: PartSample, banned: Array, lowered: Array) -> None:
+    """Remove excluded edges from a layer, and from the seeds' degrees."""
+    layer.positions = np.arange(len(layer.indices))
+    leave_out(layer, len(lowered), banned)
+    layer.columns = {name: column[layer.positions] for name, column in layer.columns.items()}
+    layer.positions = None
+    layer.degree[: len(lowered)] -= lowered
+
+
+def _count_and_degree(sample: Sample) -> Array:
+    return np.stack([np.diff(sample.indptr), sample.degree], 1).astype(np.int32)
+
+
+def _either(own: Array, told: Array, edges: Array | None) -> Array:
+    """Return own[e] for edges e >= 0, told[~e] for others: (E, ...)."""
+    assert edges is not None
+    out = recycled((len(edges), *own.shape[1:]), own.dtype)
+    take_either(as_rows(own), as_rows(told), edges, as_rows(out))
+    return out

@@ -1,0 +1,97 @@
+"""Learnable embeddings of nodes in a graph in parts: each rank holds the rows of its own nodes, and nothing else.
+
+A batch's rows come from the ranks that hold them, as they are after the step before, and their gradients go back the
+same way. What is learnt is what `SparseEmbedding` learns: gradients of a row are added up in the order of the ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tasks.arrays import offsets
+from tasks.sampling.parts.kernels import count_owners, deal_out
+from tasks.sampling.parts.ranges import Ranges
+from tasks.train.embeddings.configs import SparseConfig
+from tasks.train.embeddings.sparse import SPREAD_ROWS, SparseEmbedding, coalesce
+from tasks.train.strategies.base import Ranks
+
+
+class ShardedEmbedding(SparseEmbedding):
+    """A table whose rows lie with their nodes: int64 ids (n,) -> float32 (n, dim) on the ids' device.
+
+    Where gradients are computed all ranks call it together; else only a rank's own rows can be looked up.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, config: SparseConfig, ranks: Ranks, seed: int, ranges: Ranges
+    ) -> None:
+        """Make this rank's rows; `ranges` says which those are."""
+        self.ranges = ranges
+        super().__init__(num_embeddings, embedding_dim, config, ranks, seed)
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """This rank's own."""
+        return self.ranges.own
+
+    @property
+    def copies(self) -> int:
+        """One: no row is held twice."""
+        return 1
+
+    @property
+    def begins_rows(self) -> bool:
+        """Every rank its own."""
+        return True
+
+    def make_zeros(self, shape: tuple[int, ...]) -> Tensor:
+        """Return memory of this rank's own."""
+        return torch.zeros(shape)
+
+    def look_up(self, node_ids: Tensor) -> Tensor:
+        """Return rows, float32 (n, dim), of nodes on the CPU."""
+        if not torch.is_grad_enabled():
+            return self.weight.index_select(0, node_ids - self.own[0])
+        return torch.from_numpy(self.ranges.fetch_any(self.weight.numpy(), node_ids.numpy()))
+
+    def share_gradients(self, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Send gradients to the ranks that hold their rows; return those of this rank's, by place in its table."""
+        bounds, exchange, nodes = self.ranges.bounds, self.ranges.exchange, ids.numpy()
+        counts = np.zeros(exchange.world_size, np.int64)
+        count_owners(nodes, 0, 0, bounds, counts)
+        order, place = np.empty_like(nodes), np.empty(len(nodes), np.int64)
+        deal_out(nodes, 0, 0, bounds, offsets(counts)[:-1], nodes[:0], order, place)
+        sent = np.empty_like(rows.numpy())
+        sent[~place] = rows.numpy()
+        back = exchange.counts(counts[:, None])[:, 0].tolist()
+        own = exchange.send(order, counts.tolist(), back) - self.own[0]
+        grads = exchange.send(sent, counts.tolist(), back)
+        grads /= np.float32(self.ranks.world_size)
+        count = coalesce(own, grads, self._slots, 0, 1)
+        return torch.from_numpy(own[:count]), torch.from_numpy(grads[:count])
+
+    def restore(self, tables: dict[str, Tensor] | None) -> None:
+        """Take over this rank's rows of every table (see `shards.read_shards`)."""
+        assert tables is not None, "every rank brings its own rows"
+        for name, own in {"weight": self.weight, **self.tensors()}.items():
+            own.copy_(tables[name])
+
+    def begin_with(self, table: Tensor | None) -> None:
+        """Take over this rank's rows of the table that rank 0 gives; all ranks together."""
+        first, end = self.own
+        for start in range(0, self.num_embeddings, SPREAD_ROWS):
+            stop = min(start + SPREAD_ROWS, self.num_embeddings)
+            piece = torch.empty(stop - start, self.embedding_dim) if table is None else table[start:stop].clone()
+            if self.ranks.world_size > 1:
+                dist.broadcast(piece, 0)
+            low, high = max(first, start), min(end, stop)
+            if low < high:
+                self.weight[low - first : high - first] = piece[low - start : high - start]
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        """Nothing: the rows are written by the ranks that hold them."""

@@ -1,0 +1,121 @@
+"""Every machine holds its parts of the graph and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from configs.base import ComponentConfig
+from configs.errors import DataError, RecipeError
+from configs.registry import STRATEGIES
+from configs.training import TrainConfig
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import PartitionManifest
+from tasks.train.strategies.base import Ranks, Strategy
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.sampling.parts.graph import PartGraph
+    from tasks.sampling.parts.ranges import Ranges
+    from tasks.train.job import GnnJob
+    from tasks.train.validation import Validation
+
+_LOADERS = ("neighbor", "edge")
+
+
+@STRATEGIES.register("partitioned")
+class Partitioned(Strategy):
+    """Sampling and features go through all-to-all messages; what is drawn is what the whole graph would give.
+
+    With seeds=own ranks take equally many steps and seeds: a rank with fewer than the largest starts its order over.
+    """
+
+    def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self._largest = 0
+        self._part: PartGraph | None = None
+        self._ranges: Ranges | None = None
+
+    @property
+    def ranges(self) -> Ranges | None:
+        """Those of the parts."""
+        return self._ranges
+
+    @property
+    def makes_together(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def exchange_batches(self) -> int:
+        """As the option says."""
+        return int(self.config.exchange_batches)
+
+    def check(self, train: TrainConfig, loader: str, manifest: PartitionManifest) -> None:
+        """Refuse a partition that the ranks cannot share, and what wants the whole graph."""
+        world_size = self.ranks.world_size
+        if loader not in _LOADERS:
+            raise RecipeError(
+                f"train.strategy=partitioned works with the loaders {' and '.join(_LOADERS)} and this is {loader}; "
+                "choose one of them or train.strategy=data_parallel"
+            )
+        if manifest.num_parts % world_size:
+            raise RecipeError(
+                f"train.strategy=partitioned gives each of the {world_size} ranks equally many parts and the partition "
+                f"has {manifest.num_parts}; set partition.num_parts={world_size} or a multiple"
+            )
+        if (train.sampling_threads or 1) > 1:
+            raise RecipeError(
+                "train.strategy=partitioned makes batches in one thread a rank, since all ranks make them together; "
+                "set train.sampling_threads=1, or take more train.num_ranks"
+            )
+        if train.self_training is not None:
+            raise RecipeError(
+                "train.strategy=partitioned does not go with train.self_training, which reads predictions of all "
+                "nodes; remove one of them"
+            )
+
+    def open(self, store: GraphStore) -> GraphStore:
+        """Open this machine's parts; all ranks together."""
+        from tasks.sampling.parts.exchange import Exchange
+        from tasks.sampling.parts.graph import PartGraph
+        from tasks.sampling.parts.ranges import Ranges
+
+        manifest, ranks = store.manifest, self.ranks
+        assert isinstance(manifest, PartitionManifest)
+        bounds = np.asarray(manifest.part_offsets[:: manifest.num_parts // ranks.world_size])
+        exchange, main_exchange = (Exchange(ranks.rank, ranks.world_size) for _ in range(2))
+        self._ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
+        own = self.config.seeds == "own"
+        cache = self.config.cache
+        self._part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
+        if own:
+            count = self._part.num_seeds
+            fewest, self._largest = -exchange.largest(-count), exchange.largest(count)
+            if not fewest:
+                raise DataError(
+                    "the parts of a rank hold nothing to train on; set partition.balance_train=true, "
+                    "train.strategy.seeds=shuffled, or take fewer ranks"
+                )
+        return self._part
+
+    def validation(self, job: GnnJob, store: GraphStore, device: torch.device) -> Validation:
+        """All ranks predict, each the nodes of its own parts."""
+        from tasks.train.part_validation import PartValidation
+
+        assert self._part is not None, "`open` comes first"
+        assert self._ranges is not None
+        return PartValidation(job, self.ranks, self._part, self._ranges, device)
+
+    def steps(self, count: int, batch_size: int) -> int:
+        """As many as the rank with the most seeds needs."""
+        return max(1, -(-self._largest // batch_size)) if self._largest else super().steps(count, batch_size)
+
+    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+        """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
+        if not self._largest:
+            return super().share(count, step, steps)
+        return np.arange(self._largest * step // steps, self._largest * (step + 1) // steps, dtype=np.int64) % count

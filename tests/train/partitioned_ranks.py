@@ -1,0 +1,49 @@
+"""What each rank of tests/train/test_partitioned.py runs: `python -m tests.train.partitioned_ranks JOB JOB ...`.
+
+Jobs come in pairs: two trainings of one recipe, over a whole graph and over one in parts, whose batches are the same.
+So are all losses, metrics and weights, to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.train.job import METRICS, Job
+from tasks.train.loop import Trainer
+from tasks.train.ranks.collectives import joined
+from tasks.train.strategies.base import Ranks
+from tests.train.two_processes import end
+
+
+def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    job: Any = Job.load(Path(path))
+    trainer = Trainer(job, ranks, torch.device("cpu"))
+    trainer.run()
+    lines = [json.loads(line) for line in (job.work / METRICS).read_text().splitlines()] if ranks.is_main else []
+    drop = ("seconds", "seeds_per_second", "edges_per_second")
+    return trainer.model.state_dict(), [{k: v for k, v in line.items() if k not in drop} for line in lines]
+
+
+def main(*jobs: str) -> None:
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    ranks = Ranks(rank, world_size, rank, world_size)
+    torch.set_num_threads(1)
+    with joined(ranks, torch.device("cpu")):
+        for whole, parts in zip(jobs[::2], jobs[1::2], strict=True):
+            expected, expected_records = trained(whole, ranks)
+            found, records = trained(parts, ranks)
+            assert records == expected_records, (whole, records, expected_records)
+            for name in found:  # rows of nodes lie in shards
+                assert torch.equal(found[name], expected[name]), (whole, name)
+    print("done", rank)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    end()

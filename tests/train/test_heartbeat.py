@@ -1,0 +1,73 @@
+"""Machines that fall silent."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch.distributed as dist
+
+from tasks.train.ranks.heartbeat import Heartbeat, begin_heartbeat
+from tasks.train.strategies.base import Ranks
+from tests.ports import free_port
+
+
+class Machine:
+    """One rank of each of three machines with two ranks, and what it was told."""
+
+    def __init__(self, number: int, port: int) -> None:
+        self.causes: list[str] = []
+        self.reachable = True
+        self._port = port
+        self.heartbeat = Heartbeat(Ranks(2 * number, 6, 0, 2), self._connect, self.causes.append, silence_seconds=4.0)
+
+    def _connect(self) -> Any:
+        store: Any = dist.TCPStore("127.0.0.1", self._port, is_master=False)
+        machine = self
+
+        class Line:
+            """Its connection, which may be cut."""
+
+            def add(self, key: str, amount: int) -> int:
+                while not machine.reachable:
+                    time.sleep(0.1)
+                return int(store.add(key, amount))
+
+        return Line()
+
+
+def wait_for(machines: list[Machine]) -> None:
+    deadline = time.monotonic() + 30
+    while not all(machine.causes for machine in machines):
+        assert time.monotonic() < deadline, [machine.causes for machine in machines]
+        time.sleep(0.1)
+
+
+def test_a_machine_that_is_cut_off_and_the_others_end() -> None:
+    port = free_port()
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    machines = [Machine(number, port) for number in range(3)]
+    time.sleep(7)  # longer than a silence
+    assert not any(machine.causes for machine in machines)
+    machines[2].reachable = False
+    wait_for(machines)
+    assert machines[0].causes == machines[1].causes
+    assert machines[0].causes[0].startswith("machine 2 (ranks 4 to 5) has not been heard of for ")
+    assert machines[2].causes[0].startswith("machine 0 has not answered machine 2 for ")
+    assert all(len(machine.causes) == 1 for machine in machines)
+    del store
+
+
+def test_a_machine_that_leaves_in_peace_is_not_watched() -> None:
+    port = free_port()
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    machine = Machine(1, port)
+    machine.heartbeat.stop()
+    del store
+    time.sleep(6)
+    assert not machine.causes
+
+
+def test_ranks_of_one_machine_are_not_watched() -> None:
+    assert begin_heartbeat(Ranks(0, 2, 0, 2)) is None
+    assert begin_heartbeat(Ranks(3, 4, 1, 2)) is None

@@ -1,0 +1,91 @@
+"""Training on a graph of which every rank holds its parts only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tasks.stage import Parent
+from tasks.train import checkpoint
+from tasks.train.job import BEST, LAST
+from tests.sampling.part_graphs import rich_graph
+from tests.train.in_process import make_job
+from tests.train.test_training import recipe
+from tests.train.two_processes import run_ranks
+
+WHOLE = ("train.strategy=data_parallel",)
+PARTS = ("train.strategy=partitioned", "train.strategy.seeds=shuffled", "train.strategy.exchange_batches=3")
+
+
+KINDS = {
+    "sage": ("model=graphsage", "model.num_layers=3", "train.loader.fanout=4,3,-1", "train.patience=1"),
+    "gat": ("model=gat", "train.loader.sampler=labor", "model.jumping=cat"),
+    "rgcn": ("model=rgcn", "train.accumulate_steps=2", "train.prefetch=0"),
+    "gin": ("model=gin", "train.precision=bfloat16"),
+}
+
+
+def without_features(graph: Any) -> Any:
+    """The same graph, whose nodes are known by embeddings."""
+    arrays = {name: entry for name, entry in graph.manifest.arrays.items() if name not in ("feat", "feat_cat")}
+    manifest = graph.manifest.model_copy(update={"arrays": arrays, "feature_dim": 0, "categories": ()})
+    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, graph.folder)
+
+
+SPARSE = {
+    "adagrad": ("model=graphsage", "train.accumulate_steps=2"),
+    "adam": ("model=gat", "train.embeddings.optimizer=sparse_adam", "train.patience=1"),
+}
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
+    graph = without_features(rich_graph(tmp_path / "graph"))
+    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=3", "train.embeddings.name=sparse")
+    jobs: list[Any] = [
+        make_job(recipe("node", *common, *options, *strategy, f"train.num_ranks={world_size}"), graph, tmp_path / work)
+        for kind, options in SPARSE.items()
+        for work, strategy in ((f"{kind}-whole", WHOLE), (f"{kind}-parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
+    for kind in SPARSE:
+        for name in (BEST, LAST):
+            whole, parts = (checkpoint.load(tmp_path / f"{kind}-{side}" / name) for side in ("whole", "parts"))
+            for table, rows in [*whole["model"].items(), *whole.get("embedding", {}).items()]:
+                found = parts["model"] if table in parts["model"] else parts["embedding"]
+                assert torch.equal(found[table], rows), (kind, name, table)
+        assert not list((tmp_path / f"{kind}-parts").glob("*.tables"))
+
+
+LINKS = {
+    "sage": ("model=graphsage", "train.loader.fanout=4,-1", "train.loader.negatives=degree"),
+    "gcn": ("model=gcn", "train.loader.num_negatives=2", "model.jumping=sum"),
+}
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_trains_links_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
+    graph = rich_graph(tmp_path / "graph", "link")
+    common = ("train.loader=edge", "train.loader.batch_size=16", "train.epochs=2", f"train.num_ranks={world_size}")
+    jobs: list[Any] = [
+        make_job(recipe("link", *common, *options, *strategy), graph, tmp_path / f"{kind}-{name}")
+        for kind, options in LINKS.items()
+        for name, strategy in (("whole", WHOLE), ("parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_trains_as_on_the_whole_graph(tmp_path: Path, world_size: int) -> None:
+    graph = rich_graph(tmp_path / "graph")
+    common = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=3", f"train.num_ranks={world_size}")
+    jobs: list[Any] = [
+        make_job(recipe("node", *common, *options, *strategy), graph, tmp_path / f"{kind}-{name}")
+        for kind, options in KINDS.items()
+        for name, strategy in (("whole", WHOLE), ("parts", PARTS))
+    ]
+    run_ranks("tests.train.partitioned_ranks", world_size, *jobs)
